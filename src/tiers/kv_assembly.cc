@@ -71,6 +71,7 @@ Result<void> open_manager(const KvOptions& options, const block::BlockRegistry& 
       .clock(clock)
       .with_backend(std::string_view(eviction))
       .accesses(options.accesses)
+      .prefix_key(options.prefix_key ? *options.prefix_key : tokens::PrefixKey::of_namespace(options.keys))
       .block_bytes(static_cast<std::uint32_t>(std::min<std::uint64_t>(block_bytes(options), UINT32_MAX)));
   if (free_blocks) builder.reset_allocator(std::move(free_blocks));
   if (options.event_capacity != 0)
@@ -158,6 +159,7 @@ Result<void> KvBlockManager::Assembly::open_disk() {
                       .planes = std::move(planes),
                       .keys = options.keys,
                       .scheme_fingerprint = options.scheme_fingerprint,
+                      .prefix_key = prefix_key().fingerprint(),
                       .survive_power_loss = shape.survive_power_loss,
                       .faults = shape.faults.empty() ? nullptr : shape.faults[i]});
     if (file) {
@@ -183,14 +185,14 @@ Result<void> KvBlockManager::Assembly::open_volumes() {
   ASHLAR_RETURN_IF_ERROR(open_manager(options, *stack.registry, *stack.clock, shape.block_count,
                                       shape.eviction, stack.g4_manager));
   stack.g4 = std::make_unique<VolumePool>(
-      *stack.g4_manager,
-      VolumePool::Options{
-          .shape = VolumeObject::describe(*stack.g2->blocks(), options.keys, options.scheme_fingerprint),
-          .remove_evicted = shape.remove_evicted,
-          .read_back_after_write = options.read_back_after_write,
-          .rest = shape.rest,
-          .call_limit = shape.call_limit,
-          .clock = stack.clock});
+      *stack.g4_manager, VolumePool::Options{.shape = VolumeObject::describe(
+                                                 *stack.g2->blocks(), options.keys,
+                                                 options.scheme_fingerprint, prefix_key().fingerprint()),
+                                             .remove_evicted = shape.remove_evicted,
+                                             .read_back_after_write = options.read_back_after_write,
+                                             .rest = shape.rest,
+                                             .call_limit = shape.call_limit,
+                                             .clock = stack.clock});
   for (const VolumeDescriptor& descriptor : shape.volumes) {
     ASHLAR_TRY(std::unique_ptr<Volume> volume, shape.kinds.attach(descriptor));
     ASHLAR_RETURN_IF_ERROR(stack.g4->attach(descriptor.name, std::move(volume)));

@@ -24,6 +24,9 @@ struct KvBlockManager::Assembly final : block::BlockObserver {
                      const block::BlockRetention& retention) noexcept override;
   void offer_to_g2(std::span<const block::RegisteredBlock> blocks);
 
+  tokens::PrefixKey prefix_key() const {
+    return options.prefix_key ? *options.prefix_key : tokens::PrefixKey::of_namespace(options.keys);
+  }
   // Builds all of it. Errors: see create().
   Result<void> open();
 

@@ -80,6 +80,10 @@ block::BlockManager<G4>* KvBlockManager::g4() noexcept {
 const block::BlockRegistry& KvBlockManager::registry() const noexcept {
   return *assembly_->stack.registry;
 }
+tokens::SequenceHasher KvBlockManager::hasher(const tokens::Salt& salt,
+                                              const tokens::HashScheme& scheme) const {
+  return tokens::SequenceHasher(scheme, salt, assembly_->prefix_key());
+}
 const std::shared_ptr<const transfer::BlockSet>& KvBlockManager::g1_blocks() const noexcept {
   return assembly_->stack.g1->blocks();
 }
@@ -169,6 +173,9 @@ OnboardTable KvBlockManager::onboard(std::span<const SequenceHash> hashes, const
 
 Result<OnboardHandle> KvBlockManager::onboard_async(std::span<const SequenceHash> hashes,
                                                     const OnboardOptions& options) {
+  if (!options.prefixes.empty() && options.prefixes.size() != hashes.size())
+    return make_error(ErrorCode::kInvalidArgument, "%zu digests for %zu hashes; give one each, or none",
+                      options.prefixes.size(), hashes.size());
   auto call = assembly_->onboarder->make_call(hashes, options, false);
   ASHLAR_RETURN_IF_ERROR(assembly_->onboarder->start(call));
   return OnboardHandle(std::move(call));
@@ -176,6 +183,9 @@ Result<OnboardHandle> KvBlockManager::onboard_async(std::span<const SequenceHash
 
 Result<OnboardHandle> KvBlockManager::prefetch(std::span<const SequenceHash> hashes,
                                                const OnboardOptions& options) {
+  if (!options.prefixes.empty() && options.prefixes.size() != hashes.size())
+    return make_error(ErrorCode::kInvalidArgument, "%zu digests for %zu hashes; give one each, or none",
+                      options.prefixes.size(), hashes.size());
   auto call = assembly_->onboarder->make_call(hashes, options, true);
   ASHLAR_RETURN_IF_ERROR(assembly_->onboarder->start(call));
   return OnboardHandle(std::move(call));

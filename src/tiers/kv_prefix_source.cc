@@ -65,9 +65,10 @@ std::unique_ptr<block::PrefixSource::Arrival> KvPrefixSource::bring(const Wanted
   // Without volumes to ask, what the first block says is certain.
   if (!onboarder_.probes() && !has(wanted.hashes[0])) return nullptr;
   const bool waits = on_done == nullptr;
-  OnboardOptions options{.compute_tokens_per_second = budget.compute_tokens_per_second,
+  const OnboardOptions options{.compute_tokens_per_second = budget.compute_tokens_per_second,
                          .deadline = deadline(budget),
                          .by_layer = budget.by_layer && !waits,
+                         .prefixes = {wanted.prefixes.begin(), wanted.prefixes.end()},
                          .salt = wanted.salt,
                          .on_done = std::move(on_done)};
   const std::shared_ptr<OnboardCall> call = onboarder_.make_call(wanted.hashes, options, false);

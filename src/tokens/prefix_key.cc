@@ -4,11 +4,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <span>
+#include <string_view>
 #include <system_error>
 
 #include "ashlar/base/check.h"
+#include "tokens/sha256.h"
 #include "tokens/siphash128.h"
 #include "tokens/xxh3_kernel.h"
 
@@ -52,6 +56,33 @@ const PrefixKey& PrefixKey::of_process() {
     return PrefixKey(bytes);
   }();
   return key;
+}
+
+namespace {
+
+// The first bytes of SHA-256 over a label and some bytes.
+template <std::size_t N>
+std::array<std::uint8_t, N> labelled_digest(std::string_view label, std::span<const std::uint8_t> bytes) {
+  static_assert(N <= Sha256::kSize);
+  Sha256 hash;
+  hash.update({reinterpret_cast<const std::uint8_t*>(label.data()), label.size()}).update(bytes);
+  const Sha256::Digest digest = hash.finish();
+  std::array<std::uint8_t, N> out;
+  std::copy_n(digest.begin(), N, out.begin());
+  return out;
+}
+
+}  // namespace
+
+PrefixKey PrefixKey::of_namespace(const NamespaceFingerprint& keys) {
+  return PrefixKey(labelled_digest<kSize>("ashlar prefix key of namespace", keys.to_bytes()));
+}
+
+std::uint64_t PrefixKey::fingerprint() const noexcept {
+  const auto bytes = labelled_digest<sizeof(std::uint64_t)>("ashlar prefix key fingerprint", bytes_);
+  std::uint64_t value = 0;
+  for (const std::uint8_t byte : bytes) value = value << 8 | byte;
+  return value;
 }
 
 }  // namespace ashlar::tokens

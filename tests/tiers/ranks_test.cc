@@ -76,7 +76,8 @@ TEST_F(RanksTest, AnObjectUnderTheKeyOfAnotherRankIsNotRead) {
       VolumeTier first(options);
       first.request(hashes);
       first.push_out();
-      object = VolumeObject::describe(*first.kv().g1_blocks(), options.keys, options.scheme_fingerprint);
+      object = VolumeObject::describe(*first.kv().g1_blocks(), options.keys, options.scheme_fingerprint,
+                                      tokens::PrefixKey::of_namespace(options.keys).fingerprint());
     }
     object.hash = hashes[0];
     {

@@ -86,7 +86,9 @@ class TierModelTest : public ::testing::Test {
     const auto layout = layout::Layout::create(config, layout::order::kFullyContiguousNhd).value();
     storage::SystemAllocator memory;
     static const auto shape = transfer::BlockSet::allocate(layout, memory).value();
-    VolumeObject object = VolumeObject::describe(*shape, tokens::NamespaceFingerprint::from_bits(7, 8), 0);
+    VolumeObject object = VolumeObject::describe(
+        *shape, tokens::NamespaceFingerprint::from_bits(7, 8), 0,
+        tokens::PrefixKey::of_namespace(tokens::NamespaceFingerprint::from_bits(7, 8)).fingerprint());
     object.hash = hash;
     return object.key();
   }

@@ -190,22 +190,18 @@ class BlockManager {
   }
   // The same, appended to the caller's list. Returns the number of hits.
   std::size_t match_blocks(std::span<const tokens::SequenceHash> hashes, BlockList<Immutable>& out) {
-    const std::size_t before = out.size();
-    try {
-      return store_->match_prefix(hashes, [&](std::size_t first, std::span<const detail::SlotRef> slots) {
-        if (first == 0 && !slots.empty()) out.reserve(before + hashes.size());
-        const std::span<Immutable> room = out.extend(slots.size());
-        for (std::size_t i = 0; i < slots.size(); ++i) room[i].slot_.adopt(slots[i]);
-      });
-    } catch (...) {
-      out.truncate(before);
-      throw;
-    }
+    return match_into(hashes, {}, out);
+  }
+  // The same with prefix digests compared, one per hash: a block with another known digest is a miss.
+  std::size_t match_blocks(std::span<const tokens::SequenceHash> hashes,
+                           std::span<const tokens::PrefixDigest> prefixes, BlockList<Immutable>& out) {
+    ASHLAR_CHECK(hashes.size() == prefixes.size(), "%zu hashes, %zu digests", hashes.size(), prefixes.size());
+    return match_into(hashes, prefixes, out);
   }
   // The same into the caller's span: at most out.size() blocks. Returns the number of hits.
   std::size_t match_blocks(std::span<const tokens::SequenceHash> hashes, std::span<Immutable> out) {
     const auto wanted = hashes.first(std::min(hashes.size(), out.size()));
-    return store_->match_prefix(wanted, adopt_into(out));
+    return store_->match_prefix(wanted, {}, adopt_into(out));
   }
   // The longest registered prefix of `blocks`, with prefix digests compared: every returned block has the
   // same tokens from position 0 on, and a hash that finds other tokens is a miss. Blocks staged without a
@@ -310,6 +306,21 @@ class BlockManager {
       for (std::size_t i = 0; i < slots.size(); ++i) out[first + i].slot_.adopt(slots[i]);
     };
   }
+  std::size_t match_into(std::span<const tokens::SequenceHash> hashes,
+                         std::span<const tokens::PrefixDigest> prefixes, BlockList<Immutable>& out) {
+    const std::size_t before = out.size();
+    const auto extend = [&](std::size_t first, std::span<const detail::SlotRef> slots) {
+      if (first == 0 && !slots.empty()) out.reserve(before + hashes.size());
+      const std::span<Immutable> room = out.extend(slots.size());
+      for (std::size_t i = 0; i < slots.size(); ++i) room[i].slot_.adopt(slots[i]);
+    };
+    try {
+      return store_->match_prefix(hashes, prefixes, extend);
+    } catch (...) {
+      out.truncate(before);
+      throw;
+    }
+  }
   // emit(i, slot) for every block once all are registered.
   template <class Emit>
   Result<void> register_each(std::span<Complete> blocks, const RegistrationOptions& options, Emit&& emit) {
@@ -396,6 +407,7 @@ class BlockManagerBuilder {
     return set(options_.default_reset_on_release, reset);
   }
   BlockManagerBuilder& keep_tokens(bool keep) { return set(options_.keep_tokens, keep); }
+  BlockManagerBuilder& prefix_key(tokens::PrefixKey key) { return set(options_.prefix_key, std::move(key)); }
   BlockManagerBuilder& max_pins(std::size_t n) { return set(options_.max_pins, n); }
   BlockManagerBuilder& watermarks(Watermarks marks, PressureCallback callback = {}) {
     options_.on_pressure = std::move(callback);

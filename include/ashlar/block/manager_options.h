@@ -23,6 +23,7 @@
 #include "ashlar/block/reset_allocator.h"
 #include "ashlar/events/access_sampler.h"
 #include "ashlar/events/event_log.h"
+#include "ashlar/tokens/prefix_digest.h"
 
 namespace ashlar::block {
 
@@ -78,6 +79,9 @@ struct ManagerOptions {
   bool default_reset_on_release = false;
   // Keeps the tokens of completed blocks for BlockManager::tokens_of(): 4 bytes per token of the pool.
   bool keep_tokens = false;
+  // The key of the digests of its blocks. Sequences over the manager use it in place of the process's key;
+  // set it where digests outlive the process or leave it. Empty: sequences bring their own.
+  std::optional<tokens::PrefixKey> prefix_key = {};
   // Pins that may be held at once, at most 2^24; 0: a quarter of the blocks, at least one.
   std::size_t max_pins = 0;
   // Back-pressure: see Pressure and PressureCallback.

@@ -42,6 +42,7 @@
 #include "ashlar/tiers/onboard_handle.h"
 #include "ashlar/tiers/volume_registry.h"
 #include "ashlar/tokens/salt.h"
+#include "ashlar/tokens/sequence_hasher.h"
 
 namespace ashlar::tiers {
 
@@ -95,6 +96,9 @@ class KvBlockManager {
   block::BlockManager<events::G3>* g3() noexcept;
   block::BlockManager<events::G4>* g4() noexcept;
   const block::BlockRegistry& registry() const noexcept;
+  // The hasher whose digests every tier keeps: for token sequences whose blocks are registered here by
+  // guards. Requests and sequences over g1() use its key by themselves.
+  tokens::SequenceHasher hasher(const tokens::Salt& salt = {}, const tokens::HashScheme& scheme = {}) const;
   // The bytes of G1.
   const std::shared_ptr<const transfer::BlockSet>& g1_blocks() const noexcept;
 
@@ -132,9 +136,10 @@ class KvBlockManager {
                             std::optional<Clock::TimePoint> until = {});
   // Brings the longest prefix that any tier has into G1, as far as there is room and it is faster than
   // recomputing, and returns it pinned. A block that cannot be read ends the prefix. Concurrent calls for the
-  // same block share one copy.
+  // same block share one copy. Requires: no digests, or one per hash.
   OnboardTable onboard(std::span<const tokens::SequenceHash> hashes, const OnboardOptions& options = {});
-  // The same, in the background. Errors: kCapacity: no thread; kCancelled: after shutdown().
+  // The same, in the background. Errors: kCapacity: no thread; kCancelled: after shutdown();
+  // kInvalidArgument: the number of digests.
   Result<OnboardHandle> onboard_async(std::span<const tokens::SequenceHash> hashes,
                                       const OnboardOptions& options = {});
   // Brings blocks from disks and volumes into G2, ahead of a request. The table of the handle stays empty.

@@ -20,6 +20,7 @@
 #include "ashlar/storage/allocator.h"
 #include "ashlar/tiers/offload_options.h"
 #include "ashlar/tiers/volume_registry.h"
+#include "ashlar/tokens/prefix_digest.h"
 #include "ashlar/transfer/executor.h"
 
 namespace ashlar::tiers {
@@ -85,6 +86,10 @@ struct KvOptions {
   std::uint32_t block_size = 16;  // tokens
   tokens::NamespaceFingerprint keys = {};
   std::uint64_t scheme_fingerprint = 0;
+  // The key of the digests by which blocks of equal names are told apart (tokens::PrefixDigest), in G3 files
+  // and on volumes too: all who share them share it. Empty: PrefixKey::of_namespace(keys), which is no
+  // secret; give one where tenants who distrust each other choose tokens.
+  std::optional<tokens::PrefixKey> prefix_key = {};
   block::RegistryOptions registry = {};
   TierShape g1;
   std::optional<TierShape> g2 = {};

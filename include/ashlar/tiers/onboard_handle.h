@@ -24,6 +24,7 @@
 #include "ashlar/block/block_list.h"
 #include "ashlar/block/immutable_block.h"
 #include "ashlar/events/tier.h"
+#include "ashlar/tokens/prefix_digest.h"
 #include "ashlar/tokens/salt.h"
 
 namespace ashlar::tiers {
@@ -57,10 +58,11 @@ enum class Miss : std::uint8_t {
   kDamaged,       // its bytes do not match their checksum
   kFailed,        // it could not be read
   kSaltMismatch,  // its hash matches, its salt does not
+  kOtherTokens,   // its hash matches, its prefix digest does not
   kCancelled,
   kLate,  // the deadline passed first
 };
-inline constexpr std::size_t kMisses = 11;
+inline constexpr std::size_t kMisses = 12;
 std::string_view to_string(Miss miss) noexcept;
 
 struct BlockOutcome {
@@ -79,6 +81,9 @@ struct OnboardOptions {
   // Fills G1 layer by layer, over all blocks, so that computing can start with the first layer: see
   // wait_layer().
   bool by_layer = false;
+  // The prefix digests of the hashes, one each: a block with another known digest is a miss. Empty: names are
+  // trusted. Of token blocks: TokenBlock::prefix_digest(), under KvBlockManager::hasher().
+  std::vector<tokens::PrefixDigest> prefixes = {};
   // Salt of the request; a block with another salt is a miss. Zero: not compared.
   tokens::SaltFingerprint salt = {};
   // Called once when the call has ended, however it ended, on the thread that ended it. It must not throw,

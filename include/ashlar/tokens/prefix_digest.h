@@ -23,6 +23,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "ashlar/tokens/namespace_fingerprint.h"
+
 namespace ashlar::tokens {
 
 class PrefixDigest {
@@ -72,7 +74,13 @@ class PrefixKey {
   // Drawn from the operating system on first use; the same for the life of the process.
   static const PrefixKey& of_process();
 
+  // The same for the same namespace in every process, and no secret: it tells apart what collides by
+  // accident, not what a client makes collide.
+  static PrefixKey of_namespace(const NamespaceFingerprint& keys);
+
   const Bytes& bytes() const noexcept { return bytes_; }
+  // Names the key without revealing it: two stores of digests can be compared only if these are equal.
+  std::uint64_t fingerprint() const noexcept;
   // Its expanded form, for the hasher.
   const PrefixSecret& secret() const noexcept { return *secret_; }
 

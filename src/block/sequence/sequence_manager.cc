@@ -102,7 +102,9 @@ UntypedSequenceManager::UntypedSequenceManager(std::shared_ptr<BlockStore> store
                                                SequenceManagerOptions options)
     : store_(std::move(store)),
       rules_(std::make_shared<const TextRules>(
-          TextRules{std::move(options.hasher), {}, store_->options().block_size})),
+          TextRules{bind_hasher(options.hasher, store_->options().prefix_key).value_or(options.hasher),
+                    {},
+                    store_->options().block_size})),
       register_blocks_(options.register_blocks),
       reuse_last_token_(options.reuse_last_token),
       retention_(std::move(options.retention)),
@@ -111,6 +113,7 @@ UntypedSequenceManager::UntypedSequenceManager(std::shared_ptr<BlockStore> store
 Result<UntypedSequencePtr> UntypedSequenceManager::make(std::vector<tokens::Token> tokens,
                                                         std::vector<tokens::SequenceHash> hashes) const {
   return unless_out_of_memory([&]() -> Result<UntypedSequencePtr> {
+    ASHLAR_RETURN_IF_ERROR(bind_hasher(rules_->hasher, store_->options().prefix_key));
     ASHLAR_RETURN_IF_ERROR(retention_.validate());
     std::shared_ptr<const BlockWorth> worth;
     if (!retention_.empty())

@@ -6,6 +6,18 @@
 
 namespace ashlar::block::detail {
 
+Result<tokens::SequenceHasher> bind_hasher(const tokens::SequenceHasher& hasher,
+                                           const std::optional<tokens::PrefixKey>& key) {
+  // Under a keyed scheme the scheme's key makes the digests.
+  if (!key || hasher.scheme().is_keyed() || hasher.prefix_key() == *key) return hasher;
+  if (hasher.prefix_key() == tokens::PrefixKey::of_process())
+    return tokens::SequenceHasher(hasher.scheme(), hasher.salt(), *key);
+  return make_error(ErrorCode::kInvalidArgument,
+                    "the hasher has prefix key %016llx and the manager %016llx; leave the hasher's out",
+                    static_cast<unsigned long long>(hasher.prefix_key().fingerprint()),
+                    static_cast<unsigned long long>(key->fingerprint()));
+}
+
 Result<SequenceText> SequenceText::create(std::vector<tokens::Token> tokens,
                                           std::vector<tokens::SequenceHash> hashes,
                                           std::shared_ptr<const TextRules> rules) {

@@ -29,6 +29,11 @@ struct TextRules {
   tokens::SaltFingerprint salt = tokens::salt_fingerprint(hasher.salt());
 };
 
+// The hasher of a sequence over a manager with a key of its own: with that key, where the given one has the
+// process's. Errors: kInvalidArgument: another key.
+Result<tokens::SequenceHasher> bind_hasher(const tokens::SequenceHasher& hasher,
+                                           const std::optional<tokens::PrefixKey>& key);
+
 struct SequenceText {
   std::vector<tokens::Token> tokens;
   std::vector<tokens::SequenceHash> hashes;

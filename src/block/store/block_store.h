@@ -98,10 +98,7 @@ class BlockStore final : public StoreFace,
   // A block whose known prefix digest differs from the requested one holds other tokens: a miss. `prefixes`
   // has one digest per hash, or is empty: then names alone decide.
   std::size_t match_prefix(std::span<const tokens::SequenceHash> hashes,
-                           std::span<const tokens::PrefixDigest> prefixes, Emitter emit);
-  std::size_t match_prefix(std::span<const tokens::SequenceHash> hashes, Emitter emit) override {
-    return match_prefix(hashes, {}, emit);
-  }
+                           std::span<const tokens::PrefixDigest> prefixes, Emitter emit) override;
   std::size_t match_prefix(std::span<const tokens::TokenBlock> blocks, Emitter emit) override;
   // Whether a hash has a block here now: a hint, without a reference and nearly always without the lock. A
   // match over several groups probes its blocks with it before taking references.

@@ -102,7 +102,13 @@ class DiskPool::Reserved final : public Reservation {
                                       .salt = left[i].salt,
                                       .checksum = left[i].checksum.value_or(transfer::BlockChecksum()),
                                       .generation = ++pool_.generation_,
-                                      .has_parent = left[i].parent != SequenceHash()}});
+                                      .has_parent = left[i].parent != SequenceHash(),
+                                      .prefix = left[i].prefix,
+                                      .root = left[i].root,
+                                      .local = left[i].local,
+                                      .metadata = left[i].metadata,
+                                      .group = left[i].group,
+                                      .priority = left[i].retention.priority}});
       places[place.part].push_back(i);
     }
     std::optional<Error> error;
@@ -217,12 +223,19 @@ Result<void> DiskPool::restore() {
     const TierRecord record{.hash = header.hash,
                             .parent = header.has_parent ? header.parent : SequenceHash(),
                             .salt = header.salt,
+                            .prefix = header.prefix,
+                            .root = header.root,
+                            .local = header.local,
+                            .group = header.group,
+                            .metadata = header.metadata,
+                            .retention = {.priority = header.priority},
                             .checksum = header.checksum};
     records_.write(id, record.checksum);
     auto complete = std::move(*by_id[id.value()])
                         .stage(record.identity(EventLocation::file(part)),
                                block::KvReady::asserted_by_caller());  // the header says so
-    const auto registered = manager_.register_block(std::move(complete));
+    const auto registered =
+        manager_.register_block(std::move(complete), {.retention = record.retention, .copied = true});
     if (registered && registered->block_id() == id) {
       ++restored_;
     } else {

@@ -1,4 +1,4 @@
-// Superblock (one page), two copies of the removal log, table (128 bytes per block, whole pages), blocks
+// Superblock (one page), two copies of the removal log, table (256 bytes per block, whole pages), blocks
 // (each plane page-aligned). The file is created under a temporary name and renamed once its superblock is on
 // the device, so a superblock is never partial.
 //
@@ -35,11 +35,13 @@ using transfer::Plane;
 using transfer::PlaneShape;
 
 constexpr std::array<char, 8> kG3Magic = {'A', 'S', 'H', 'L', 'A', 'R', 'G', '3'};
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 constexpr std::uint64_t kG3Page = 4096;
 constexpr std::uint64_t kRemovals = kG3Page;  // where the two copies of the log begin
 constexpr std::uint64_t kG3HeaderBytes = G3File::kHeaderBytes;
 constexpr std::uint32_t kHeaderMagic = 0x6b6c6247;  // "Gblk"
+constexpr std::uint8_t kHasRoot = 1;
+constexpr std::uint8_t kHasLocal = 2;
 constexpr std::size_t kG3ReadAtATime = std::size_t{1} << 20;
 static_assert(512 % kG3HeaderBytes == 0, "no header crosses a sector: it is written whole or not at all");
 static_assert(kG3ReadAtATime % kG3HeaderBytes == 0, "reads cover whole headers");
@@ -99,6 +101,7 @@ std::vector<std::byte> superblock(const G3Options& options, const BlockSet& set)
   out.put(options.keys.hi());
   out.put(options.keys.lo());
   out.put(options.scheme_fingerprint);
+  out.put(options.prefix_key);
   put_shard(out, options.planes[0].shard);
   for (std::size_t i = 0; i < options.planes.size(); ++i) {
     const std::vector<std::byte> descriptor =
@@ -145,6 +148,7 @@ Result<void> check_owner(const G3Options& options, std::span<const std::byte> fo
   const auto hi = in.get<std::uint64_t>();
   const auto keys = tokens::NamespaceFingerprint::from_bits(hi, in.get<std::uint64_t>());
   const auto scheme = in.get<std::uint64_t>();
+  const auto prefix_key = in.get<std::uint64_t>();
   const layout::Shard shard = get_shard(in);
   if (keys != options.keys)
     return make_error(ErrorCode::kInvalidArgument,
@@ -154,6 +158,11 @@ Result<void> check_owner(const G3Options& options, std::span<const std::byte> fo
     return make_error(ErrorCode::kInvalidArgument,
                       "the blocks of %s are named by another hash scheme or key: %016llx, expected %016llx",
                       path, wide(scheme), wide(options.scheme_fingerprint));
+  if (prefix_key != options.prefix_key)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the digests of %s were made with another prefix key: %016llx, expected %016llx; give "
+                      "KvOptions::prefix_key as before, or name another file",
+                      path, wide(prefix_key), wide(options.prefix_key));
   const layout::Shard& wanted = options.planes[0].shard;
   if (shard != wanted && shard.rank == wanted.rank && shard.ranks == wanted.ranks)
     return make_error(ErrorCode::kInvalidArgument,
@@ -186,6 +195,16 @@ std::array<std::byte, kG3HeaderBytes> encode(std::uint32_t slot, const G3Header&
   out.put(set.block_bytes());
   out.put(header.checksum.value());
   put_shard(out, set.planes()[0].shard);
+  out.put(header.prefix.hi());
+  out.put(header.prefix.lo());
+  const tokens::SequenceHash root = header.root.value_or(tokens::SequenceHash());
+  out.put(root.hi());
+  out.put(root.lo());
+  out.put(header.local ? header.local->value() : std::uint64_t{0});
+  out.put(header.metadata);
+  out.put(header.group);
+  out.put(header.priority);
+  out.put(static_cast<std::uint8_t>((header.root ? kHasRoot : 0) | (header.local ? kHasLocal : 0)));
   out.bytes().resize(kG3HeaderBytes - sizeof(std::uint64_t));
   out.put(checksum_of(out.bytes()));
   std::array<std::byte, kG3HeaderBytes> bytes;
@@ -212,7 +231,19 @@ bool decode(std::uint32_t slot, std::span<const std::byte> bytes, const BlockSet
   header->salt = tokens::NamespaceFingerprint::from_bits(salt_hi, in.get<std::uint64_t>());
   if (in.get<std::uint64_t>() != set.block_bytes()) return false;
   header->checksum = transfer::BlockChecksum(in.get<std::uint64_t>());
-  return get_shard(in) == set.planes()[0].shard;
+  if (get_shard(in) != set.planes()[0].shard) return false;
+  const auto prefix_hi = in.get<std::uint64_t>();
+  header->prefix = tokens::PrefixDigest::from_bits(prefix_hi, in.get<std::uint64_t>());
+  const auto root_hi = in.get<std::uint64_t>();
+  const auto root = tokens::SequenceHash::from_bits(root_hi, in.get<std::uint64_t>());
+  const auto local = in.get<std::uint64_t>();
+  header->metadata = in.get<std::uint32_t>();
+  header->group = in.get<std::uint16_t>();
+  header->priority = std::min(in.get<std::uint8_t>(), block::BlockRetention::kMaxPriority);
+  const auto has = in.get<std::uint8_t>();
+  if ((has & kHasRoot) != 0) header->root = root;
+  if ((has & kHasLocal) != 0) header->local = tokens::LocalHash(local);
+  return true;
 }
 
 Result<void> write_bytes(const storage::FileAccess& file, const std::string& path, std::uint64_t offset,

@@ -21,16 +21,20 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ashlar/base/result.h"
+#include "ashlar/block/block_retention.h"
 #include "ashlar/layout/layout.h"
 #include "ashlar/storage/disk_storage.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
+#include "ashlar/tokens/prefix_digest.h"
 #include "ashlar/tokens/sequence_hash.h"
+#include "ashlar/tokens/token.h"
 #include "ashlar/transfer/block_checksum.h"
 #include "ashlar/transfer/block_set.h"
 #include "tiers/disk/removal_log.h"
@@ -45,6 +49,12 @@ struct G3Header {
   transfer::BlockChecksum checksum = {};
   std::uint64_t generation = 0;  // grows with every commit; 0: assigned by the file
   bool has_parent = false;
+  tokens::PrefixDigest prefix = {};  // under the key of the file; unknown: the name is trusted
+  std::optional<tokens::SequenceHash> root = {};
+  std::optional<tokens::LocalHash> local = {};
+  std::uint32_t metadata = 0;
+  std::uint16_t group = 0;
+  std::uint8_t priority = block::BlockRetention::kDefaultPriority;
 
   friend bool operator==(const G3Header&, const G3Header&) = default;
 };
@@ -56,6 +66,7 @@ struct G3Options {
   std::vector<transfer::PlaneShape> planes;
   tokens::NamespaceFingerprint keys = {};  // of the namespace: model, dtype, layout, block size
   std::uint64_t scheme_fingerprint = 0;    // of the hash scheme
+  std::uint64_t prefix_key = 0;            // fingerprint of the key of prefix digests
   storage::DirectIo direct = storage::DirectIo::kIfPossible;
   // False: writes survive a process crash but not a power failure; faster where syncs are slow.
   bool survive_power_loss = true;
@@ -67,7 +78,7 @@ struct G3Options {
 
 class G3File {
  public:
-  static constexpr std::uint64_t kHeaderBytes = 128;
+  static constexpr std::uint64_t kHeaderBytes = 256;
 
   struct Entry {
     std::uint32_t slot = 0;
@@ -78,7 +89,8 @@ class G3File {
 
   // Opens the file, or creates it. Errors: kAlreadyExists: the path holds another kind of file (without our
   // superblock), which is left alone; kCorruption: damaged superblock; kUnsupported: another version;
-  // kInvalidArgument: another layout, block count, namespace, hash scheme or rank, named in the text;
+  // kInvalidArgument: another layout, block count, namespace, hash scheme, prefix key or rank, named in the
+  // text;
   // kNotFound: the folder; kCapacity and kIo as DiskStorage.
   static Result<std::unique_ptr<G3File>> open(G3Options options);
 

@@ -50,8 +50,8 @@ std::vector<std::size_t> Onboarder::offered_by(TierPool& pool, const OnboardCall
     if (to_host.missing[i] == Miss::kNone) continue;
     const std::optional<block::Hold> hold = pool.hold(to_host.hashes[i]);
     if (!hold) continue;
-    if (has_other_salt(call, pool, to_host.hashes[i])) {
-      to_host.missing[i] = Miss::kSaltMismatch;
+    if (const Miss other = other_content(call, pool, to_host.hashes[i]); other != Miss::kNone) {
+      to_host.missing[i] = other;
       continue;
     }
     pool.records().hit(hold->block_id());
@@ -137,8 +137,9 @@ void Onboarder::begin_up(OnboardCall& call, Batch& batch, const MoveOptions& how
   for (; batch.end < batch.hashes.size(); ++batch.end) {
     if (batch.here[batch.end]) continue;
     if (!batch.in_host[batch.end]) break;
-    if (!has_other_salt(call, *stack_.g2, batch.hashes[batch.end])) continue;
-    batch.why = Miss::kSaltMismatch;
+    const Miss other = other_content(call, *stack_.g2, batch.hashes[batch.end]);
+    if (other == Miss::kNone) continue;
+    batch.why = other;
     break;
   }
   std::vector<block::Hold> moving;

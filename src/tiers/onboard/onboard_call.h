@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -31,13 +32,24 @@ class OnboardCall {
         to_g2(only_to_g2),
         block_layers_(layers),
         clock_(clock),
-        blocks_(wanted.size()) {}
+        blocks_(wanted.size()) {
+    ASHLAR_CHECK(options.prefixes.empty() || options.prefixes.size() == hashes.size(),
+                 "%zu digests for %zu hashes; give one each, or none", options.prefixes.size(),
+                 hashes.size());
+    for (std::size_t i = 0; i < options.prefixes.size(); ++i)
+      prefixes_.emplace(hashes[i], options.prefixes[i]);
+  }
 
   const std::vector<tokens::SequenceHash> hashes;
   const OnboardOptions options;
   const bool to_g2;  // a prefetch: no further than G2
   MoveControl control;
 
+  // Unknown when the caller gave none.
+  tokens::PrefixDigest prefix_of(const tokens::SequenceHash& hash) const {
+    const auto found = prefixes_.find(hash);
+    return found == prefixes_.end() ? tokens::PrefixDigest() : found->second;
+  }
   bool stopped() const { return control.cancelled(); }
   bool late() const { return options.deadline && clock_.now() >= *options.deadline; }
 
@@ -162,6 +174,7 @@ class OnboardCall {
 
  private:
   const std::uint32_t block_layers_;
+  std::unordered_map<tokens::SequenceHash, tokens::PrefixDigest> prefixes_;
   Clock& clock_;
   mutable Mutex mu_;
   CondVar changed_;

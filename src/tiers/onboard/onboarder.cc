@@ -110,7 +110,8 @@ std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const
     auto found = std::ranges::find_if(tiers, [&](TierPool* pool) { return pool->has(hashes[i]); });
     if (found == tiers.end() && options_.probe && stack_.g4 != nullptr && i >= probed) {
       // One probe per stretch unknown to this process.
-      probed = i + std::max<std::size_t>(1, stack_.g4->probe(hashes.subspan(i), limits));
+      const std::optional<SequenceHash> before = i == 0 ? std::nullopt : std::optional(hashes[i - 1]);
+      probed = i + std::max<std::size_t>(1, stack_.g4->probe(hashes.subspan(i), limits, before));
       found = std::ranges::find_if(tiers, [&](TierPool* pool) { return pool->has(hashes[i]); });
     }
     if (found == tiers.end()) break;
@@ -178,13 +179,20 @@ OnboardTable Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
   const auto match = [&](std::size_t most) {
     const std::size_t before = table.size();
     std::size_t count = 0;
-    while (count < most && !has_other_salt(call, *stack_.g1, hashes[before + count])) ++count;
-    stack_.g1_manager->match_blocks(hashes.subspan(before, count), table);
+    Miss other = Miss::kNone;
+    while (count < most && other == Miss::kNone) {
+      other = other_content(call, *stack_.g1, hashes[before + count]);
+      if (other == Miss::kNone) ++count;
+    }
+    // With digests again: a block may have been replaced by another of its name since.
+    std::vector<tokens::PrefixDigest> prefixes;
+    for (const SequenceHash& hash : hashes.subspan(before, count)) prefixes.push_back(call.prefix_of(hash));
+    stack_.g1_manager->match_blocks(hashes.subspan(before, count), prefixes, table);
     for (std::size_t i = before; i < table.size(); ++i) {
       stack_.g1->records().hit(table[i].block_id());
       call.hit(i);
     }
-    if (count < most && table.size() - before == count) why = Miss::kSaltMismatch;
+    if (count < most && table.size() - before == count) why = other;
   };
   std::optional<Batch> next;
   bool alone = false;  // no room for two batches at once
@@ -288,8 +296,9 @@ MoveOptions Onboarder::move_options(OnboardCall& call) const {
   return {.deadline = call.options.deadline, .control = &call.control, .keep = true};
 }
 
-bool Onboarder::has_other_salt(const OnboardCall& call, TierPool& pool, const SequenceHash& hash) const {
-  return pool.has_other_salt(hash, call.options.salt);
+Miss Onboarder::other_content(const OnboardCall& call, TierPool& pool, const SequenceHash& hash) {
+  if (pool.has_other_salt(hash, call.options.salt)) return Miss::kSaltMismatch;
+  return pool.has_other_prefix(hash, call.prefix_of(hash)) ? Miss::kOtherTokens : Miss::kNone;
 }
 
 bool Onboarder::claim(const OnboardCall* call, std::span<const SequenceHash> hashes, bool wait,

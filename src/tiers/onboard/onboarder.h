@@ -111,7 +111,8 @@ class Onboarder {
   void account(TierPool& pool, const MoveReport& report);
   bool volumes_are_faster() const;
   MoveOptions move_options(OnboardCall& call) const;
-  bool has_other_salt(const OnboardCall& call, TierPool& pool, const tokens::SequenceHash& hash) const;
+  // Why the tier's block of this name is not the one that the call wants; kNone: it is, as far as is known.
+  static Miss other_content(const OnboardCall& call, TierPool& pool, const tokens::SequenceHash& hash);
   std::size_t batch_size(const OnboardCall& call, std::size_t left) const;
   // False when the call was cancelled or is late, when `until` has passed, or when another call has some of
   // them and this one is not to wait. A call that holds a claim does not wait: two calls could deadlock.

@@ -47,6 +47,12 @@ class TierPool {
     const tokens::SaltFingerprint its = record(*held).salt;
     return its != unknown && its != salt;
   }
+  // Whether the tier has the block with another prefix digest. Unknown digests are not compared.
+  bool has_other_prefix(const tokens::SequenceHash& hash, const tokens::PrefixDigest& prefix) {
+    if (!prefix.is_known() || !has(hash)) return false;
+    const std::optional<block::Hold> held = hold(hash);
+    return held && !record(*held).prefix.agrees_with(prefix);
+  }
   // The preconditions of blocks that are still being written, one per hash; empty when no block has one.
   std::vector<block::Fence> preconditions(std::span<const tokens::SequenceHash> hashes) {
     std::vector<block::Fence> out;

@@ -12,6 +12,7 @@
 #include "ashlar/tokens/namespace_fingerprint.h"
 #include "ashlar/tokens/salt.h"
 #include "ashlar/tokens/sequence_hash.h"
+#include "ashlar/tokens/token.h"
 #include "ashlar/transfer/block_checksum.h"
 
 namespace ashlar::tiers {

@@ -11,6 +11,8 @@ namespace ashlar::tiers {
 namespace {
 
 constexpr std::uint64_t kObjectMagic = 0x424f52414c485341;  // "ASHLAROB"
+constexpr std::uint8_t kObjectHasRoot = 1;
+constexpr std::uint8_t kObjectHasLocal = 2;
 constexpr std::size_t kCovered = VolumeObject::kHeaderBytes - sizeof(std::uint64_t);
 
 tokens::NamespaceFingerprint get_fingerprint(ByteReader& in) {
@@ -21,7 +23,7 @@ tokens::NamespaceFingerprint get_fingerprint(ByteReader& in) {
 }  // namespace
 
 VolumeObject VolumeObject::describe(const transfer::BlockSet& set, const tokens::NamespaceFingerprint& keys,
-                                    std::uint64_t scheme_fingerprint) {
+                                    std::uint64_t scheme_fingerprint, std::uint64_t prefix_key) {
   const transfer::Plane& first = set.planes()[0];
   ByteWriter shapes;
   for (const transfer::Plane& plane : set.planes()) {
@@ -35,6 +37,7 @@ VolumeObject VolumeObject::describe(const transfer::BlockSet& set, const tokens:
   object.shapes = XXH3_64bits(shapes.bytes().data(), shapes.bytes().size());
   object.keys = keys;
   object.scheme_fingerprint = scheme_fingerprint;
+  object.prefix_key = prefix_key;
   object.shard = first.shard;
   object.block_size = first.layout.config().block_size;
   object.planes = static_cast<std::uint32_t>(set.planes().size());
@@ -44,10 +47,12 @@ VolumeObject VolumeObject::describe(const transfer::BlockSet& set, const tokens:
 }
 
 std::string VolumeObject::key() const {
-  std::array<char, 160> text{};
-  std::snprintf(text.data(), text.size(), "%s/%016" PRIx64 "/r%u-%u.l%u-%u.h%u-%u/%016" PRIx64 "%016" PRIx64,
-                keys.to_string().c_str(), scheme_fingerprint, shard.rank, shard.ranks, shard.layers.first,
-                shard.layers.count, shard.heads.first, shard.heads.count, hash.hi(), hash.lo());
+  std::array<char, 192> text{};
+  std::snprintf(text.data(), text.size(),
+                "%s/%016" PRIx64 "-%016" PRIx64 "/r%u-%u.l%u-%u.h%u-%u/%016" PRIx64 "%016" PRIx64,
+                keys.to_string().c_str(), scheme_fingerprint, prefix_key, shard.rank, shard.ranks,
+                shard.layers.first, shard.layers.count, shard.heads.first, shard.heads.count, hash.hi(),
+                hash.lo());
   return text.data();
 }
 
@@ -72,6 +77,19 @@ std::array<std::byte, VolumeObject::kHeaderBytes> VolumeObject::encode() const {
   out.put(shard.rank);
   out.put(shard.ranks);
   out.put(shapes);
+  out.put(prefix_key);
+  out.put(prefix.hi());
+  out.put(prefix.lo());
+  out.put(parent.hi());
+  out.put(parent.lo());
+  const tokens::SequenceHash first = root.value_or(tokens::SequenceHash());
+  out.put(first.hi());
+  out.put(first.lo());
+  out.put(local ? local->value() : std::uint64_t{0});
+  out.put(metadata);
+  out.put(group);
+  out.put(priority);
+  out.put(static_cast<std::uint8_t>((root ? kObjectHasRoot : 0) | (local ? kObjectHasLocal : 0)));
   out.bytes().resize(kCovered);
   out.put(std::uint64_t{XXH3_64bits(out.bytes().data(), kCovered)});
   std::array<std::byte, kHeaderBytes> bytes{};
@@ -119,6 +137,20 @@ Result<VolumeObject> VolumeObject::decode(std::span<const std::byte> bytes) {
   object.shard.rank = in.get<std::uint32_t>();
   object.shard.ranks = in.get<std::uint32_t>();
   object.shapes = in.get<std::uint64_t>();
+  object.prefix_key = in.get<std::uint64_t>();
+  const auto prefix_hi = in.get<std::uint64_t>();
+  object.prefix = tokens::PrefixDigest::from_bits(prefix_hi, in.get<std::uint64_t>());
+  const auto parent_hi = in.get<std::uint64_t>();
+  object.parent = tokens::SequenceHash::from_bits(parent_hi, in.get<std::uint64_t>());
+  const auto root_hi = in.get<std::uint64_t>();
+  const auto root = tokens::SequenceHash::from_bits(root_hi, in.get<std::uint64_t>());
+  const auto local = in.get<std::uint64_t>();
+  object.metadata = in.get<std::uint32_t>();
+  object.group = in.get<std::uint16_t>();
+  object.priority = std::min(in.get<std::uint8_t>(), block::BlockRetention::kMaxPriority);
+  const auto has = in.get<std::uint8_t>();
+  if ((has & kObjectHasRoot) != 0) object.root = root;
+  if ((has & kObjectHasLocal) != 0) object.local = tokens::LocalHash(local);
   return object;
 }
 
@@ -130,6 +162,7 @@ Result<void> VolumeObject::expect(const VolumeObject& found) const {
   if (found.hash != hash) return differs("name");
   if (found.keys != keys) return differs("namespace");
   if (found.scheme_fingerprint != scheme_fingerprint) return differs("hash scheme");
+  if (found.prefix_key != prefix_key) return differs("prefix key");
   if (found.shard != shard)
     return make_error(ErrorCode::kCorruption,
                       "the object of block %s is another one: it belongs to %s, not to %s",
@@ -140,6 +173,7 @@ Result<void> VolumeObject::expect(const VolumeObject& found) const {
   if (found.payload_bytes != payload_bytes) return differs("size");
   const tokens::NamespaceFingerprint unknown;
   if (salt != unknown && found.salt != unknown && found.salt != salt) return differs("salt");
+  if (!prefix.agrees_with(found.prefix)) return differs("prefix digest");
   return {};
 }
 

@@ -11,14 +11,18 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "ashlar/base/result.h"
+#include "ashlar/block/block_retention.h"
 #include "ashlar/layout/layout_config.h"
 #include "ashlar/layout/shard.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
+#include "ashlar/tokens/prefix_digest.h"
 #include "ashlar/tokens/sequence_hash.h"
+#include "ashlar/tokens/token.h"
 #include "ashlar/transfer/block_checksum.h"
 #include "ashlar/transfer/block_set.h"
 
@@ -26,7 +30,7 @@ namespace ashlar::tiers {
 
 struct VolumeObject {
   static constexpr std::size_t kHeaderBytes = 256;
-  static constexpr std::uint32_t kVersion = 2;
+  static constexpr std::uint32_t kVersion = 3;
 
   tokens::SequenceHash hash = {};
   tokens::NamespaceFingerprint keys = {};  // model, dtype, layout, block size
@@ -38,20 +42,29 @@ struct VolumeObject {
   std::uint32_t planes = 0;
   layout::Dtype dtype = layout::Dtype::kBF16;  // of the first plane
   std::uint64_t payload_bytes = 0;
-  std::uint64_t shapes = 0;  // fingerprint of the shapes of all planes
+  std::uint64_t shapes = 0;          // fingerprint of the shapes of all planes
+  std::uint64_t prefix_key = 0;      // fingerprint of the key of prefix digests
+  tokens::PrefixDigest prefix = {};  // unknown: the name is trusted
+  tokens::SequenceHash parent = {};  // zero for the first block of a sequence, or when unknown
+  std::optional<tokens::SequenceHash> root = {};
+  std::optional<tokens::LocalHash> local = {};
+  std::uint32_t metadata = 0;
+  std::uint16_t group = 0;
+  std::uint8_t priority = block::BlockRetention::kDefaultPriority;
 
   // The description of a set; hash, salt and checksum are the block's.
   static VolumeObject describe(const transfer::BlockSet& set, const tokens::NamespaceFingerprint& keys,
-                               std::uint64_t scheme_fingerprint);
+                               std::uint64_t scheme_fingerprint, std::uint64_t prefix_key);
 
-  // One key per block, namespace, scheme, rank and shard: each rank's part of a block is its own object.
+  // One key per block, namespace, scheme, key of digests, rank and shard: each rank's part of a block is its
+  // own object.
   std::string key() const;
 
   std::array<std::byte, kHeaderBytes> encode() const;
   // Errors: kInvalidArgument: not our header; kUnsupported: another version; kCorruption: damaged.
   static Result<VolumeObject> decode(std::span<const std::byte> bytes);
-  // Checks that `found` is the object described here: all fields except checksum and, if either side does not
-  // know it, salt. Errors: kCorruption, naming the difference.
+  // Checks that `found` is the object described here: namespace, scheme, shard, shape, size, hash, key of the
+  // digests and, where both sides know them, salt and digest. Errors: kCorruption, naming the difference.
   Result<void> expect(const VolumeObject& found) const;
 
   friend bool operator==(const VolumeObject&, const VolumeObject&) = default;

@@ -259,6 +259,13 @@ VolumeObject VolumePool::object_of(const TierRecord& record) const {
   VolumeObject object = options_.shape;
   object.hash = record.hash;
   object.salt = record.salt;
+  object.prefix = record.prefix;
+  object.parent = record.parent;
+  object.root = record.root;
+  object.local = record.local;
+  object.metadata = record.metadata;
+  object.group = record.group;
+  object.priority = record.retention.priority;
   if (record.checksum) object.checksum = *record.checksum;
   return object;
 }
@@ -367,7 +374,8 @@ Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes, const 
   return error ? Result<void>(*error) : Result<void>();
 }
 
-std::size_t VolumePool::probe(std::span<const SequenceHash> hashes, const CallLimits& limits) {
+std::size_t VolumePool::probe(std::span<const SequenceHash> hashes, const CallLimits& limits,
+                              const std::optional<SequenceHash>& before) {
   block::BlockList<block::ImmutableBlock<G4>> known;  // held, so that other calls do not evict them
   std::size_t asked = 0;
   while (known.size() < hashes.size()) {
@@ -377,18 +385,25 @@ std::size_t VolumePool::probe(std::span<const SequenceHash> hashes, const CallLi
     }
     if (known.size() < asked) break;  // absent everywhere, or no room to register it
     if (!limits.check(clock_)) break;
-    std::vector<SequenceHash> names;
+    std::vector<TierRecord> wanted;
     const std::size_t most = std::min(kProbe, capacity() - known.size());
-    for (asked = known.size(); asked < hashes.size() && names.size() < most; ++asked)
-      if (!has(hashes[asked])) names.push_back(hashes[asked]);
-    if (names.empty()) break;
-    ask(std::move(names), limits);
+    for (asked = known.size(); asked < hashes.size() && wanted.size() < most; ++asked) {
+      if (has(hashes[asked])) continue;
+      TierRecord& record = wanted.emplace_back(TierRecord{.hash = hashes[asked]});
+      const std::optional<SequenceHash> parent = asked == 0 ? before : std::optional(hashes[asked - 1]);
+      if (parent && parent->position() + 1 == record.hash.position()) record.parent = *parent;
+      if (hashes[0].position() == 0) record.root = hashes[0];
+    }
+    if (wanted.empty()) break;
+    ask(std::move(wanted), limits);
   }
   return known.size();
 }
 
 // Asks all volumes at once: a silent one does not delay the others' answers.
-void VolumePool::ask(std::vector<SequenceHash> names, const CallLimits& limits) {
+void VolumePool::ask(std::vector<TierRecord> wanted, const CallLimits& limits) {
+  std::vector<SequenceHash> names;
+  for (const TierRecord& record : wanted) names.push_back(record.hash);
   std::vector<std::string> keys;
   keys.reserve(names.size());
   for (const SequenceHash& hash : names) keys.push_back(object_of({.hash = hash}).key());
@@ -429,7 +444,7 @@ void VolumePool::ask(std::vector<SequenceHash> names, const CallLimits& limits) 
   std::vector<TierRecord> records;
   std::vector<Number> numbers;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    records.push_back({.hash = names[i]});
+    records.push_back(wanted[i]);
     numbers.push_back(*found[i]);
   }
   MoveReport report;

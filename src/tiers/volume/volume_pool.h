@@ -77,9 +77,11 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   // limits. Objects that stay are still known; the rest are removed.
   Result<void> remove_all(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits = {});
 
-  // Asks the volumes for the leading `hashes` not known yet, until one is absent. Returns how many leading
-  // hashes are known now. Limits are by the clock of the pool, here and below.
-  std::size_t probe(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits = {});
+  // Asks the volumes for the leading `hashes` not known yet, until one is absent; `before` is the block
+  // before them, for their records. Returns how many leading hashes are known now. Limits are by the clock of
+  // the pool, here and below.
+  std::size_t probe(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits = {},
+                    const std::optional<tokens::SequenceHash>& before = {});
   // Writes blocks of host memory to volumes. The holds are dropped on return. A deadline or a cancel ends it
   // at once; an object in flight then may or may not be present.
   MoveReport put(BytePool& from, std::vector<block::Hold> holds, const MoveOptions& options = {});
@@ -104,7 +106,7 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   // The volume of a block. Does not count as a use: the eviction order is unchanged.
   std::optional<Number> where(const tokens::SequenceHash& hash);
   // Registers those leading hashes that some volume has.
-  void ask(std::vector<tokens::SequenceHash> names, const CallLimits& limits);
+  void ask(std::vector<TierRecord> wanted, const CallLimits& limits);
   bool rests(const Attached& volume) const;
   void rest(Attached& volume, const Error& error) const;
   // Records a volume's error: the volume may have to rest.

@@ -385,9 +385,16 @@ Result<void> VolumePool::inspect(const block::Hold& hold, std::span<const std::b
                                  found->checksum, storage_tier());
       !same)
     return same;
-  *out = known;
-  out->salt = found->salt;
-  out->checksum = found->checksum;
+  *out = {.hash = known.hash,
+          .parent = found->parent,
+          .salt = found->salt,
+          .prefix = found->prefix,
+          .root = found->root,
+          .local = found->local,
+          .group = found->group,
+          .metadata = found->metadata,
+          .retention = {.priority = found->priority},
+          .checksum = found->checksum};
   return {};
 }
 

@@ -34,6 +34,12 @@ TEST_F(RedisTierTest, BlocksGoToTheServerAndBack) {
   expect_blocks_go_to_the_server_and_back(tier);
 }
 
+TEST_F(RedisTierTest, AForgedNameIsAMiss) {
+  const RedisServer server;
+  VolumeTier tier(tier_at_port(server.port()));
+  expect_a_forged_name_is_a_miss(tier);
+}
+
 TEST_F(RedisTierTest, ADeadServerIsAMiss) {
   RedisServer server;
   VolumeTier tier(tier_at_port(server.port()));

@@ -39,6 +39,8 @@ TEST_F(S3TierTest, BlocksGoToTheStoreAndBackAndADeadStoreIsAMiss) {
   VolumeTier tier(in_bucket(server, server.port()));
   expect_blocks_go_to_the_server_and_back(tier);
   tier.restart();
+  expect_a_forged_name_is_a_miss(tier);
+  tier.restart();
   expect_a_dead_server_is_a_miss(tier, [&] { server.kill(); }, [&] { server.start(); });
 }
 

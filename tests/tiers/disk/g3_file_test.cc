@@ -234,7 +234,7 @@ TEST_F(G3FileTest, AHeaderOfAnotherRankIsAnEmptyBlock) {
   const std::vector<std::uint8_t> other = bytes();
   ASSERT_TRUE(put(*G3File::open(as_rank(1)).value(), 2, 20));
   std::vector<std::uint8_t> mixed = bytes();
-  std::copy_n(other.begin() + kTableAt + 128, 128, mixed.begin() + kTableAt + 128);
+  std::copy_n(other.begin() + kTableAt + 256, 256, mixed.begin() + kTableAt + 256);
   store(mixed);
   EXPECT_EQ(contents(*G3File::open(as_rank(1)).value()),
             (std::map<std::uint32_t, SequenceHash>{{2, hash_of(20)}}));
@@ -260,14 +260,14 @@ TEST_F(G3FileTest, AMissingFolderIsNamed) {
 
 TEST_F(G3FileTest, AnotherVersionIsRefusedWithWhatToDo) {
   open().reset();
-  for (const int version : {1, 3}) {
+  for (const int version : {1, 2, 4}) {
     std::vector<std::uint8_t> image = bytes();
     image[8] = static_cast<std::uint8_t>(version);
     const std::uint64_t sum = XXH3_64bits(image.data(), 4088);
     std::memcpy(image.data() + 4088, &sum, sizeof sum);
     store(image);
     expect_refused(options(), ErrorCode::kUnsupported,
-                   "this program reads version 2; name another file, or remove this one");
+                   "this program reads version 3; name another file, or remove this one");
     EXPECT_EQ(bytes(), image);
   }
 }
@@ -293,9 +293,9 @@ TEST_F(G3FileTest, ADamagedHeaderIsAnEmptyBlock) {
     for (std::uint32_t slot = 0; slot < kBlocks; ++slot) ASSERT_TRUE(put(*file, slot, slot));
   }
   std::vector<std::uint8_t> image = bytes();
-  image[kTableAt + 128 * 4 + 30] ^= 1;
-  std::copy_n(image.begin() + kTableAt + 128 * 5, 128,
-              image.begin() + kTableAt + 128 * 6);  // a header in the wrong place
+  image[kTableAt + 256 * 4 + 30] ^= 1;
+  std::copy_n(image.begin() + kTableAt + 256 * 5, 256,
+              image.begin() + kTableAt + 256 * 6);  // a header in the wrong place
   store(image);
   const auto file = open();
   EXPECT_EQ(file->restored().size(), kBlocks - 2);

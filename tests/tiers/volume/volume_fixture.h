@@ -91,7 +91,7 @@ class VolumePoolFixture : public ::testing::Test {
     target_ = std::make_unique<MemoryPool<G1>>(
         *target_manager_, transfer::BlockSet::allocate(target, memory).value(), events::StorageTier::kDevice);
     g4_ = std::make_unique<VolumePool>(
-        *g4_manager_, VolumePool::Options{.shape = VolumeObject::describe(*host_->blocks(), kNames, 9),
+        *g4_manager_, VolumePool::Options{.shape = VolumeObject::describe(*host_->blocks(), kNames, 9, 11),
                                           .remove_evicted = setting.remove_evicted,
                                           .read_back_after_write = setting.read_back,
                                           .rest = setting.rest,
@@ -132,7 +132,7 @@ class VolumePoolFixture : public ::testing::Test {
     return out;
   }
   std::string key(std::uint64_t content) const {
-    VolumeObject object = VolumeObject::describe(*host_->blocks(), kNames, 9);
+    VolumeObject object = VolumeObject::describe(*host_->blocks(), kNames, 9, 11);
     object.hash = name(content);
     return object.key();
   }

@@ -29,7 +29,15 @@ VolumeObject example() {
           .planes = 2,
           .dtype = layout::Dtype::kF8E4M3,
           .payload_bytes = 4096,
-          .shapes = 11};
+          .shapes = 11,
+          .prefix_key = 12,
+          .prefix = tokens::PrefixDigest::known(13, 14),
+          .parent = SequenceHash::make(7, 7, 15).value(),
+          .root = SequenceHash::root(16),
+          .local = tokens::LocalHash(17),
+          .metadata = 18,
+          .group = 19,
+          .priority = 20};
 }
 
 TEST(VolumeObjectTest, ComesBackFromItsBytes) {
@@ -48,7 +56,7 @@ TEST(VolumeObjectTest, HasTheDocumentedBytes) {
     return value;
   };
   EXPECT_EQ(std::memcmp(bytes.data(), "ASHLAROB", 8), 0);
-  EXPECT_EQ(number(8), 2u | std::uint64_t{256} << 32);
+  EXPECT_EQ(number(8), 3u | std::uint64_t{256} << 32);
   EXPECT_EQ(number(16), example().hash.hi());
   EXPECT_EQ(number(24), example().hash.lo());
   EXPECT_EQ(number(32), 1u);
@@ -61,6 +69,13 @@ TEST(VolumeObjectTest, HasTheDocumentedBytes) {
   EXPECT_EQ(number(112), 4096u);
   EXPECT_EQ(number(120), 5u | std::uint64_t{6} << 32);
   EXPECT_EQ(number(128), 11u);
+  EXPECT_EQ(number(136), 12u);
+  EXPECT_EQ(number(144), example().prefix.hi());
+  EXPECT_EQ(number(152), 14u);
+  EXPECT_EQ(number(160), example().parent.hi());
+  EXPECT_EQ(number(176), example().root->hi());
+  EXPECT_EQ(number(192), 17u);
+  EXPECT_EQ(number(200), 18u | std::uint64_t{19} << 32 | std::uint64_t{20} << 48 | std::uint64_t{3} << 56);
 }
 
 TEST(VolumeObjectTest, EveryDamagedByteIsNoticed) {
@@ -106,8 +121,11 @@ TEST(VolumeObjectTest, AnotherBlockIsNotTakenForThisOne) {
   expect_differs([](VolumeObject& o) { o.dtype = layout::Dtype::kU8; }, "shape");
   expect_differs([](VolumeObject& o) { o.payload_bytes = 1; }, "size");
   expect_differs([](VolumeObject& o) { o.salt = NamespaceFingerprint::from_bits(3, 5); }, "salt");
+  expect_differs([](VolumeObject& o) { o.prefix_key = 1; }, "prefix key");
+  expect_differs([](VolumeObject& o) { o.prefix = tokens::PrefixDigest::known(1, 1); }, "prefix digest");
   VolumeObject unknown = example();
   unknown.salt = {};
+  unknown.prefix = {};
   unknown.checksum = transfer::BlockChecksum(9);
   EXPECT_TRUE(example().expect(unknown));
 }

@@ -5,8 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
+#include <vector>
 
+#include "ashlar/block/request_sequence.h"
 #include "tiers/volume/volume_tier.h"
 
 namespace ashlar::tiers {
@@ -28,6 +31,49 @@ inline void expect_blocks_go_to_the_server_and_back(VolumeTier& tier) {
   EXPECT_EQ(tier.kv().reset(VolumeTier::kG4).value(), 4u);
   tier.restart();
   EXPECT_EQ(tier.onboard(hashes), 0u);
+  tier.expect_counts_exact();
+}
+
+// Two texts under the same names, as a client might craft them: only the one that was stored comes back.
+inline void expect_a_forged_name_is_a_miss(VolumeTier& tier) {
+  using Request = block::RequestSequence<events::G1>;
+  std::vector<tokens::Token> stored;
+  std::vector<tokens::Token> forged;
+  for (std::uint32_t i = 0; i < 17; ++i) {
+    stored.emplace_back(i);
+    forged.emplace_back(1000 + i);
+  }
+  VolumeTier::Hashes names;
+  {
+    KvWorkload work(tier.kv());
+    Request first = Request::create(tier.kv().g1(), stored).value();
+    ASSERT_TRUE(first.schedule_prefill(stored.size()));
+    names.assign(first.sequence_hashes().begin(), first.sequence_hashes().end());
+    for (std::size_t i = 0; i < names.size(); ++i) work.compute(first.block_table()[i], names[i]);
+    ASSERT_TRUE(first.apply_prefill(tokens::Token(1)));
+  }
+  for (const bool restarted : {false, true}) {
+    tier.push_out();
+    if (restarted) tier.restart();
+    KvWorkload work(tier.kv());
+    {
+      Request forger = Request::create(tier.kv().g1(), forged, names, {}).value();
+      EXPECT_EQ(forger.match_prefix().value(), 0u);
+      EXPECT_EQ(tier.kv().status().misses[static_cast<std::size_t>(Miss::kOtherTokens)], 1u);
+    }
+    Request again = Request::create(tier.kv().g1(), stored).value();
+    EXPECT_EQ(again.match_prefix().value(), 16u);
+    for (std::size_t i = 0; i < names.size(); ++i)
+      EXPECT_TRUE(work.has_bytes(again.block_table()[i], names[i]));
+  }
+  // Who shares the volume and not the key finds nothing, and takes nothing away.
+  tier.push_out();
+  tier.options().prefix_key = tokens::PrefixKey(tokens::PrefixKey::Bytes{1, 2, 3});
+  tier.restart();
+  EXPECT_EQ(tier.onboard(names), 0u);
+  tier.options().prefix_key.reset();
+  tier.restart();
+  EXPECT_EQ(tier.onboard(names), 4u);
   tier.expect_counts_exact();
 }
 

@@ -61,7 +61,9 @@ class UntypedManager {
   virtual BlockRetention retention(const HoldRef& hold) = 0;
 
   // The longest prefix that is registered, in chunks of slots. Returns its length.
-  virtual std::size_t match_prefix(std::span<const tokens::SequenceHash> hashes, Emitter emit) = 0;
+  // `prefixes`: one digest per hash, or none; a block with another known digest is a miss.
+  virtual std::size_t match_prefix(std::span<const tokens::SequenceHash> hashes,
+                                   std::span<const tokens::PrefixDigest> prefixes, Emitter emit) = 0;
   virtual std::size_t match_prefix(std::span<const tokens::TokenBlock> blocks, Emitter emit) = 0;
   // One emit per hit, with one slot.
   virtual std::size_t match_scattered(std::span<const tokens::SequenceHash> hashes, Emitter emit) = 0;
