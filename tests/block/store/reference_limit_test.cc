@@ -77,7 +77,7 @@ class ReferenceLimitTest : public ::testing::TestWithParam<DuplicatePolicy> {
 
   std::optional<SharedSlot> match(const SequenceHash& name) {
     std::optional<SharedSlot> found;
-    owner_->match_prefix(std::span(&name, 1), [&](std::size_t, std::span<const SlotRef> slots) {
+    owner_->match_prefix(std::span(&name, 1), {}, [&](std::size_t, std::span<const SlotRef> slots) {
       if (!slots.empty()) found.emplace(slots.front());
     });
     return found;

@@ -112,7 +112,8 @@ TEST(CrashTest, WhatIsFoundAfterAKillHasItsBytes) {
     KvWorkload workload(**kv);
     for (const auto& [number, block] : writer.removed()) {
       const auto hash = KvWorkload::sequence(number, block + 1).back();
-      EXPECT_TRUE((*kv)->find(std::span(&hash, 1)).empty()) << "it was removed";
+      const auto runs = (*kv)->find(std::span(&hash, 1));
+      EXPECT_TRUE(runs.empty()) << "it was removed, and tier " << unsigned{runs[0].tier.value()} << " has it";
       ++stayed_away;
     }
     for (std::uint64_t number = 0; number < 12; ++number) {
