@@ -270,8 +270,10 @@ void KvBlockManager::Assembly::handed_out(std::span<const block::BlockId>) noexc
 }
 
 void KvBlockManager::Assembly::registered(std::span<const block::RegisteredBlock> blocks) noexcept {
+  if (blocks.empty()) return;
   const auto offer = [&] {
-    if (to_g2 != nullptr && options.to_g2.trigger == Trigger::kOnArrival && !closing) offer_to_g2(blocks);
+    if (to_g2 != nullptr && options.to_g2.trigger == Trigger::kOnArrival && !closing && !blocks[0].copied)
+      offer_to_g2(blocks);
     look_ahead_g1();
     return true;
   };
@@ -281,7 +283,7 @@ void KvBlockManager::Assembly::registered(std::span<const block::RegisteredBlock
 void KvBlockManager::Assembly::offer_to_g2(std::span<const block::RegisteredBlock> blocks) {
   std::map<std::uint8_t, std::vector<SequenceHash>> fresh;  // by priority
   for (const block::RegisteredBlock& block : blocks)
-    if (!block.copied) fresh[block.retention.priority].push_back(block.identity.hash);
+    fresh[block.retention.priority].push_back(block.identity.hash);
   for (const auto& [priority, hashes] : fresh)
     to_g2->suggest(hashes, priority, stack.g1->preconditions(hashes));
 }

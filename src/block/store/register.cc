@@ -218,16 +218,16 @@ Result<void> BlockStore::register_blocks(std::size_t n, Filler fill, Emitter emi
       emit(first, slots);
     };
     return register_slots(n, fill, emit_kept, [&](std::size_t i, RegisteredBlock& block) {
-      Ancestry& ancestry = slots_.ancestry[block.id.value()];
       const tokens::SequenceHash hash = block.identity.hash;
-      if (!ancestry.has_parent && before && hash.position() == before->position() + 1) {
-        ancestry.has_parent = true;
-        ancestry.parent = *before;
+      if (!block.identity.parent && before && hash.position() == before->position() + 1) {
+        block.identity.parent = before;
+        slots_.ancestry[block.id.value()].has_parent = true;
+        slots_.ancestry[block.id.value()].parent = *before;
         facts_->set_parent(block.id, before);
       }
-      if (ancestry.salt == tokens::SaltFingerprint()) ancestry.salt = options.salt;
+      if (options.salt != tokens::SaltFingerprint() && block.identity.salt == tokens::SaltFingerprint())
+        block.identity.salt = slots_.ancestry[block.id.value()].salt = options.salt;
       before = hash;
-      block.identity = identity_of(block.id.value());
       block.retention = options.retention;
       if (!options.after.empty()) block.after = options.after[options.after.size() == 1 ? 0 : i];
       block.copied = options.copied;

@@ -360,6 +360,7 @@ Result<std::unique_ptr<Reservation>> DiskPool::reserve(std::size_t n) {
   Blocks reserved;
   std::optional<Error> failure;
   while (reserved.size() < n) {
+    const MutexLock lock(evict_mu_);
     auto taken = manager_.allocate_blocks(n - reserved.size());
     if (!taken) return failure ? *failure : taken.error().to_error();
     const Result<void> cleared = clear(*taken);
@@ -388,12 +389,15 @@ Result<void> DiskPool::remove_all(std::span<const SequenceHash> hashes) {
 Result<void> DiskPool::remove_from_files(std::span<const SequenceHash> hashes, bool everything) {
   std::vector<std::vector<block::ImmutableBlock<G3>>> blocks(files_.size());
   std::vector<std::vector<std::uint32_t>> slots(files_.size());
-  for (const SequenceHash& hash : hashes) {
-    auto block = find(hash);
-    if (!block) continue;
-    const Place at = place(block->block_id());
-    slots[at.part].push_back(at.slot);
-    blocks[at.part].push_back(*std::move(block));
+  {
+    const MutexLock lock(evict_mu_);
+    for (const SequenceHash& hash : hashes) {
+      auto block = find(hash);
+      if (!block) continue;
+      const Place at = place(block->block_id());
+      slots[at.part].push_back(at.slot);
+      blocks[at.part].push_back(*std::move(block));
+    }
   }
   std::optional<Error> error;
   {

@@ -101,6 +101,9 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   std::size_t restored_ = 0;
   std::atomic<std::uint64_t> generation_{0};  // of all files together
 
+  // Before the locks below. Held from the eviction of blocks until their headers are cleared, and while
+  // blocks to remove are looked for: one that is gone from the manager is gone from the disk.
+  Mutex evict_mu_;
   std::uint64_t session_ = 0;
   Mutex removals_mu_;  // held while headers are cleared and logs are written
   RemovalLog removals_ ASHLAR_GUARDED_BY(removals_mu_);

@@ -18,25 +18,35 @@ OffloadTable::OffloadTable(const OffloadWorkerOptions& options, std::size_t larg
   ASHLAR_CHECK(largest_batch_ != 0, "a batch without blocks copies nothing");
 }
 
-void OffloadTable::move(Entry& entry, Stage stage) {
-  List::node_type node = list(entry.stage).extract(entry.rank);
-  ASHLAR_CHECK(!node.empty(), "a block is in another list than its stage, %u",
-               static_cast<unsigned>(entry.stage));
+// Lists are kept where order matters; elsewhere an entry keeps its place, so that none is allocated again.
+void OffloadTable::move(Entries::iterator at, Stage stage) {
+  Entry& entry = at->second;
+  if (entry.stage == Stage::kNew) {
+    ASHLAR_CHECK(is_listed(stage), "block %s begins in the middle of its way", at->first.to_string().c_str());
+    list(stage).emplace(entry.rank, at->first);
+  } else {
+    if (is_listed(entry.stage)) entry.node = list(entry.stage).extract(entry.rank);
+    ASHLAR_CHECK(!entry.node.empty(), "block %s is in another list than its stage, %u",
+                 at->first.to_string().c_str(), static_cast<unsigned>(entry.stage));
+    --count(entry.stage);
+    if (is_listed(stage)) list(stage).insert(std::move(entry.node));
+  }
   entry.stage = stage;
-  list(stage).insert(std::move(node));
+  ++count(stage);
 }
 
 void OffloadTable::move(Entry& entry, Rank rank) {
-  List::node_type node = list(entry.stage).extract(entry.rank);
-  ASHLAR_CHECK(!node.empty(), "a block is listed under another rank than its own");
-  node.key() = rank;
+  if (is_listed(entry.stage)) entry.node = list(entry.stage).extract(entry.rank);
+  ASHLAR_CHECK(!entry.node.empty(), "a block is listed under another rank than its own");
+  entry.node.key() = rank;
   entry.rank = rank;
-  list(entry.stage).insert(std::move(node));
+  if (is_listed(entry.stage)) list(entry.stage).insert(std::move(entry.node));
 }
 
-void OffloadTable::block(Entry& entry, Aftermath& after) {
+void OffloadTable::block(Entries::iterator at, Aftermath& after) {
+  Entry& entry = at->second;
   if (entry.hold) after.dropped.push_back(*std::exchange(entry.hold, std::nullopt));
-  move(entry, Stage::kBlocked);
+  move(at, Stage::kBlocked);
   fences_changed_ = true;  // they may have passed while it was elsewhere
 }
 
@@ -59,14 +69,17 @@ void OffloadTable::join(const Wanted& wanted, std::uint8_t priority, const std::
   if (fresh) {
     ++next_age_;
     entry.rank = rank;
-    list(Stage::kBlocked).emplace(rank, wanted.hash);
-    if (entry.after.empty()) enqueue(at, after);
+    if (entry.after.empty()) {
+      enqueue(at, after);
+    } else {
+      move(at, Stage::kBlocked);
+    }
     return;
   }
   if (rank.below < entry.rank.below) move(entry, Rank{rank.below, entry.rank.age});  // it keeps its age
   entry.renewed = true;
   if (!entry.after.empty() && (entry.stage == Stage::kWaiting || entry.stage == Stage::kOnDeck))
-    block(entry, after);  // whoever has no precondition waits with those that have one
+    block(at, after);  // whoever has no precondition waits with those that have one
 }
 
 void OffloadTable::enqueue(Entries::iterator at, Aftermath& after) {
@@ -74,7 +87,7 @@ void OffloadTable::enqueue(Entries::iterator at, Aftermath& after) {
   ASHLAR_CHECK(entry.after.empty(), "block %s is queued before its preconditions have passed",
                at->first.to_string().c_str());
   List& waiting = list(Stage::kWaiting);
-  const std::size_t queued = waiting.size() + list(Stage::kUpgrading).size() + list(Stage::kOnDeck).size();
+  const std::size_t queued = waiting.size() + count(Stage::kUpgrading) + count(Stage::kOnDeck);
   if (queued >= options_.queue.on_deck + options_.queue.waiting) {
     const auto last = std::prev(waiting.end());
     if (last->first < entry.rank) {
@@ -85,7 +98,7 @@ void OffloadTable::enqueue(Entries::iterator at, Aftermath& after) {
     ++counters_.queue.displaced;
     end(entries_.find(last->second), &OffloadProgress::refused, after);
   }
-  move(entry, Stage::kWaiting);
+  move(at, Stage::kWaiting);
   if (!oldest_) oldest_ = clock_.now();
 }
 
@@ -120,7 +133,8 @@ void OffloadTable::end(Entries::iterator at, std::size_t OffloadProgress::* outc
   for (const std::shared_ptr<OffloadCall>& call : entry.calls)
     if (call->end(at->first, outcome, error) && call->deadline) deadlines_.erase({*call->deadline, call});
   if (entry.hold) after.dropped.push_back(*std::move(entry.hold));
-  list(entry.stage).erase(entry.rank);
+  if (is_listed(entry.stage)) list(entry.stage).erase(entry.rank);
+  if (entry.stage != Stage::kNew) --count(entry.stage);
   entries_.erase(at);
   changed_.notify_all();
 }
@@ -173,7 +187,7 @@ void OffloadTable::abandon(const std::shared_ptr<OffloadCall>& call, std::size_t
 }
 
 bool OffloadTable::deck_has_room() const {
-  return list(Stage::kOnDeck).size() + list(Stage::kUpgrading).size() < options_.queue.on_deck;
+  return count(Stage::kOnDeck) + count(Stage::kUpgrading) < options_.queue.on_deck;
 }
 
 // Holding a block takes its manager's lock, so it happens outside this one.
@@ -184,9 +198,9 @@ void OffloadTable::refill() {
       const MutexLock lock(mu_);
       if (list(Stage::kWaiting).empty() || !deck_has_room()) return;
       hash = list(Stage::kWaiting).begin()->second;
-      Entry& entry = entries_.at(hash);
-      entry.renewed = false;
-      move(entry, Stage::kUpgrading);
+      const auto at = entries_.find(hash);
+      at->second.renewed = false;
+      move(at, Stage::kUpgrading);
     }
     upgraded(hash, upgrade_(hash));
   }
@@ -203,14 +217,14 @@ void OffloadTable::upgraded(const SequenceHash& hash, std::optional<block::Hold>
   if (entry.withdrawn || !entry.wanted()) {
     end(at, &OffloadProgress::cancelled, after);
   } else if (!entry.after.empty()) {
-    block(entry, after);
+    block(at, after);
     work_.notify_all();
   } else if (entry.hold) {
-    move(entry, Stage::kOnDeck);
-    const std::size_t on_deck = list(Stage::kOnDeck).size();
+    move(at, Stage::kOnDeck);
+    const std::size_t on_deck = count(Stage::kOnDeck);
     if (on_deck == 1 || on_deck == std::min(options_.full_batch, largest_batch_)) work_.notify_all();
   } else if (entry.renewed) {
-    move(entry, Stage::kWaiting);  // registered again, perhaps
+    move(at, Stage::kWaiting);  // registered again, perhaps
   } else {
     ++counters_.queue.discarded;
     end(at, &OffloadProgress::gone, after);
@@ -220,7 +234,7 @@ void OffloadTable::upgraded(const SequenceHash& hash, std::optional<block::Hold>
 std::optional<Clock::TimePoint> OffloadTable::next_batch() {
   const List& deck = list(Stage::kOnDeck);
   if (deck.empty()) {
-    if (list(Stage::kWaiting).empty() && list(Stage::kUpgrading).empty()) oldest_.reset();
+    if (count(Stage::kWaiting) + count(Stage::kUpgrading) == 0) oldest_.reset();
     return std::nullopt;
   }
   ASHLAR_CHECK(oldest_.has_value(), "%zu blocks are on deck, since no time", deck.size());
@@ -268,11 +282,12 @@ std::pair<std::shared_ptr<OffloadBatch>, std::vector<block::Hold>> OffloadTable:
   List& deck = list(Stage::kOnDeck);
   while (holds.size() < largest_batch_ && !deck.empty()) {
     const SequenceHash hash = deck.begin()->second;
-    Entry& entry = entries_.at(hash);
+    const auto at = entries_.find(hash);
+    Entry& entry = at->second;
     batch->members.push_back({hash, static_cast<std::uint8_t>(255 - entry.rank.below)});
     holds.push_back(*std::exchange(entry.hold, std::nullopt));
     entry.batch = batch;
-    move(entry, Stage::kInFlight);
+    move(at, Stage::kInFlight);
     if (entry.permanently) latest = Clock::TimePoint::max();
     for (const std::shared_ptr<OffloadCall>& call : entry.calls)
       latest = std::max(latest, call->deadline.value_or(Clock::TimePoint::max()));
@@ -280,8 +295,7 @@ std::pair<std::shared_ptr<OffloadBatch>, std::vector<block::Hold>> OffloadTable:
   if (latest != Clock::TimePoint::max()) batch->deadline = latest;
   counters_.queue.taken += holds.size();
   oldest_.reset();
-  if (!list(Stage::kWaiting).empty() || !list(Stage::kUpgrading).empty() || !deck.empty())
-    oldest_ = clock_.now();
+  if (count(Stage::kWaiting) + count(Stage::kUpgrading) + count(Stage::kOnDeck) != 0) oldest_ = clock_.now();
   changed_.notify_all();
   return {std::move(batch), std::move(holds)};
 }
@@ -338,7 +352,7 @@ void OffloadTable::finish(const std::shared_ptr<OffloadBatch>& batch, const Move
       } else if (entry.withdrawn || !entry.wanted()) {
         end(at, &OffloadProgress::cancelled, after);
       } else {
-        block(entry, after);  // from where unblock() queues it again
+        block(at, after);  // from where unblock() queues it again
       }
     }
     unblock(after);

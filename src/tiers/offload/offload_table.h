@@ -107,8 +107,10 @@ class OffloadTable : public std::enable_shared_from_this<OffloadTable> {
   void check_invariants() const;
 
  private:
-  enum class Stage : std::uint8_t { kBlocked, kWaiting, kUpgrading, kOnDeck, kInFlight };
-  static constexpr std::size_t kStages = 5;
+  // In the order of a block's way, but for the three with a list, which come first.
+  enum class Stage : std::uint8_t { kBlocked, kWaiting, kOnDeck, kNew, kUpgrading, kInFlight };
+  static constexpr std::size_t kLists = 3;
+  static constexpr std::size_t kStages = 6;
   // Higher priority first, then older first. The age also tells one entry of a hash from a later one.
   struct Rank {
     std::uint8_t below = 0;  // 255 - priority
@@ -120,21 +122,22 @@ class OffloadTable : public std::enable_shared_from_this<OffloadTable> {
     const OffloadCall* call = nullptr;  // whose it is; null: the block's own
     block::Fence fence;
   };
+  using List = std::map<Rank, tokens::SequenceHash>;
   struct Entry {
-    Stage stage = Stage::kBlocked;
+    Stage stage = Stage::kNew;
     bool permanently = false;
     bool renewed = false;    // wanted again while it was upgrading
     bool withdrawn = false;  // leaves as soon as it can
     Rank rank;
     std::vector<std::shared_ptr<OffloadCall>> calls;
     std::vector<Precondition> after;
+    List::node_type node;                 // its place in a list, while it is in none
     std::optional<block::Hold> hold;      // on deck
     std::shared_ptr<OffloadBatch> batch;  // in flight
 
     bool wanted() const noexcept { return permanently || !calls.empty(); }
   };
   using Entries = std::unordered_map<tokens::SequenceHash, Entry>;
-  using List = std::map<Rank, tokens::SequenceHash>;
   // What a change leaves to be done without the lock; declared before the lock is taken.
   struct Aftermath {
     std::vector<block::Hold> dropped;
@@ -146,12 +149,17 @@ class OffloadTable : public std::enable_shared_from_this<OffloadTable> {
     }
   };
 
+  static constexpr bool is_listed(Stage stage) noexcept { return static_cast<std::size_t>(stage) < kLists; }
+  std::size_t& count(Stage stage) ASHLAR_REQUIRES(mu_) { return counts_[static_cast<std::size_t>(stage)]; }
+  std::size_t count(Stage stage) const ASHLAR_REQUIRES(mu_) {
+    return counts_[static_cast<std::size_t>(stage)];
+  }
   List& list(Stage stage) ASHLAR_REQUIRES(mu_) { return lists_[static_cast<std::size_t>(stage)]; }
   const List& list(Stage stage) const ASHLAR_REQUIRES(mu_) { return lists_[static_cast<std::size_t>(stage)]; }
-  void move(Entry& entry, Stage stage) ASHLAR_REQUIRES(mu_);
+  void move(Entries::iterator at, Stage stage) ASHLAR_REQUIRES(mu_);
   void move(Entry& entry, Rank rank) ASHLAR_REQUIRES(mu_);
   // Moves a block from the deck, or from an upgrade, to the blocked ones.
-  void block(Entry& entry, Aftermath& after) ASHLAR_REQUIRES(mu_);
+  void block(Entries::iterator at, Aftermath& after) ASHLAR_REQUIRES(mu_);
   void join(const Wanted& wanted, std::uint8_t priority, const std::shared_ptr<OffloadCall>& call,
             Aftermath& after) ASHLAR_REQUIRES(mu_);
   // Lets a block wait for the deck, or refuses it: the in-queue may be full.
@@ -184,7 +192,8 @@ class OffloadTable : public std::enable_shared_from_this<OffloadTable> {
   CondVar work_;     // for the worker's thread
   CondVar changed_;  // for drain() and withdraw()
   Entries entries_ ASHLAR_GUARDED_BY(mu_);
-  std::array<List, kStages> lists_ ASHLAR_GUARDED_BY(mu_);  // the entries of each stage
+  std::array<List, kLists> lists_ ASHLAR_GUARDED_BY(mu_);
+  std::array<std::size_t, kStages> counts_ ASHLAR_GUARDED_BY(mu_) = {};  // entries by stage
   std::set<std::pair<Clock::TimePoint, std::shared_ptr<OffloadCall>>> deadlines_ ASHLAR_GUARDED_BY(mu_);
   std::uint64_t next_age_ ASHLAR_GUARDED_BY(mu_) = 0;
   bool fences_changed_ ASHLAR_GUARDED_BY(mu_) = false;             // some blocked block may be free

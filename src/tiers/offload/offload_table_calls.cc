@@ -1,5 +1,7 @@
 // What callers, handles and the manager ask of the table.
 #include <algorithm>
+#include <numeric>
+#include <string>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -91,9 +93,9 @@ void OffloadTable::stop() {
 void OffloadTable::close() {
   Aftermath after;
   const MutexLock lock(mu_);
-  ASHLAR_CHECK(list(Stage::kInFlight).empty() && list(Stage::kUpgrading).empty(),
+  ASHLAR_CHECK(count(Stage::kInFlight) + count(Stage::kUpgrading) == 0,
                "%zu blocks are in flight and %zu are being held at the end of the table",
-               list(Stage::kInFlight).size(), list(Stage::kUpgrading).size());
+               count(Stage::kInFlight), count(Stage::kUpgrading));
   while (!entries_.empty()) end(entries_.begin(), &OffloadProgress::cancelled, after);
 }
 
@@ -108,7 +110,7 @@ bool OffloadTable::drain(std::optional<Clock::TimePoint> until) {
   };
   bool quiet = false;
   for (;;) {
-    quiet = entries_.size() == list(Stage::kBlocked).size() && !fences_changed_ &&
+    quiet = entries_.size() == count(Stage::kBlocked) && !fences_changed_ &&
             std::ranges::none_of(list(Stage::kBlocked), is_free);
     if (stopping_ || quiet || (until && clock_.now() >= *until)) break;
     if (until) {
@@ -153,17 +155,18 @@ void OffloadTable::withdraw(std::span<const SequenceHash> hashes, Started starte
 std::size_t OffloadTable::drop_queued() {
   Aftermath after;
   const MutexLock lock(mu_);
-  std::size_t count = 0;
+  std::size_t dropped = 0;
   for (const Stage stage : {Stage::kBlocked, Stage::kWaiting, Stage::kOnDeck})
     while (!list(stage).empty()) {
       end(entries_.find(list(stage).begin()->second), &OffloadProgress::cancelled, after);
-      ++count;
+      ++dropped;
     }
-  for (const auto& [rank, hash] : list(Stage::kUpgrading)) {
-    entries_.at(hash).withdrawn = true;
-    ++count;
-  }
-  return count;
+  for (auto& [hash, entry] : entries_)
+    if (entry.stage == Stage::kUpgrading) {
+      entry.withdrawn = true;
+      ++dropped;
+    }
+  return dropped;
 }
 
 void OffloadTable::set_priority(const SequenceHash& hash, std::uint8_t priority) {
@@ -176,18 +179,18 @@ void OffloadTable::set_priority(const SequenceHash& hash, std::uint8_t priority)
 OffloadCounters OffloadTable::counters() const {
   const MutexLock lock(mu_);
   OffloadCounters counters = counters_;
-  counters.blocked = list(Stage::kBlocked).size();
-  counters.queue.on_deck = list(Stage::kOnDeck).size();
-  counters.queue.waiting = list(Stage::kWaiting).size() + list(Stage::kUpgrading).size();
-  counters.queue.in_flight = list(Stage::kInFlight).size();
+  counters.blocked = count(Stage::kBlocked);
+  counters.queue.on_deck = count(Stage::kOnDeck);
+  counters.queue.waiting = count(Stage::kWaiting) + count(Stage::kUpgrading);
+  counters.queue.in_flight = count(Stage::kInFlight);
   return counters;
 }
 
 void OffloadTable::check_invariants() const {
   const MutexLock lock(mu_);
-  std::size_t listed = 0;
-  for (std::size_t stage = 0; stage < kStages; ++stage) {
-    listed += lists_[stage].size();
+  for (std::size_t stage = 0; stage < kLists; ++stage) {
+    ASHLAR_CHECK(lists_[stage].size() == counts_[stage], "%zu blocks are listed in stage %zu, of %zu",
+                 lists_[stage].size(), stage, counts_[stage]);
     for (const auto& [rank, hash] : lists_[stage]) {
       const auto at = entries_.find(hash);
       ASHLAR_CHECK(at != entries_.end() && static_cast<std::size_t>(at->second.stage) == stage &&
@@ -196,13 +199,14 @@ void OffloadTable::check_invariants() const {
                    stage);
     }
   }
-  ASHLAR_CHECK(listed == entries_.size(), "%zu blocks are listed, %zu have an entry", listed,
+  const std::size_t counted = std::accumulate(counts_.begin(), counts_.end(), std::size_t{0});
+  ASHLAR_CHECK(counted == entries_.size(), "%zu blocks are counted, %zu have an entry", counted,
                entries_.size());
-  const std::size_t deck = list(Stage::kOnDeck).size() + list(Stage::kUpgrading).size();
+  const std::size_t deck = count(Stage::kOnDeck) + count(Stage::kUpgrading);
   ASHLAR_CHECK(deck <= options_.queue.on_deck, "%zu blocks are on deck or reserved; room for %zu", deck,
                options_.queue.on_deck);
-  ASHLAR_CHECK(deck + list(Stage::kWaiting).size() <= options_.queue.on_deck + options_.queue.waiting,
-               "%zu blocks wait; room for %zu", list(Stage::kWaiting).size(), options_.queue.waiting);
+  ASHLAR_CHECK(deck + count(Stage::kWaiting) <= options_.queue.on_deck + options_.queue.waiting,
+               "%zu blocks wait; room for %zu", count(Stage::kWaiting), options_.queue.waiting);
   for (const auto& [hash, entry] : entries_) {
     const std::string name = hash.to_string();
     ASHLAR_CHECK(entry.hold.has_value() == (entry.stage == Stage::kOnDeck),

@@ -403,6 +403,7 @@ std::size_t VolumePool::probe(std::span<const SequenceHash> hashes, const CallLi
 // Asks all volumes at once: a silent one does not delay the others' answers.
 void VolumePool::ask(std::vector<TierRecord> wanted, const CallLimits& limits) {
   std::vector<SequenceHash> names;
+  names.reserve(wanted.size());
   for (const TierRecord& record : wanted) names.push_back(record.hash);
   std::vector<std::string> keys;
   keys.reserve(names.size());
