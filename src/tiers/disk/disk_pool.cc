@@ -270,6 +270,11 @@ std::vector<TierRecord> DiskPool::claim(std::span<const TierRecord> records) {
   return mine;
 }
 
+bool DiskPool::is_arriving(const SequenceHash& hash) const {
+  const MutexLock lock(mu_);
+  return arriving_.contains(hash);
+}
+
 void DiskPool::release(std::span<const TierRecord> claimed) {
   const MutexLock lock(mu_);
   for (const TierRecord& record : claimed) arriving_.erase(record.hash);
@@ -369,7 +374,10 @@ Result<std::unique_ptr<Reservation>> DiskPool::reserve(std::size_t n) {
       failure = cleared.error();  // other files may succeed
     }
     for (block::MutableBlock<G3>& block : *taken)
-      if (block) reserved.push_back(std::move(block));
+      if (block) {
+        records_.forget(block.block_id());
+        reserved.push_back(std::move(block));
+      }
   }
   // Adjacent blocks are written together.
   std::ranges::sort(reserved, {}, [](const block::MutableBlock<G3>& block) { return block.block_id(); });
@@ -385,19 +393,30 @@ Result<void> DiskPool::remove_all(std::span<const SequenceHash> hashes) {
   return hashes.empty() ? Result<void>() : remove_from_files(hashes, false);
 }
 
-// A single file has no absent peer to log removals for.
+// The header of a block that was evicted when its last hold ended stays valid until its slot is reserved: a
+// restart would find it. A single file has no absent peer to log removals for.
 Result<void> DiskPool::remove_from_files(std::span<const SequenceHash> hashes, bool everything) {
   std::vector<std::vector<block::ImmutableBlock<G3>>> blocks(files_.size());
   std::vector<std::vector<std::uint32_t>> slots(files_.size());
-  {
-    const MutexLock lock(evict_mu_);
-    for (const SequenceHash& hash : hashes) {
-      auto block = find(hash);
-      if (!block) continue;
-      const Place at = place(block->block_id());
-      slots[at.part].push_back(at.slot);
-      blocks[at.part].push_back(*std::move(block));
+  const MutexLock evictions(evict_mu_);
+  std::unordered_set<SequenceHash> absent;
+  for (const SequenceHash& hash : hashes) {
+    auto block = find(hash);
+    if (!block) {
+      absent.insert(hash);
+      continue;
     }
+    const Place at = place(block->block_id());
+    slots[at.part].push_back(at.slot);
+    blocks[at.part].push_back(*std::move(block));
+  }
+  for (std::uint32_t i = 0; (everything || !absent.empty()) && i < manager_.total_blocks(); ++i) {
+    const SequenceHash last = records_.last(BlockId(i));
+    const Place at = place(BlockId(i));
+    if (last == SequenceHash() || files_[at.part] == nullptr || !files_[at.part]->may_be_valid(at.slot))
+      continue;
+    if (absent.contains(last) || (everything && !has(last) && !is_arriving(last)))
+      slots[at.part].push_back(at.slot);
   }
   std::optional<Error> error;
   {

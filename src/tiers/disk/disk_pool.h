@@ -93,6 +93,7 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   // The records that the caller must register, until release(); the others are empty.
   std::vector<TierRecord> claim(std::span<const TierRecord> records);
   void release(std::span<const TierRecord> claimed);
+  bool is_arriving(const tokens::SequenceHash& hash) const;
 
   const Options options_;
   Clock& clock_;
@@ -102,7 +103,7 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   std::atomic<std::uint64_t> generation_{0};  // of all files together
 
   // Before the locks below. Held from the eviction of blocks until their headers are cleared, and while
-  // blocks to remove are looked for: one that is gone from the manager is gone from the disk.
+  // blocks are removed: a removal sees every header that a restart would find.
   Mutex evict_mu_;
   std::uint64_t session_ = 0;
   Mutex removals_mu_;  // held while headers are cleared and logs are written

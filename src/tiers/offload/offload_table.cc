@@ -83,7 +83,7 @@ void OffloadTable::join(const Wanted& wanted, std::uint8_t priority, const std::
 }
 
 void OffloadTable::enqueue(Entries::iterator at, Aftermath& after) {
-  Entry& entry = at->second;
+  const Entry& entry = at->second;
   ASHLAR_CHECK(entry.after.empty(), "block %s is queued before its preconditions have passed",
                at->first.to_string().c_str());
   List& waiting = list(Stage::kWaiting);

@@ -69,9 +69,15 @@ class RecordTable final : public block::BlockObserver {
     return found->second;
   }
   bool has_preconditions() const noexcept { return fence_count_ != 0; }
-  // The hash under which the block was last registered, or was to be, in this or an earlier life. For its
-  // owner and its holders.
-  const tokens::SequenceHash& last(block::BlockId id) const noexcept { return last_[id.value()]; }
+  // The hash under which the block was last registered, or was to be, in this or an earlier life; zero: none
+  // since forget(). Any thread may ask: it learns the hash, zero, or what no block is called.
+  tokens::SequenceHash last(block::BlockId id) const noexcept {
+    const Name& name = last_[id.value()];
+    return tokens::SequenceHash::from_bits(name.hi.load(std::memory_order_relaxed),
+                                           name.lo.load(std::memory_order_relaxed));
+  }
+  // Requires: the caller owns the block.
+  void forget(block::BlockId id) noexcept { set_last(id, {}); }
   void hit(block::BlockId id) noexcept { age_at_hit_.observe(age(id)); }
 
   void handed_out(std::span<const block::BlockId> blocks) noexcept override {
@@ -83,7 +89,7 @@ class RecordTable final : public block::BlockObserver {
   void registering(std::span<const block::RegisteredBlock> blocks) override {
     const std::int64_t now = clock_.now().time_since_epoch().count();
     for (const block::RegisteredBlock& block : blocks) {
-      last_[block.id.value()] = block.identity.hash;
+      set_last(block.id, block.identity.hash);
       since_[block.id.value()].store(now, std::memory_order_relaxed);
       if (block.after && !block.after->passed()) set_precondition(block.id, *block.after);
     }
@@ -106,6 +112,14 @@ class RecordTable final : public block::BlockObserver {
                ? 0
                : static_cast<std::uint64_t>(
                      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::Duration(passed)).count());
+  }
+  struct Name {
+    std::atomic<std::uint64_t> hi{0};
+    std::atomic<std::uint64_t> lo{0};
+  };
+  void set_last(block::BlockId id, const tokens::SequenceHash& hash) noexcept {
+    last_[id.value()].hi.store(hash.hi(), std::memory_order_relaxed);
+    last_[id.value()].lo.store(hash.lo(), std::memory_order_relaxed);
   }
   using Fences = std::unordered_map<block::BlockId, block::Fence>;
 
@@ -130,7 +144,7 @@ class RecordTable final : public block::BlockObserver {
   mutable Mutex fences_mu_;
   Fences fences_ ASHLAR_GUARDED_BY(fences_mu_);
   std::atomic<std::size_t> fence_count_{0};  // of fences_; a block's owner and holders see their own
-  std::vector<tokens::SequenceHash> last_;
+  std::vector<Name> last_;
   std::vector<std::atomic<std::int64_t>> since_;  // ticks of the clock
   std::vector<std::atomic<std::uint64_t>> checksums_;
   Counter evicted_;

@@ -68,6 +68,33 @@ TEST_F(DiskPoolTest, ARestartFindsAllFilesWithWhatWasKnownOfTheirBlocks) {
   expect_all_available();
 }
 
+// A block whose turn to be evicted comes while it is held leaves when the hold ends, and its header stays until
+// the slot is used again.
+TEST_F(DiskPoolTest, WhatWasEvictedUnderAHoldIsRemovedForGood) {
+  for (const bool everything : {false, true}) {
+    const std::uint64_t other = everything ? 30 : 20;
+    restart();
+    store(0, kAll);
+    const SequenceHash victim = g3_manager_->eviction_candidates(1).at(0);
+    {
+      const std::optional<block::Hold> held = g3_->hold(victim);
+      ASSERT_TRUE(held);
+      store(other, other + 1);
+      EXPECT_TRUE(g3_->has(victim));
+    }
+    EXPECT_FALSE(g3_->has(victim)) << "evicted when its hold ended";
+    if (everything) {
+      ASSERT_TRUE(g3_->remove_everything());
+    } else {
+      ASSERT_TRUE(g3_->remove_all(std::vector{victim}));
+    }
+    restart();
+    EXPECT_FALSE(g3_->has(victim)) << "gone for good";
+    EXPECT_EQ(g3_->has(name(other)), !everything);
+    expect_all_available();
+  }
+}
+
 TEST_F(DiskPoolTest, ABlockThatTwoFilesHaveIsKeptOnceAndRemovedForGood) {
   store(1, 2);
   const block::BlockId id = g3_->hold(name(1)).value().block_id();
