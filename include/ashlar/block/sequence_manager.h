@@ -106,6 +106,7 @@ class UntypedSequenceManager {
   bool reuse_last_token_;
   RetentionPlan retention_;
   PrefixBudget onboard_;
+  std::optional<Error> invalid_;  // what is wrong with the options
 };
 
 // What a Sequence reads of its untyped part.

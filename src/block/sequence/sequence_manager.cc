@@ -108,13 +108,16 @@ UntypedSequenceManager::UntypedSequenceManager(std::shared_ptr<BlockStore> store
       register_blocks_(options.register_blocks),
       reuse_last_token_(options.reuse_last_token),
       retention_(std::move(options.retention)),
-      onboard_(options.onboard) {}
+      onboard_(options.onboard) {
+  if (const auto bound = bind_hasher(rules_->hasher, store_->options().prefix_key); !bound)
+    invalid_ = bound.error();
+  if (const auto valid = retention_.validate(); !valid) invalid_ = valid.error();
+}
 
 Result<UntypedSequencePtr> UntypedSequenceManager::make(std::vector<tokens::Token> tokens,
                                                         std::vector<tokens::SequenceHash> hashes) const {
   return unless_out_of_memory([&]() -> Result<UntypedSequencePtr> {
-    ASHLAR_RETURN_IF_ERROR(bind_hasher(rules_->hasher, store_->options().prefix_key));
-    ASHLAR_RETURN_IF_ERROR(retention_.validate());
+    if (invalid_) return *invalid_;
     std::shared_ptr<const BlockWorth> worth;
     if (!retention_.empty())
       worth = std::make_shared<const BlockWorth>(BlockWorth{retention_, tokens.size()});

@@ -11,15 +11,33 @@ namespace ashlar::tiers {
 
 using tokens::SequenceHash;
 
+namespace {
+
+constexpr std::size_t kOfferedAtATime = 64;  // under one hold of the lock
+
+}  // namespace
+
 void OffloadTable::offer(std::span<const Wanted> wanted, std::uint8_t priority,
                          const std::shared_ptr<OffloadCall>& call, std::size_t filtered) {
+  // The worker starts while the rest is offered.
+  for (std::size_t first = 0; first < wanted.size(); first += kOfferedAtATime) {
+    {
+      Aftermath after;
+      const MutexLock lock(mu_);
+      for (const Wanted& one : wanted.subspan(first, std::min(kOfferedAtATime, wanted.size() - first)))
+        join(one, priority, call, after);
+      work_.notify_all();
+    }
+    if (first == 0) refill();
+  }
   {
     Aftermath after;
     const MutexLock lock(mu_);
     counters_.filtered += filtered;
-    if (call != nullptr && call->deadline && !wanted.empty()) deadlines_.emplace(*call->deadline, call);
-    for (const Wanted& one : wanted) join(one, priority, call, after);
-    expire(after);  // its own deadline may have passed
+    if (call != nullptr && call->deadline && !call->pending.empty()) {
+      deadlines_.emplace(*call->deadline, call);
+      expire(after);  // it may have passed
+    }
     work_.notify_all();
   }
   const block::Fence* before = nullptr;

@@ -68,8 +68,8 @@ TEST_F(DiskPoolTest, ARestartFindsAllFilesWithWhatWasKnownOfTheirBlocks) {
   expect_all_available();
 }
 
-// A block whose turn to be evicted comes while it is held leaves when the hold ends, and its header stays until
-// the slot is used again.
+// A block whose turn to be evicted comes while it is held leaves when the hold ends, and its header stays
+// until the slot is used again.
 TEST_F(DiskPoolTest, WhatWasEvictedUnderAHoldIsRemovedForGood) {
   for (const bool everything : {false, true}) {
     const std::uint64_t other = everything ? 30 : 20;
