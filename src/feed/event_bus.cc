@@ -111,6 +111,7 @@ class EventBus::Subscription final : public FeedSource {
   }
 
   Result<std::size_t> poll(BatchConsumer& consumer, Clock::Duration timeout) override {
+    if (std::exchange(begins_, false) && begin_with_snapshot(consumer)) return 1;
     std::deque<SharedBatch> taken;
     {
       const MutexLock lock(state_->mu);
@@ -153,8 +154,23 @@ class EventBus::Subscription final : public FeedSource {
   std::string describe() const override { return "bus"; }
 
  private:
+  // What was published before the subscription. Batches that are queued already repeat some of it, which the
+  // receiver drops. False: nothing was.
+  bool begin_with_snapshot(BatchConsumer& consumer) {
+    OwnedBatch snapshot;
+    {
+      const MutexLock lock(state_->snapshot_mu);
+      if (state_->snapshots == nullptr) return false;
+      snapshot = state_->snapshots->snapshot();
+    }
+    if (snapshot.head.first == 0) return false;
+    consumer.on_batch(snapshot.view());
+    return true;
+  }
+
   const std::shared_ptr<State> state_;
   State::Queue queue_;  // guarded by state_->mu
+  bool begins_ = true;
 };
 
 EventBus::EventBus(const Options& options) : state_(std::make_shared<State>(options)) {}

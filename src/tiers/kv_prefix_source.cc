@@ -66,11 +66,11 @@ std::unique_ptr<block::PrefixSource::Arrival> KvPrefixSource::bring(const Wanted
   if (!onboarder_.probes() && !has(wanted.hashes[0])) return nullptr;
   const bool waits = on_done == nullptr;
   const OnboardOptions options{.compute_tokens_per_second = budget.compute_tokens_per_second,
-                         .deadline = deadline(budget),
-                         .by_layer = budget.by_layer && !waits,
-                         .prefixes = {wanted.prefixes.begin(), wanted.prefixes.end()},
-                         .salt = wanted.salt,
-                         .on_done = std::move(on_done)};
+                               .deadline = deadline(budget),
+                               .by_layer = budget.by_layer && !waits,
+                               .prefixes = {wanted.prefixes.begin(), wanted.prefixes.end()},
+                               .salt = wanted.salt,
+                               .on_done = std::move(on_done)};
   const std::shared_ptr<OnboardCall> call = onboarder_.make_call(wanted.hashes, options, false);
   auto arrival = std::make_unique<KvArrival>(call);
   if (!waits) {
