@@ -64,7 +64,7 @@ int main() {
   const auto source = bus.subscribe();
   feed::StreamReceiver router(*source, listener);
 
-  std::vector<tokens::Token> prompt(100, tokens::Token(42));
+  const std::vector<tokens::Token> prompt(100, tokens::Token(42));
   auto request = block::RequestSequence<G1>::create(kv->g1(), prompt).value();
   const std::size_t cached = request.match_prefix().value();  // from whichever tier has it
   request.schedule_prefill(request.tokens_to_compute()).value();

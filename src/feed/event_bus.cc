@@ -70,6 +70,7 @@ struct EventBus::State {
   std::vector<Queue*> queues ASHLAR_GUARDED_BY(mu);
   std::deque<SharedBatch> kept ASHLAR_GUARDED_BY(mu);
   bool closed ASHLAR_GUARDED_BY(mu) = false;
+  bool published ASHLAR_GUARDED_BY(mu) = false;  // any batch
 
   Mutex snapshot_mu;  // held while querying the source; never taken under mu
   events::SnapshotSource* snapshots ASHLAR_GUARDED_BY(snapshot_mu) = nullptr;
@@ -82,6 +83,7 @@ class EventBus::Sink final : public events::BatchSink {
     const auto shared = std::make_shared<const OwnedBatch>(OwnedBatch::of(batch));
     const MutexLock lock(state_->mu);
     if (state_->closed) return {};
+    state_->published = true;
     for (State::Queue* queue : state_->queues) {
       queue->batches.push_back(shared);
       if (queue->batches.size() > state_->options.queue_batches) queue->batches.pop_front();
@@ -103,6 +105,7 @@ class EventBus::Subscription final : public FeedSource {
  public:
   explicit Subscription(std::shared_ptr<State> state) : state_(std::move(state)) {
     const MutexLock lock(state_->mu);
+    is_late_ = state_->published;
     state_->queues.push_back(&queue_);
   }
   ~Subscription() override {
@@ -111,7 +114,7 @@ class EventBus::Subscription final : public FeedSource {
   }
 
   Result<std::size_t> poll(BatchConsumer& consumer, Clock::Duration timeout) override {
-    if (std::exchange(begins_, false) && begin_with_snapshot(consumer)) return 1;
+    if (std::exchange(is_late_, false) && begin_with_snapshot(consumer)) return 1;
     std::deque<SharedBatch> taken;
     {
       const MutexLock lock(state_->mu);
@@ -155,7 +158,7 @@ class EventBus::Subscription final : public FeedSource {
 
  private:
   // What was published before the subscription. Batches that are queued already repeat some of it, which the
-  // receiver drops. False: nothing was.
+  // receiver drops. False: the bus serves no snapshots.
   bool begin_with_snapshot(BatchConsumer& consumer) {
     OwnedBatch snapshot;
     {
@@ -163,14 +166,13 @@ class EventBus::Subscription final : public FeedSource {
       if (state_->snapshots == nullptr) return false;
       snapshot = state_->snapshots->snapshot();
     }
-    if (snapshot.head.first == 0) return false;
     consumer.on_batch(snapshot.view());
     return true;
   }
 
   const std::shared_ptr<State> state_;
-  State::Queue queue_;  // guarded by state_->mu
-  bool begins_ = true;
+  State::Queue queue_;    // guarded by state_->mu
+  bool is_late_ = false;  // batches were published before it, and it has not polled
 };
 
 EventBus::EventBus(const Options& options) : state_(std::make_shared<State>(options)) {}

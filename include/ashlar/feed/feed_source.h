@@ -74,7 +74,7 @@ class EventBus {
 
   // For EventManager::add_sink(). May outlive the bus; its batches are then discarded.
   std::shared_ptr<events::BatchSink> sink();
-  // Begins with a snapshot where the bus serves them, so that a late listener knows a quiet worker too. Then
+  // A late one begins with a snapshot where the bus serves them: it then knows a quiet worker too. Then
   // delivers batches from now on; earlier ones through recover(). May outlive the bus, which ends it.
   std::unique_ptr<FeedSource> subscribe();
   // Takes snapshots when the kept batches do not reach back far enough. The source outlives the bus, or null
