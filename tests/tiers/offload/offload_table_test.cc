@@ -365,8 +365,8 @@ TEST_F(OffloadTableTest, ManyThreadsOfferTakeAndCancel) {
       for (const block::Hold& hold : taken->holds)
         if (flying[hold.sequence_hash().chain() - 1]++ != 0) ++mistakes;
       for (const block::Hold& hold : taken->holds) --flying[hold.sequence_hash().chain() - 1];
-      finish(*table, *std::move(taken),
-             taken->batch->control.cancelled() ? Moved::kStopped : Moved::kArrived);
+      const Moved how = taken->batch->control.cancelled() ? Moved::kStopped : Moved::kArrived;
+      finish(*table, *std::move(taken), how);
     }
   });
   std::vector<std::thread> threads;
