@@ -8,6 +8,7 @@
 #include "ashlar/transfer/host_executors.h"
 #include "ashlar/transfer/transfer_engine.h"
 #include "tiers/disk/lowest_first_allocator.h"
+#include "tiers/tier_memory.h"
 
 namespace ashlar::tiers {
 
@@ -31,25 +32,6 @@ Result<std::shared_ptr<transfer::Executor>> host_executor(Clock* clock) {
       .transform([](std::unique_ptr<transfer::TransferEngine>&& engine) {
         return std::shared_ptr<transfer::Executor>(std::move(engine));
       });
-}
-
-// The planes of a tier with this many blocks, as this rank holds them.
-Result<std::vector<transfer::PlaneShape>> planes_of(const KvOptions& options, std::uint32_t blocks,
-                                                    const layout::AxisOrder& order,
-                                                    std::uint64_t alignment = 1) {
-  const layout::Shard shard =
-      options.shard == layout::Shard{} ? layout::Shard::whole(options.model) : options.shard;
-  std::vector<layout::LayoutConfig> configs = {options.model};
-  configs.insert(configs.end(), options.scales.begin(), options.scales.end());
-  std::vector<transfer::PlaneShape> planes;
-  for (layout::LayoutConfig& config : configs) {
-    config.block_count = blocks;
-    config.alignment = std::max(config.alignment, alignment);
-    ASHLAR_TRY(const layout::Layout layout, layout::Layout::create(config, order));
-    planes.push_back({layout, shard});
-    planes.back().shard.heads.count = config.num_heads;  // one for all, or as many
-  }
-  return planes;
 }
 
 std::uint64_t block_bytes(const KvOptions& options) {
@@ -79,13 +61,6 @@ Result<void> open_manager(const KvOptions& options, const block::BlockRegistry& 
   ASHLAR_TRY(block::BlockManager<Tier> made, builder.build());
   out.emplace(std::move(made));
   return {};
-}
-
-Result<std::shared_ptr<const BlockSet>> memory_of(const KvOptions& options, const TierShape& shape) {
-  ASHLAR_TRY(const std::vector<transfer::PlaneShape> planes,
-             planes_of(options, shape.block_count, shape.order));
-  storage::SystemAllocator plain;
-  return BlockSet::allocate(planes, shape.allocator == nullptr ? plain : *shape.allocator);
 }
 
 }  // namespace
@@ -125,16 +100,18 @@ Result<void> KvBlockManager::Assembly::open() {
 Result<void> KvBlockManager::Assembly::open_memory() {
   ASHLAR_RETURN_IF_ERROR(open_manager(options, *stack.registry, *stack.clock, options.g1.block_count,
                                       options.g1.eviction, stack.g1_manager));
-  ASHLAR_TRY(std::shared_ptr<const BlockSet> memory, memory_of(options, options.g1));
+  ASHLAR_TRY(std::shared_ptr<const BlockSet> memory, memory_of(options, options.g1, "g1"));
   stack.g1 = std::make_unique<MemoryPool<G1>>(*stack.g1_manager, std::move(memory),
                                               events::StorageTier::kDevice, *stack.clock);
   stack.g1_manager->observe(*this);
   if (!options.g2) return {};
   ASHLAR_RETURN_IF_ERROR(open_manager(options, *stack.registry, *stack.clock, options.g2->block_count,
                                       options.g2->eviction, stack.g2_manager));
-  ASHLAR_TRY(memory, memory_of(options, *options.g2));
+  ASHLAR_TRY(memory, memory_of(options, *options.g2, "g2"));
   if (!memory->host_accessible())
-    return make_error(ErrorCode::kInvalidArgument, "g2.allocator returns memory that the host cannot read");
+    return make_error(ErrorCode::kInvalidArgument,
+                      "g2 is in memory that the host cannot read; blocks are checked there");
+  ASHLAR_RETURN_IF_ERROR(check_copies(*stack.executor, stack.g1->blocks(), memory));
   stack.g2 = std::make_unique<MemoryPool<G2>>(*stack.g2_manager, std::move(memory),
                                               events::StorageTier::kHost, *stack.clock);
   return {};

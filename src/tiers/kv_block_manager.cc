@@ -33,6 +33,9 @@ std::uint64_t KvStatus::missed() const noexcept {
 
 Result<std::unique_ptr<KvBlockManager>> KvBlockManager::create(KvOptions options) {
   ASHLAR_RETURN_IF_ERROR(options.validate());
+  for (TierShape* shape : {&options.g1, options.g2 ? &*options.g2 : nullptr})
+    if (shape != nullptr && shape->blocks != nullptr && shape->block_count == 0)
+      shape->block_count = shape->blocks->block_count();
   using Made = Result<std::unique_ptr<KvBlockManager>>;
   const auto refusal = [g1 = options.g1.block_count, g2 = options.g2 ? options.g2->block_count : 0,
                         g3 = options.g3 ? options.g3->block_count : 0,

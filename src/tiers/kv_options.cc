@@ -7,8 +7,18 @@ namespace ashlar::tiers {
 
 Result<void> KvOptions::validate() const {
   const auto bad = [](const char* what) { return make_error(ErrorCode::kInvalidArgument, "%s", what); };
-  if (g1.block_count == 0) return bad("g1.block_count is 0; blocks are computed in G1");
-  if (g2 && g2->block_count == 0) return bad("g2.block_count is 0; leave g2 out to have none");
+  if (g1.block_count == 0 && g1.blocks == nullptr)
+    return bad("g1.block_count is 0; blocks are computed in G1");
+  if (g2 && g2->block_count == 0 && g2->blocks == nullptr)
+    return bad("g2.block_count is 0; leave g2 out to have none");
+  for (const TierShape* shape : {&g1, g2 ? &*g2 : nullptr}) {
+    if (shape == nullptr) continue;
+    const int sources = (shape->allocator != nullptr) + !shape->memory.empty() + (shape->blocks != nullptr);
+    if (sources > 1)
+      return make_error(ErrorCode::kInvalidArgument,
+                        "%s has its memory from %d of allocator, memory and blocks; give one of them",
+                        shape == &g1 ? "g1" : "g2", sources);
+  }
   if (g3 && (g3->block_count == 0 || g3->paths.empty()))
     return make_error(
         ErrorCode::kInvalidArgument,

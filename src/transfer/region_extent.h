@@ -23,6 +23,8 @@ struct RegionExtent {
   // Blocks repeat every `stride` bytes, and each lies inside `span` of them.
   std::uint64_t stride = 0;
   std::uint64_t span = 0;
+  std::size_t plane = 0;
+  std::size_t region = 0;
   const storage::Storage* storage = nullptr;
 
   friend auto operator<=>(const RegionExtent&, const RegionExtent&) = default;
@@ -30,8 +32,11 @@ struct RegionExtent {
 
 inline RegionExtent extent_of(const Plane& plane, const RegionMemory& region) {
   const storage::Storage& storage = *region.storage;
-  RegionExtent out{
-      {0, 0}, region.offset, 0, plane.layout.strides().block, plane.layout.config().head_bytes(), &storage};
+  RegionExtent out{.space = {0, 0},
+                   .first = region.offset,
+                   .stride = plane.layout.strides().block,
+                   .span = plane.layout.config().head_bytes(),
+                   .storage = &storage};
   for (const layout::Axis axis :
        {layout::Axis::kLayer, layout::Axis::kOuter, layout::Axis::kToken, layout::Axis::kHead})
     out.span += plane.layout.strides().of(axis) * (plane.layout.extent(axis) - 1);
@@ -47,8 +52,12 @@ inline RegionExtent extent_of(const Plane& plane, const RegionMemory& region) {
 
 inline std::vector<RegionExtent> extents_of(const BlockSet& set) {
   std::vector<RegionExtent> out;
-  for (const Plane& plane : set.planes())
-    for (const RegionMemory& region : plane.regions) out.push_back(extent_of(plane, region));
+  for (std::size_t p = 0; p < set.planes().size(); ++p)
+    for (std::size_t r = 0; r < set.planes()[p].regions.size(); ++r) {
+      out.push_back(extent_of(set.planes()[p], set.planes()[p].regions[r]));
+      out.back().plane = p;
+      out.back().region = r;
+    }
   return out;
 }
 
@@ -62,7 +71,7 @@ inline bool interleave(const RegionExtent& a, const RegionExtent& b) noexcept {
   return apart >= front.span && apart + back.span <= a.stride;
 }
 
-// The storage in which two of them overlap.
+// Which two of them overlap, and in which storage.
 inline std::optional<std::string> find_overlap(std::vector<RegionExtent> extents) {
   std::ranges::sort(extents);
   for (std::size_t i = 0; i < extents.size(); ++i)
@@ -70,7 +79,10 @@ inline std::optional<std::string> find_overlap(std::vector<RegionExtent> extents
       const RegionExtent& one = extents[i];
       const RegionExtent& other = extents[j];
       if (other.space != one.space || other.first >= one.end) break;  // later ones begin even further on
-      if (!interleave(one, other)) return other.storage->describe();
+      if (interleave(one, other)) continue;
+      return "region " + std::to_string(one.region) + " of plane " + std::to_string(one.plane) +
+             " and region " + std::to_string(other.region) + " of plane " + std::to_string(other.plane) +
+             ": " + other.storage->describe();
     }
   return std::nullopt;
 }

@@ -18,20 +18,39 @@
 #include "ashlar/layout/layout.h"
 #include "ashlar/layout/shard.h"
 #include "ashlar/storage/allocator.h"
+#include "ashlar/storage/external_storage.h"
 #include "ashlar/tiers/offload_options.h"
 #include "ashlar/tiers/volume_registry.h"
 #include "ashlar/tokens/prefix_digest.h"
+#include "ashlar/transfer/block_set.h"
 #include "ashlar/transfer/executor.h"
 
 namespace ashlar::tiers {
 
-// G1 or G2: a tier in memory.
+// Memory that the caller has, for one plane of a tier's blocks: the tensors of an engine, on the host or on a
+// device. Its owners keep it alive; without owners it must outlive the manager.
+struct PlaneMemory {
+  // One for all layers, or one per layer. Without strides, each has exactly the bytes of the tier's blocks.
+  std::vector<storage::ExternalMemory> regions = {};
+  // Empty: TierShape::order. With a region per layer, the position of the layer axis is ignored.
+  std::optional<layout::AxisOrder> order = {};
+  // In place of an order: strides of memory that has gaps, or more blocks than the tier uses. With a region
+  // per layer, strides.layer is 0.
+  std::optional<layout::Strides> strides = {};
+};
+
+// G1 or G2: a tier in memory. Its memory comes from an allocator, or is what the caller has: `memory` or
+// `blocks`.
 struct TierShape {
-  std::uint32_t block_count = 0;
+  std::uint32_t block_count = 0;  // 0 is allowed with `blocks`: all of them
   layout::AxisOrder order = layout::order::kFullyContiguousNhd;
   std::string eviction = "lru";  // name of an eviction policy
-  // Where its memory comes from. Null: pageable host memory.
+  // Null: pageable host memory.
   std::shared_ptr<storage::Allocator> allocator = {};
+  // One for KvOptions::model, and one for each of KvOptions::scales, in their order.
+  std::vector<PlaneMemory> memory = {};
+  // Planes as KvOptions::model and scales describe them, of this rank.
+  std::shared_ptr<const transfer::BlockSet> blocks = {};
 };
 
 // G3: a tier in files. Blocks are striped over the files, so put each file on a device of its own.
@@ -76,8 +95,8 @@ struct OffloadRoute {
 struct KvOptions {
   // Shape of a block, as far as this rank holds it; each tier sets its own block_count.
   layout::LayoutConfig model;
-  // Further planes that travel with a block, such as the scales of FP8 values. They have the layers and
-  // tokens of `model`, and as many heads or one for all.
+  // Further planes that travel with a block, such as the scales of FP8 values, or V where an engine keeps K
+  // and V apart. They have the layers and tokens of `model`, and as many heads or one for all.
   std::vector<layout::LayoutConfig> scales = {};
   // The rank, and the layers and heads of the whole model that it holds: as many as `model` has. Leave it out
   // only where the model is not sharded: ranks that leave it out share keys. Ranks that set it may share
