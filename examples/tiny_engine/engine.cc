@@ -17,8 +17,9 @@ constexpr auto kCopiesEnd = std::chrono::seconds(30);
 // Blocks whose tokens are remembered for events.
 constexpr std::size_t kBookBlocks = 1 << 16;
 
-// What one rank holds of the model.
-Result<tiers::KvOptions> options_of_rank(const EngineOptions& engine, std::uint32_t rank) {
+// What one rank holds of the model, over the tensors of the engine.
+Result<tiers::KvOptions> options_of_rank(const EngineOptions& engine, std::uint32_t rank,
+                                         const std::shared_ptr<KvTensors>& tensors) {
   tiers::KvOptions options = engine.kv;
   const ModelShape& model = engine.model;
   ASHLAR_TRY(options.shard, layout::Shard::tensor_rank(rank, engine.ranks, model.heads, {0, model.layers}));
@@ -32,7 +33,12 @@ Result<tiers::KvOptions> options_of_rank(const EngineOptions& engine, std::uint3
                    .dtype = layout::Dtype::kBF16};
   options.keys =
       tokens::NamespaceFingerprint({"tiny-" + std::to_string(model.seed), "bf16", "nhd", engine.block_size});
-  options.g1.order = layout::order::kBlockFirstNhd;
+  tiers::PlaneMemory memory;
+  for (std::vector<std::uint16_t>& layer : tensors->layers)
+    memory.regions.push_back({.address = reinterpret_cast<std::byte*>(layer.data()),
+                              .bytes = layer.size() * sizeof(std::uint16_t),
+                              .owner = tensors});
+  options.g1.memory = {memory};
   if (options.g3)
     for (std::string& path : options.g3->paths) path += ".rank" + std::to_string(rank);
   return options;
@@ -91,7 +97,7 @@ struct Engine::Chunk {
   std::vector<float> logits = {};
 };
 
-// The keys and values of a job, in the blocks of its ranks.
+// The keys and values of a job: the block table says where they are in the tensors of each rank.
 class Engine::PagedRows final : public KvRows {
  public:
   PagedRows(const Engine& engine, const Job& job) : engine_(engine), job_(job) {}
@@ -117,15 +123,9 @@ class Engine::PagedRows final : public KvRows {
                     std::size_t position) const {
     const std::uint32_t rank = rank_of(head);
     const std::uint32_t block_size = engine_.options_.block_size;
-    const transfer::BlockSet& memory = *engine_.ranks_[rank].kv->g1_blocks();
     const block::BlockId block = job_.ranks[rank].block_table()[position / block_size];
-    const layout::Place place =
-        memory.planes()[0].layout.place({.block = block.value(),
-                                         .layer = layer,
-                                         .outer = outer,
-                                         .token = static_cast<std::uint32_t>(position % block_size),
-                                         .head = head % heads_per_rank()});
-    return reinterpret_cast<std::uint16_t*>(memory.address(0, place));
+    return engine_.ranks_[rank].tensors->row(layer, block.value(), outer, position % block_size,
+                                             head % heads_per_rank());
   }
 
   const Engine& engine_;
@@ -141,7 +141,9 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
     return Error(ErrorCode::kInvalidArgument, "step_tokens and max_running must be at least 1");
   std::vector<Rank> ranks(options.ranks);
   for (std::uint32_t i = 0; i < options.ranks; ++i) {
-    ASHLAR_TRY(tiers::KvOptions rank, options_of_rank(options, i));
+    ranks[i].tensors = std::make_shared<KvTensors>(options.model, options.ranks, options.kv.g1.block_count,
+                                                   options.block_size);
+    ASHLAR_TRY(tiers::KvOptions rank, options_of_rank(options, i, ranks[i].tensors));
     ASHLAR_TRY(ranks[i].kv, tiers::KvBlockManager::create(std::move(rank)));
   }
   return std::unique_ptr<Engine>(new Engine(options, std::move(ranks)));
@@ -371,12 +373,10 @@ void Engine::compute(Chunk& chunk) {
 
 // A fork is about to write into a block that it shares.
 void Engine::copy_block(std::size_t rank, const block::BlockCopy& copy) {
-  const transfer::BlockSet& memory = *ranks_[rank].kv->g1_blocks();
-  const layout::Layout& layout = memory.planes()[0].layout;
-  const std::uint64_t bytes = layout.config().layer_bytes();  // K and V of a block lie side by side
+  KvTensors& tensors = *ranks_[rank].tensors;
   for (std::uint32_t layer = 0; layer < options_.model.layers; ++layer)
-    std::memcpy(memory.address(0, layout.place({.block = copy.destination.value(), .layer = layer})),
-                memory.address(0, layout.place({.block = copy.source.value(), .layer = layer})), bytes);
+    std::memcpy(tensors.row(layer, copy.destination.value()), tensors.row(layer, copy.source.value()),
+                tensors.block_elements() * sizeof(std::uint16_t));
   ++counters_.block_copies;
 }
 

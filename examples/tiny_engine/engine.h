@@ -39,6 +39,25 @@ namespace tiny_engine {
 using ashlar::Result;
 using ashlar::block::G1;
 
+// The KV memory of one rank, as engines allocate it: a tensor per layer, (blocks, 2, tokens, heads, dim) of
+// bf16. It belongs to the engine; Ashlar hands out its blocks and copies them.
+struct KvTensors {
+  KvTensors(const ModelShape& model, std::uint32_t ranks, std::size_t blocks, std::size_t tokens)
+      : block_size(tokens), heads(model.heads / ranks), head_dim(model.head_dim) {
+    layers.assign(model.layers, std::vector<std::uint16_t>(blocks * block_elements()));
+  }
+  std::size_t block_elements() const { return 2 * block_size * heads * head_dim; }
+  std::uint16_t* row(std::uint32_t layer, std::size_t block, std::size_t outer = 0, std::size_t token = 0,
+                     std::size_t head = 0) {
+    return &layers[layer][(((block * 2 + outer) * block_size + token) * heads + head) * head_dim];
+  }
+
+  std::size_t block_size;
+  std::size_t heads;  // of the rank
+  std::size_t head_dim;
+  std::vector<std::vector<std::uint16_t>> layers;
+};
+
 struct EngineOptions {
   ModelShape model = {};
   std::uint32_t block_size = 8;  // tokens
@@ -100,11 +119,13 @@ class Engine {
   const EngineCounters& counters() const noexcept { return counters_; }
   std::uint32_t rank_count() const noexcept { return static_cast<std::uint32_t>(ranks_.size()); }
   ashlar::tiers::KvBlockManager& kv(std::uint32_t rank = 0) { return *ranks_[rank].kv; }
+  KvTensors& tensors(std::uint32_t rank = 0) { return *ranks_[rank].tensors; }
   // The tokens of a block computed here, for events in the format of engines.
   std::optional<std::vector<Token>> tokens_of_block(const ashlar::tokens::SequenceHash& hash) const;
 
  private:
   struct Rank {
+    std::shared_ptr<KvTensors> tensors;
     std::unique_ptr<ashlar::tiers::KvBlockManager> kv;
     ashlar::block::SequenceBatch<G1> decodes;
   };

@@ -213,10 +213,7 @@ TEST(TinyEngineTest, OneFlippedBitChangesTheText) {
   {
     auto reader = block::RequestSequence<G1>::create(engine->kv().g1(), request.prompt).value();
     ASSERT_EQ(reader.match_prefix().value(), 32u);
-    const transfer::BlockSet& memory = *engine->kv().g1_blocks();
-    const layout::Place value = memory.planes()[0].layout.place(
-        {.block = reader.block_table()[0].value(), .layer = 1, .outer = 1, .token = 3, .head = 2});
-    memory.address(0, value)[1] ^= std::byte{0x40};  // the highest bit of the exponent
+    *engine->tensors().row(1, reader.block_table()[0].value(), 1, 3, 2) ^= 0x4000;  // a bit of the exponent
   }
   const auto id = engine->submit(request).value();
   engine->run();
