@@ -117,6 +117,7 @@ class Engine {
 
   const TinyModel& model() const noexcept { return model_; }
   const EngineCounters& counters() const noexcept { return counters_; }
+  std::uint32_t block_size() const noexcept { return options_.block_size; }
   std::uint32_t rank_count() const noexcept { return static_cast<std::uint32_t>(ranks_.size()); }
   ashlar::tiers::KvBlockManager& kv(std::uint32_t rank = 0) { return *ranks_[rank].kv; }
   KvTensors& tensors(std::uint32_t rank = 0) { return *ranks_[rank].tensors; }

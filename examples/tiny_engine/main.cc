@@ -1,0 +1,195 @@
+// Conversations on the tiny engine, over the tiers that the command line names. Every reply is compared with
+// what the model says without a cache.
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ashlar/base/random.h"
+#include "tiny_engine/engine.h"
+#ifdef TINY_ENGINE_EVENTS
+#include "tiny_engine/vllm_events.h"
+#endif
+
+using namespace tiny_engine;
+using namespace ashlar;
+
+namespace {
+
+constexpr std::string_view kUsage =
+    "usage: tiny_engine [options]\n"
+    "  --users N          conversations (default 8)\n"
+    "  --turns N          turns of each (default 6)\n"
+    "  --ranks N          tensor-parallel ranks: 1, 2 or 4 (default 1)\n"
+    "  --g1 N --g2 N --g3 N   blocks of G1, G2 and G3 (default 64, 96, 256; 0: no such tier)\n"
+    "  --folder PATH      for G3 and a volume; kept, so that a second run starts warm\n"
+    "                     (default: a temporary one, removed at the end)\n"
+#ifdef TINY_ENGINE_EVENTS
+    "  --events ENDPOINT  publish KV events as vLLM does, such as tcp://*:5557\n"
+    "  --replay ENDPOINT  and replay them, such as tcp://*:5558\n"
+#endif
+    "  --help\n";
+
+struct Arguments {
+  std::uint32_t users = 8;
+  std::uint32_t turns = 6;
+  std::uint32_t ranks = 1;
+  std::uint32_t g1 = 64;
+  std::uint32_t g2 = 96;
+  std::uint32_t g3 = 256;
+  std::string folder;
+  std::string events;
+  std::string replay;
+};
+
+[[noreturn]] void refuse(const std::string& why) {
+  std::fprintf(stderr, "tiny_engine: %s\n%s", why.c_str(), kUsage.data());
+  std::exit(2);
+}
+
+std::uint32_t number(std::string_view option, std::string_view text) {
+  std::uint32_t value = 0;
+  const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (wrong != std::errc() || end != text.data() + text.size() || value > 1'000'000)
+    refuse(std::string(option) + " needs a number up to 1000000, not '" + std::string(text) + "'");
+  return value;
+}
+
+Arguments parse(int count, char** words) {
+  Arguments arguments;
+  for (int i = 1; i < count; ++i) {
+    const std::string_view option = words[i];
+    if (option == "--help") {
+      std::fputs(kUsage.data(), stdout);
+      std::exit(0);
+    }
+    if (i + 1 == count) refuse(std::string(option) + " is unknown, or has no value");
+    const std::string_view value = words[++i];
+    if (option == "--users")
+      arguments.users = number(option, value);
+    else if (option == "--turns")
+      arguments.turns = number(option, value);
+    else if (option == "--ranks")
+      arguments.ranks = number(option, value);
+    else if (option == "--g1")
+      arguments.g1 = number(option, value);
+    else if (option == "--g2")
+      arguments.g2 = number(option, value);
+    else if (option == "--g3")
+      arguments.g3 = number(option, value);
+    else if (option == "--folder")
+      arguments.folder = value;
+#ifdef TINY_ENGINE_EVENTS
+    else if (option == "--events")
+      arguments.events = value;
+    else if (option == "--replay")
+      arguments.replay = value;
+#endif
+    else
+      refuse("there is no option " + std::string(option));
+  }
+  if (arguments.replay.size() > 0 && arguments.events.empty()) refuse("--replay needs --events");
+  return arguments;
+}
+
+EngineOptions options_of(const Arguments& arguments, const std::string& folder) {
+  EngineOptions options;
+  options.ranks = arguments.ranks;
+  options.kv.g1.block_count = arguments.g1;
+  if (arguments.g2 == 0) return options;  // what lies below stands on it
+  options.kv.g2 = tiers::TierShape{.block_count = arguments.g2};
+  if (arguments.g3 > 0)
+    options.kv.g3 = tiers::DiskShape{.block_count = arguments.g3, .paths = {folder + "/g3"}};
+  options.kv.g4 = tiers::VolumeShape{
+      .block_count = 100'000,
+      .volumes = {{.name = "shared", .kind = "directory", .location = folder + "/volume"}}};
+  if (!arguments.events.empty()) options.kv.event_capacity = 1 << 16;
+  return options;
+}
+
+// A turn of every user at once. Returns how many replies were right.
+std::size_t take_turns(Engine& engine, std::vector<std::vector<Token>>& said, Random& random) {
+  std::vector<Request> requests;
+  std::vector<Engine::RequestId> ids;
+  for (std::vector<Token>& history : said) {
+    for (std::uint64_t n = 8 + random.below(24); n > 0; --n)
+      history.push_back(Token(static_cast<std::uint32_t>(random.below(TinyModel::kVocabulary))));
+    requests.push_back({.prompt = history, .new_tokens = 16});
+    ids.push_back(engine.submit(requests.back()).value());
+  }
+  engine.run();
+  std::size_t right = 0;
+  for (std::size_t i = 0; i < said.size(); ++i) {
+    const Reply reply = engine.take(ids[i]).at(0);
+    if (!reply.error.empty()) std::fprintf(stderr, "user %zu: %s\n", i, reply.error.c_str());
+    const TinyModel::Speech speech = engine.model().say(requests[i].prompt, requests[i].new_tokens);
+    right += reply.tokens == speech.tokens && reply.logits == speech.logits;
+    said[i].insert(said[i].end(), reply.tokens.begin(), reply.tokens.end());
+  }
+  return right;
+}
+
+void print_tier(const char* name, const tiers::TierStatus& tier) {
+  std::printf("  %-3s %6zu of %6zu blocks full %8llu brought up %8llu evicted\n", name,
+              tier.pool.total - tier.pool.reset, tier.pool.total,
+              static_cast<unsigned long long>(tier.onboarded),
+              static_cast<unsigned long long>(tier.evictions));
+}
+
+int run(const Arguments& arguments, const std::string& folder) {
+  std::filesystem::create_directories(folder + "/volume");
+  auto made = Engine::create(options_of(arguments, folder));
+  if (!made) refuse(made.error().to_string());
+  Engine& engine = **made;
+#ifdef TINY_ENGINE_EVENTS
+  std::unique_ptr<VllmEvents> events;
+  if (!arguments.events.empty()) {
+    auto published =
+        VllmEvents::create(engine, {.endpoint = arguments.events, .replay_endpoint = arguments.replay});
+    if (!published) refuse(published.error().to_string());
+    events = std::move(*published);
+    std::printf("events at %s\n", events->publisher().endpoint().c_str());
+  }
+#endif
+  Random random(1);
+  std::vector<std::vector<Token>> said(arguments.users,
+                                       tokens_of("You are a tiny engine. Answer in letters."));
+  std::size_t right = 0;
+  for (std::uint32_t turn = 0; turn < arguments.turns; ++turn) right += take_turns(engine, said, random);
+  for (std::uint32_t rank = 0; rank < engine.rank_count(); ++rank) engine.kv(rank).shutdown().value();
+
+  const EngineCounters& counters = engine.counters();
+  if (!said.empty())
+    std::printf("the first user heard: %s\n",
+                text_of(std::span(said[0]).last(std::min<std::size_t>(16, said[0].size()))).c_str());
+  std::printf("%llu tokens computed, %llu found in the cache; %llu preemptions in %llu steps\n",
+              static_cast<unsigned long long>(counters.computed_tokens),
+              static_cast<unsigned long long>(counters.cached_tokens),
+              static_cast<unsigned long long>(counters.preemptions),
+              static_cast<unsigned long long>(counters.steps));
+  const tiers::KvStatus status = engine.kv().status();
+  print_tier("G1", status.g1);
+  if (status.g2) print_tier("G2", *status.g2);
+  if (status.g3) print_tier("G3", *status.g3);
+  if (status.g4) print_tier("G4", *status.g4);
+  const std::size_t replies = std::size_t{arguments.users} * arguments.turns;
+  std::printf("%zu of %zu replies are what the model says without a cache, bit for bit\n", right, replies);
+  return right == replies ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  const Arguments arguments = parse(count, words);
+  if (!arguments.folder.empty()) return run(arguments, arguments.folder);
+  const std::string folder =
+      (std::filesystem::temp_directory_path() / ("ashlar_tiny_engine_" + std::to_string(::getpid())))
+          .string();
+  const int result = run(arguments, folder);
+  std::filesystem::remove_all(folder);
+  return result;
+}
