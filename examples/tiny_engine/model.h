@@ -1,5 +1,5 @@
-// TinyModel: a deterministic transformer that computes one token at a time on the CPU. Its weights come from a
-// seed; it was never trained, but what it says depends on every key and value it reads.
+// TinyModel: a deterministic transformer that computes one token at a time on the CPU. Its weights come from
+// a seed; it was never trained, but what it says depends on every key and value it reads.
 //
 // forward() is one function for every use, and reads keys and values only through KvRows. So its logits are
 // bit for bit the same however tokens were batched or cut into chunks, and wherever their KV was meanwhile:

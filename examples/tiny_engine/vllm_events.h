@@ -18,8 +18,8 @@ namespace tiny_engine {
 
 class VllmEvents {
  public:
-  // The engine must have been made with KvOptions::event_capacity, and must outlive this. Errors: those of the
-  // sockets; kNotReady: no event_capacity.
+  // The engine must have been made with KvOptions::event_capacity, and must outlive this. Errors: those of
+  // the sockets; kNotReady: no event_capacity.
   static Result<std::unique_ptr<VllmEvents>> create(Engine& engine,
                                                     ashlar::backend::zmq::EnginePublisherOptions sockets) {
     namespace zmq = ashlar::backend::zmq;

@@ -4,7 +4,8 @@ usage: check_readme.py ROOT
 
 README.md has at most 120 lines. Its first C++ block is examples/quickstart.cc, whose main() has at most 12
 lines that are not blank. In README.md and docs/, a C++ block behind a line
-`<!-- program: examples/NAME.cc -->` is that file.
+`<!-- program: examples/NAME.cc -->` is that file, and one behind `<!-- excerpt: FILE -->` is in it, line by
+line.
 """
 
 import pathlib
@@ -16,6 +17,7 @@ LONGEST = 120
 LONGEST_MAIN = 12
 BLOCK = re.compile(r"^```cpp\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 MARKED = re.compile(r"^<!-- program: (\S+) -->\n```cpp\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+EXCERPT = re.compile(r"^<!-- excerpt: (\S+) -->\n```cpp\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 MAIN = re.compile(r"^int main\([^)]*\) \{\n(.*?)^\}", re.DOTALL | re.MULTILINE)
 
 
@@ -37,8 +39,13 @@ def check_readme(root, text):
 
 
 def check_marked(root, path):
+    shown = path.relative_to(root)
+    for name, excerpt in EXCERPT.findall(path.read_text()):
+        if not (root / name).is_file():
+            yield f"{shown}: there is no {name}"
+        elif "\n" + excerpt not in "\n" + (root / name).read_text():
+            yield f"{shown}: {name} has no such lines; copy them again: {excerpt.splitlines()[0].strip()}"
     for name, program in MARKED.findall(path.read_text()):
-        shown = path.relative_to(root)
         if not (root / name).is_file():
             yield f"{shown}: there is no {name}"
         elif program != (root / name).read_text():

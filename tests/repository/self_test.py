@@ -477,6 +477,15 @@ class CheckReadme(Fixture):
         self.write("examples/b.cc", "int b;\n")
         self.assert_passes()
 
+    def test_an_excerpt_is_compared(self):
+        self.write("README.md", "```cpp\nint main() {}\n```\n")
+        self.write("docs/a.md", "<!-- excerpt: examples/b.cc -->\n```cpp\n  int b;\n  int c;\n```\n")
+        self.assert_fails("docs/a.md: there is no examples/b.cc")
+        self.write("examples/b.cc", "int a;\n  int b;\n\n  int c;\n")
+        self.assert_fails("docs/a.md: examples/b.cc has no such lines; copy them again: int b;")
+        self.write("examples/b.cc", "int a;\n  int b;\n  int c;\nint d;\n")
+        self.assert_passes()
+
     def test_an_open_place_is_refused(self):
         self.write("README.md", "@" + "FIGURES" + "@\n```cpp\nint main() {}\n```\n")
         self.assert_fails("still open")
