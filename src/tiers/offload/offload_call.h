@@ -4,11 +4,11 @@
 // Invariant:     every block of the call is pending or has ended in exactly one way.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
-#include <span>
-#include <unordered_map>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -17,26 +17,47 @@
 #include "ashlar/base/result.h"
 #include "ashlar/tiers/offload_handle.h"
 #include "ashlar/tokens/sequence_hash.h"
+#include "base/entry_map.h"
+#include "base/table_seed.h"
 
 namespace ashlar::tiers {
 
 class OffloadTable;
 
 struct OffloadCall {
-  OffloadCall(std::span<const tokens::SequenceHash> hashes, const OffloadOptions& options,
-              std::shared_ptr<OffloadTable> its_table)
+  struct Pending {
+    using Key = tokens::SequenceHash;
+
+    tokens::SequenceHash name;
+    std::size_t times = 0;  // named
+
+    const Key& key() const noexcept { return name; }
+    bool empty() const noexcept { return times == 0; }
+    static std::uint64_t hash(const Key& key, std::uint64_t seed) noexcept {
+      return seeded_hash(std::hash<Key>{}(key), seed);
+    }
+  };
+
+  OffloadCall(std::size_t blocks, const OffloadOptions& options, std::shared_ptr<OffloadTable> its_table)
       : priority(options.priority), deadline(options.deadline), table(std::move(its_table)) {
-    progress.total = hashes.size();
-    for (const tokens::SequenceHash& hash : hashes) ++pending[hash];
+    progress.total = blocks;
+    pending.reserve(blocks);
+  }
+
+  // Before the table knows the call. False: the block was named before, and ends with it.
+  bool name(const tokens::SequenceHash& hash) {
+    const auto [block, fresh] = pending.insert({hash, 1});
+    if (!fresh) ++block->times;
+    return fresh;
   }
 
   // Ends a pending hash. True when none is left.
   bool end(const tokens::SequenceHash& hash, std::size_t OffloadProgress::* outcome,
            const std::optional<Error>& its_error = {}) {
-    const auto found = pending.find(hash);
-    ASHLAR_CHECK(found != pending.end(), "block %s ends twice for a call", hash.to_string().c_str());
-    progress.*outcome += found->second;
-    pending.erase(found);
+    Pending* const block = pending.find(hash);
+    ASHLAR_CHECK(block != nullptr, "block %s ends twice for a call", hash.to_string().c_str());
+    progress.*outcome += block->times;
+    pending.erase(block);
     ASHLAR_CHECK(progress.ended() <= progress.total, "%zu of %zu blocks of an offload call have ended",
                  progress.ended(), progress.total);
     if (its_error && !error) error = its_error;
@@ -58,8 +79,8 @@ struct OffloadCall {
   const std::optional<Clock::TimePoint> deadline;
   const std::shared_ptr<OffloadTable> table;
   OffloadProgress progress;
-  std::unordered_map<tokens::SequenceHash, std::size_t> pending;  // how often each was named
-  std::optional<Error> error;                                     // the first
+  EntryMap<Pending> pending;
+  std::optional<Error> error;  // the first
   CondVar ended;
 };
 

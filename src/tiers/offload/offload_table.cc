@@ -166,7 +166,7 @@ void OffloadTable::abandon(const std::shared_ptr<OffloadCall>& call, std::size_t
                            Aftermath& after) {
   std::vector<SequenceHash> hashes;
   hashes.reserve(call->pending.size());
-  for (const auto& [hash, times] : call->pending) hashes.push_back(hash);
+  call->pending.for_each([&](const OffloadCall::Pending& block) { hashes.push_back(block.name); });
   for (const SequenceHash& hash : hashes) {
     call->end(hash, outcome);
     const auto at = entries_.find(hash);
@@ -192,23 +192,30 @@ bool OffloadTable::deck_has_room() const {
 
 // Holding a block takes its manager's lock, so it happens outside this one.
 void OffloadTable::refill() {
+  constexpr std::size_t kAtATime = 32;
+  std::vector<SequenceHash> hashes;
+  std::vector<std::optional<block::Hold>> holds;
   for (;;) {
-    SequenceHash hash;
+    hashes.clear();
+    holds.clear();
     {
       const MutexLock lock(mu_);
-      if (list(Stage::kWaiting).empty() || !deck_has_room()) return;
-      hash = list(Stage::kWaiting).begin()->second;
-      const auto at = entries_.find(hash);
-      at->second.renewed = false;
-      move(at, Stage::kUpgrading);
+      while (hashes.size() < kAtATime && !list(Stage::kWaiting).empty() && deck_has_room()) {
+        hashes.push_back(list(Stage::kWaiting).begin()->second);
+        const auto at = entries_.find(hashes.back());
+        at->second.renewed = false;
+        move(at, Stage::kUpgrading);
+      }
     }
-    upgraded(hash, upgrade_(hash));
+    if (hashes.empty()) return;
+    for (const SequenceHash& hash : hashes) holds.push_back(upgrade_(hash));
+    Aftermath after;
+    const MutexLock lock(mu_);
+    for (std::size_t i = 0; i < hashes.size(); ++i) upgraded(hashes[i], std::move(holds[i]), after);
   }
 }
 
-void OffloadTable::upgraded(const SequenceHash& hash, std::optional<block::Hold> hold) {
-  Aftermath after;
-  const MutexLock lock(mu_);
+void OffloadTable::upgraded(const SequenceHash& hash, std::optional<block::Hold> hold, Aftermath& after) {
   const auto at = entries_.find(hash);
   ASHLAR_CHECK(at != entries_.end() && at->second.stage == Stage::kUpgrading,
                "block %s left the table while it was taken on deck", hash.to_string().c_str());

@@ -178,7 +178,8 @@ class OffloadTable : public std::enable_shared_from_this<OffloadTable> {
   bool deck_has_room() const ASHLAR_REQUIRES(mu_);
   // Moves waiting blocks to the deck until it is full.
   void refill();
-  void upgraded(const tokens::SequenceHash& hash, std::optional<block::Hold> hold);
+  void upgraded(const tokens::SequenceHash& hash, std::optional<block::Hold> hold, Aftermath& after)
+      ASHLAR_REQUIRES(mu_);
   // When the next batch is due; empty: not before the deck changes.
   std::optional<Clock::TimePoint> next_batch() ASHLAR_REQUIRES(mu_);
   void watch(const block::Fence& fence);

@@ -236,8 +236,8 @@ void OffloadTable::check_invariants() const {
     ASHLAR_CHECK(entry.after.empty() || (entry.stage != Stage::kWaiting && entry.stage != Stage::kOnDeck),
                  "block %s is queued before its preconditions have passed", name.c_str());
     for (const std::shared_ptr<OffloadCall>& call : entry.calls)
-      ASHLAR_CHECK(call->pending.contains(hash), "a call still waits for block %s, which has ended for it",
-                   name.c_str());
+      ASHLAR_CHECK(call->pending.find(hash) != nullptr,
+                   "a call still waits for block %s, which has ended for it", name.c_str());
     for (const Precondition& one : entry.after)
       ASHLAR_CHECK(one.call == nullptr ||
                        std::ranges::find(entry.calls, one.call, &std::shared_ptr<OffloadCall>::get) !=

@@ -1,7 +1,6 @@
 #include "tiers/offload/offload_worker.h"
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -94,18 +93,20 @@ OffloadHandle OffloadWorker::offload(std::span<const SequenceHash> hashes, const
   for (const std::size_t given : {options.after.size(), also.size()})
     ASHLAR_CHECK(given <= 1 || given == hashes.size(), "%zu preconditions for %zu blocks", given,
                  hashes.size());
-  const auto call = std::make_shared<OffloadCall>(hashes, options, table_);
-  std::unordered_set<SequenceHash> seen;
+  const auto call = std::make_shared<OffloadCall>(hashes.size(), options, table_);
   std::vector<OffloadTable::Wanted> wanted;
+  wanted.reserve(hashes.size());
+  std::vector<SequenceHash> filtered;
   for (std::size_t i = 0; i < hashes.size(); ++i) {
-    if (!seen.insert(hashes[i]).second) continue;  // named twice
+    if (!call->name(hashes[i])) continue;
     if (passes(hashes[i], options.priority)) {
       wanted.push_back({hashes[i], preconditions(i, {options.after, also})});
     } else {
-      call->end(hashes[i], &OffloadProgress::filtered);
+      filtered.push_back(hashes[i]);
     }
   }
-  table_->offer(wanted, options.priority, call, seen.size() - wanted.size());
+  for (const SequenceHash& hash : filtered) call->end(hash, &OffloadProgress::filtered);
+  table_->offer(wanted, options.priority, call, filtered.size());
   return OffloadHandle(call);
 }
 
