@@ -63,7 +63,8 @@ class OffloadTableTest : public ::testing::Test {
       hashes.push_back(hash_of(i));
       wanted.push_back({hash_of(i), options.after});
     }
-    const auto made = std::make_shared<OffloadCall>(hashes, options, table);
+    const auto made = std::make_shared<OffloadCall>(hashes.size(), options, table);
+    for (const SequenceHash& hash : hashes) EXPECT_TRUE(made->name(hash));
     table->offer(wanted, options.priority, made);
     return OffloadHandle(made);
   }
