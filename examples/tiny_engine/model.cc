@@ -183,7 +183,8 @@ TinyModel::Speech TinyModel::say(std::span<const Token> prompt, std::size_t coun
 Token choose(std::span<const float> logits, std::size_t choice) {
   std::vector<std::uint32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return logits[a] > logits[b]; });
+  std::sort(order.begin(), order.end(),
+            [&](auto a, auto b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
   return Token(order[choice]);
 }
 
