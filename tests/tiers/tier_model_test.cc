@@ -301,7 +301,8 @@ TEST_P(TierModelTest, RandomOperationsDoWhatTheModelSays) {
   const bool most_used = GetParam().name == "lru";
   const ashlar::testing::TimeBox box(most_used ? 2 : 0);
   int step = 0;
-  for (; step < (most_used ? 3000 : 600) || (step < 1'000'000 && !box.over()); ++step) {
+  const int steps = most_used ? 3000 : static_cast<int>(ashlar::testing::rounds(600));
+  for (; step < steps || (step < 1'000'000 && !box.over()); ++step) {
     SCOPED_TRACE(step);
     switch (random_.below(40)) {
       case 0:
@@ -378,7 +379,8 @@ TEST_P(TierEvictionTest, EventsAndPresenceAgreeWhileTiersEvict) {
            status.g3->onboarded + status.g4->onboarded > 0;
   };
   int wrong = 0;
-  for (int step = 0; step < 300 || !box.over(seen); ++step) {
+  const int steps = GetParam().name == "lru" ? 300 : static_cast<int>(ashlar::testing::rounds(300));
+  for (int step = 0; step < steps || !box.over(seen); ++step) {
     SCOPED_TRACE(step);
     const auto& sequence = sequences[random.below(sequences.size())];
     const std::vector<SequenceHash> hashes(

@@ -385,6 +385,26 @@ TEST_F(TierOptionsTest, PressureWhileAManagerIsMadeIsNotReported) {
   EXPECT_EQ(low, 1);
 }
 
+TEST_F(TierOptionsTest, TheDestructorWaitsForACallback) {
+  std::atomic<bool> entered{false};
+  std::atomic<bool> left{false};
+  KvBlockManager* kv = nullptr;
+  KvOptions made = options();
+  made.g2->pool.watermarks = {.low = 12, .high = 12};
+  made.g2->pool.on_pressure = [&](block::Pressure pressure, std::size_t) {
+    if (pressure != block::Pressure::kLow || entered.exchange(true)) return;
+    for (int i = 0; i < 2000; ++i) EXPECT_EQ(kv->status().g2->pool.total, 12u);
+    left = true;
+  };
+  open(made);
+  kv = kv_.get();
+  compute(names(0, 1));
+  offload(kG2, names(0, 1));
+  while (!entered) std::this_thread::yield();
+  kv_.reset();
+  EXPECT_TRUE(left);
+}
+
 TEST_F(TierOptionsTest, OptionsThatCannotWorkAreRefused) {
   const auto with = [&](auto&& change) {
     KvOptions made = options();
