@@ -1,11 +1,12 @@
 // LowerTierFirst: first evicts blocks that a lower tier also holds. A reuse policy that users can write:
 //
 //   BlockManager<G1>::builder().with_hashmap_backend<LowerTierFirst>()
+//   KvOptions{.g2 = TierShape{.eviction = eviction_of<HashMapBackend<LowerTierFirst>>(kTierId<G3>), …}, …}
 //
-// A block that G2 also holds is cheap to lose: it can be copied back, where others must be recomputed. Among
-// the kLookAhead blocks released or touched longest ago, the first one that is also in G2 is evicted; if
-// there is none, the oldest: a preference, never a veto. Presence is checked when a victim is chosen, so it
-// is current.
+// A block that the tier below (G2, unless another is named) also holds is cheap to lose: it can be copied
+// back, where others must be recomputed. Among the kLookAhead blocks released or touched longest ago, the
+// first one that is also there is evicted; if there is none, the oldest: a preference, never a veto. Presence
+// is checked when a victim is chosen, so it is current.
 //
 // A policy runs under its manager's lock. It may use the registry, whose locks come after it; it must not
 // call a manager, nor touch a hash.
@@ -34,8 +35,12 @@ class LowerTierFirst {
   static constexpr std::size_t kBytesPerBlock =
       block::IntrusiveOrder::kBytesPerBlock + sizeof(tokens::SequenceHash);
 
-  explicit LowerTierFirst(const block::EvictionContext& context)
-      : registry_(context.registry), hashes_(context.block_count), order_(context.block_count) {}
+  explicit LowerTierFirst(const block::EvictionContext& context,
+                          events::TierId below = events::kTierId<block::G2>)
+      : registry_(context.registry),
+        below_(below),
+        hashes_(context.block_count),
+        order_(context.block_count) {}
 
   void insert(block::BlockId id, const tokens::SequenceHash& hash) {
     hashes_[id.value()] = hash;
@@ -84,10 +89,11 @@ class LowerTierFirst {
  private:
   bool is_below(block::BlockId id) const {
     const auto handle = registry_.match_sequence_hash(hashes_[id.value()], /*touch=*/false);
-    return handle && handle->has_block<block::G2>();
+    return handle && handle->has_block(below_);
   }
 
   block::BlockRegistry registry_;
+  events::TierId below_;
   std::vector<tokens::SequenceHash> hashes_;  // by block id; valid for blocks in the policy
   block::IntrusiveOrder order_;               // by the last release or touch
 };

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "ashlar/base/log.h"
 #include "ashlar/transfer/host_executors.h"
@@ -40,27 +43,14 @@ std::uint64_t block_bytes(const KvOptions& options) {
   return bytes;
 }
 
-template <events::Tier Tier>
-Result<void> open_manager(const KvOptions& options, const block::BlockRegistry& registry, Clock& clock,
-                          std::uint32_t blocks, const std::string& eviction,
-                          std::optional<block::BlockManager<Tier>>& out,
-                          block::ResetAllocatorFactory free_blocks = {}) {
-  auto builder = block::BlockManager<Tier>::builder();
-  builder.block_count(blocks)
-      .block_size(options.block_size)
-      .registry(registry)
-      .duplicate_policy(block::DuplicatePolicy::kReject)
-      .clock(clock)
-      .with_backend(std::string_view(eviction))
-      .accesses(options.accesses)
-      .prefix_key(options.prefix_key ? *options.prefix_key : tokens::PrefixKey::of_namespace(options.keys))
-      .block_bytes(static_cast<std::uint32_t>(std::min<std::uint64_t>(block_bytes(options), UINT32_MAX)));
-  if (free_blocks) builder.reset_allocator(std::move(free_blocks));
-  if (options.event_capacity != 0)
-    builder.event_log(std::make_shared<events::EventLog>(options.event_capacity));
-  ASHLAR_TRY(block::BlockManager<Tier> made, builder.build());
-  out.emplace(std::move(made));
-  return {};
+// In G3 the lowest block first: blocks written together are adjacent.
+std::unique_ptr<block::ResetAllocator> lowest_first(std::uint32_t blocks) {
+  return std::make_unique<LowestFirstAllocator>(blocks);
+}
+
+Result<block::EvictionFactory> factory_of(const EvictionChoice& choice) {
+  if (const std::string* name = std::get_if<std::string>(&choice)) return block::eviction_by_name(*name);
+  return std::get<block::EvictionFactory>(choice);
 }
 
 }  // namespace
@@ -94,19 +84,47 @@ Result<void> KvBlockManager::Assembly::open() {
   source = std::make_unique<KvPrefixSource>(
       stack, *onboarder, [this](std::span<const SequenceHash> hashes) { offer_leaving(hashes); });
   stack.g1_manager->set_prefix_source(*source);
+  return relay->start();
+}
+
+template <events::Tier Tier, class Shape>
+Result<void> KvBlockManager::Assembly::open_manager(const Shape& shape,
+                                                    std::optional<block::BlockManager<Tier>>& out) const {
+  constexpr bool kIsG1 = std::is_same_v<Tier, G1>;
+  const PoolOptions& pool = shape.pool;
+  block::ManagerOptions manager;
+  manager.block_count = shape.block_count;
+  manager.block_size = options.block_size;
+  manager.registry = *stack.registry;
+  manager.duplicates = pool.duplicates;
+  ASHLAR_TRY(manager.eviction, factory_of(shape.eviction));
+  manager.reset_allocator = pool.reset_allocator;
+  if (std::is_same_v<Tier, G3> && !manager.reset_allocator) manager.reset_allocator = lowest_first;
+  if (options.event_capacity != 0)
+    manager.events = std::make_shared<events::EventLog>(options.event_capacity);
+  manager.accesses = options.accesses;
+  manager.block_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(block_bytes(options), UINT32_MAX));
+  manager.clock = stack.clock;
+  manager.default_reset_on_release = pool.default_reset_on_release;
+  manager.keep_tokens = pool.keep_tokens;
+  manager.prefix_key = prefix_key();
+  manager.max_pins = pool.max_pins;
+  manager.watermarks = pool.watermarks;
+  manager.on_pressure = kIsG1 ? pool.on_pressure : PressureRelay::relayed(relay, pool.on_pressure);
+  Result<block::BlockManager<Tier>> made = block::BlockManager<Tier>::create(manager);
+  if (!made) return Error(made.error().code(), std::string(Tier::kName) + ": " + made.error().message());
+  out.emplace(*std::move(made));
   return {};
 }
 
 Result<void> KvBlockManager::Assembly::open_memory() {
-  ASHLAR_RETURN_IF_ERROR(open_manager(options, *stack.registry, *stack.clock, options.g1.block_count,
-                                      options.g1.eviction, stack.g1_manager));
+  ASHLAR_RETURN_IF_ERROR(open_manager(options.g1, stack.g1_manager));
   ASHLAR_TRY(std::shared_ptr<const BlockSet> memory, memory_of(options, options.g1, "g1"));
   stack.g1 = std::make_unique<MemoryPool<G1>>(*stack.g1_manager, std::move(memory),
                                               events::StorageTier::kDevice, *stack.clock);
   stack.g1_manager->observe(*this);
   if (!options.g2) return {};
-  ASHLAR_RETURN_IF_ERROR(open_manager(options, *stack.registry, *stack.clock, options.g2->block_count,
-                                      options.g2->eviction, stack.g2_manager));
+  ASHLAR_RETURN_IF_ERROR(open_manager(*options.g2, stack.g2_manager));
   ASHLAR_TRY(memory, memory_of(options, *options.g2, "g2"));
   if (!memory->host_accessible())
     return make_error(ErrorCode::kInvalidArgument,
@@ -120,11 +138,7 @@ Result<void> KvBlockManager::Assembly::open_memory() {
 // A failed device is left out while others remain; a file that is not ours is an error.
 Result<void> KvBlockManager::Assembly::open_disk() {
   const DiskShape& shape = *options.g3;
-  const auto lowest_first = [](std::uint32_t blocks) -> std::unique_ptr<block::ResetAllocator> {
-    return std::make_unique<LowestFirstAllocator>(blocks);
-  };
-  ASHLAR_RETURN_IF_ERROR(open_manager(options, *stack.registry, *stack.clock, shape.block_count,
-                                      shape.eviction, stack.g3_manager, lowest_first));
+  ASHLAR_RETURN_IF_ERROR(open_manager(shape, stack.g3_manager));
   std::vector<std::unique_ptr<G3File>> files;
   std::optional<Error> failure;
   for (std::size_t i = 0; i < shape.paths.size(); ++i) {
@@ -159,8 +173,7 @@ Result<void> KvBlockManager::Assembly::open_disk() {
 
 Result<void> KvBlockManager::Assembly::open_volumes() {
   const VolumeShape& shape = *options.g4;
-  ASHLAR_RETURN_IF_ERROR(open_manager(options, *stack.registry, *stack.clock, shape.block_count,
-                                      shape.eviction, stack.g4_manager));
+  ASHLAR_RETURN_IF_ERROR(open_manager(shape, stack.g4_manager));
   stack.g4 = std::make_unique<VolumePool>(
       *stack.g4_manager, VolumePool::Options{.shape = VolumeObject::describe(
                                                  *stack.g2->blocks(), options.keys,

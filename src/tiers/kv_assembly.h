@@ -11,6 +11,7 @@
 #include "tiers/offload/offload_worker.h"
 #include "tiers/onboard/onboarder.h"
 #include "tiers/onboard/tier_stack.h"
+#include "tiers/pressure_relay.h"
 
 namespace ashlar::tiers {
 
@@ -60,6 +61,7 @@ struct KvBlockManager::Assembly final : block::BlockObserver {
   void detach_locked() ASHLAR_REQUIRES(listener_mu);
 
   const KvOptions options;
+  const std::shared_ptr<PressureRelay> relay = std::make_shared<PressureRelay>();
   TierStack stack;
   Mutex listener_mu;  // taken before the locks of the EventManager and of the stores
   events::EventManager* listener ASHLAR_GUARDED_BY(listener_mu) = nullptr;
@@ -72,6 +74,9 @@ struct KvBlockManager::Assembly final : block::BlockObserver {
   std::unique_ptr<KvPrefixSource> source;
 
  private:
+  // The manager of a tier with this shape.
+  template <events::Tier Tier, class Shape>
+  Result<void> open_manager(const Shape& shape, std::optional<block::BlockManager<Tier>>& out) const;
   Result<void> open_memory();
   Result<void> open_disk();
   Result<void> open_volumes();

@@ -57,6 +57,7 @@ Result<std::unique_ptr<KvBlockManager>> KvBlockManager::create(KvOptions options
 KvBlockManager::KvBlockManager(std::unique_ptr<Assembly> assembly) : assembly_(std::move(assembly)) {}
 
 KvBlockManager::~KvBlockManager() {
+  assembly_->relay->stop();  // callbacks may use the manager
   detach_events();
   assembly_->closing = true;
   assembly_->closed = true;

@@ -5,6 +5,39 @@
 
 namespace ashlar::tiers {
 
+namespace {
+
+// `tier` is its field, `number` that of its name.
+Result<void> check_pool(const char* tier, int number, const EvictionChoice& eviction,
+                        const PoolOptions& pool) {
+  if (const std::string* name = std::get_if<std::string>(&eviction)) {
+    if (const auto found = block::eviction_by_name(*name); !found)
+      return make_error(ErrorCode::kInvalidArgument, "%s.eviction: %s", tier,
+                        found.error().message().c_str());
+  } else if (!std::get<block::EvictionFactory>(eviction)) {
+    return make_error(ErrorCode::kInvalidArgument, "%s.eviction is an empty factory", tier);
+  }
+  if (number > 2 && pool.duplicates != block::DuplicatePolicy::kReject)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "%s.pool.duplicates is kAllow; a hash has one block in G%d, leave it kReject", tier,
+                      number);
+  if (number > 1 && pool.keep_tokens)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "%s.pool.keep_tokens is set; blocks arrive in G%d without tokens, set it in g1.pool",
+                      tier, number);
+  if (number > 1 && pool.default_reset_on_release)
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "%s.pool.default_reset_on_release is set; G%d would keep no block, leave %s out instead", tier,
+        number, tier);
+  if (pool.on_pressure && pool.watermarks.low == 0)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "%s.pool.on_pressure would never be called; set %s.pool.watermarks", tier, tier);
+  return {};
+}
+
+}  // namespace
+
 Result<void> KvOptions::validate() const {
   const auto bad = [](const char* what) { return make_error(ErrorCode::kInvalidArgument, "%s", what); };
   if (g1.block_count == 0 && g1.blocks == nullptr)
@@ -19,6 +52,10 @@ Result<void> KvOptions::validate() const {
                         "%s has its memory from %d of allocator, memory and blocks; give one of them",
                         shape == &g1 ? "g1" : "g2", sources);
   }
+  ASHLAR_RETURN_IF_ERROR(check_pool("g1", 1, g1.eviction, g1.pool));
+  if (g2) ASHLAR_RETURN_IF_ERROR(check_pool("g2", 2, g2->eviction, g2->pool));
+  if (g3) ASHLAR_RETURN_IF_ERROR(check_pool("g3", 3, g3->eviction, g3->pool));
+  if (g4) ASHLAR_RETURN_IF_ERROR(check_pool("g4", 4, g4->eviction, g4->pool));
   if (g3 && (g3->block_count == 0 || g3->paths.empty()))
     return make_error(
         ErrorCode::kInvalidArgument,

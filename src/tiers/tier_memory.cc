@@ -41,7 +41,8 @@ Error about(const std::string& field, const Error& error) {
 // Regions per layer have no stride between layers, so the axis may stand anywhere in the caller's order.
 layout::AxisOrder layer_first(const layout::AxisOrder& order) {
   layout::AxisOrder out = order;
-  std::ranges::stable_partition(out, [](layout::Axis axis) { return axis == layout::Axis::kLayer; });
+  const auto layer = std::ranges::find(out, layout::Axis::kLayer);
+  if (layer != out.end()) std::rotate(out.begin(), layer, layer + 1);
   return out;
 }
 

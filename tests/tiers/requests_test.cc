@@ -585,7 +585,9 @@ TEST_P(RandomRequestsTest, OverFourTiers) {
       options.to_g2.trigger = triggers[seed % 3];
       options.to_g3.trigger = triggers[seed / 3 % 3];
       options.to_g4.trigger = triggers[seed / 9 % 3];
-      options.g1.eviction = options.g2->eviction = GetParam();
+      options.g1.eviction = options.g2->eviction = options.g3->eviction = options.g4->eviction = GetParam();
+      if (seed % 2 == 1)
+        options.g1.pool.duplicates = options.g2->pool.duplicates = block::DuplicatePolicy::kAllow;
       options.registry.frequency = block::TinyLfuOptions{.capacity = 1024};
       open(std::move(options));
     }

@@ -18,6 +18,7 @@
 #include "support/scratch_folder.h"
 #include "support/until_seen.h"
 #include "tiers/disk/g3_places.h"
+#include "tiers/every_eviction.h"
 #include "tiers/kv_workload.h"
 #include "tiers/volume/directory_volume.h"
 #include "tiers/volume/volume_object.h"
@@ -48,7 +49,7 @@ class Mirror final : public events::EventSink {
   std::array<std::set<SequenceHash>, 4> present;
 };
 
-class TierModelTest : public ::testing::Test {
+class TierModelTest : public ::testing::TestWithParam<EvictionCase> {
  protected:
   TierModelTest() {
     for (std::uint64_t i = 0; i < kSequences; ++i) sequences_.push_back(KvWorkload::sequence(i, kLength));
@@ -74,6 +75,7 @@ class TierModelTest : public ::testing::Test {
     for (OffloadRoute* const way : {&options.to_g2, &options.to_g3, &options.to_g4})
       way->worker.max_wait = {};
     options.event_capacity = 4096;
+    GetParam().apply(options);
     kv_ = KvBlockManager::create(options).value();
     mirror_ = Mirror();
     attached_ = true;
@@ -295,10 +297,12 @@ class TierModelTest : public ::testing::Test {
   bool attached_ = true;
 };
 
-TEST_F(TierModelTest, RandomOperationsDoWhatTheModelSays) {
-  const ashlar::testing::TimeBox box(2);
+TEST_P(TierModelTest, RandomOperationsDoWhatTheModelSays) {
+  const bool most_used = GetParam().name == "lru";
+  const ashlar::testing::TimeBox box(most_used ? 2 : 0);
   int step = 0;
-  for (; step < 3000 || (step < 1'000'000 && !box.over()); ++step) {
+  const int steps = most_used ? 3000 : static_cast<int>(ashlar::testing::rounds(600));
+  for (; step < steps || (step < 1'000'000 && !box.over()); ++step) {
     SCOPED_TRACE(step);
     switch (random_.below(40)) {
       case 0:
@@ -342,9 +346,14 @@ TEST_F(TierModelTest, RandomOperationsDoWhatTheModelSays) {
   EXPECT_GT(hits_ + kv_->status().g1.hits, 0u);
 }
 
+INSTANTIATE_TEST_SUITE_P(Backends, TierModelTest, ::testing::ValuesIn(every_eviction()),
+                         [](const auto& info) { return info.param.name; });
+
 // Small tiers that evict all the time, and workers that run by themselves: who is evicted when is nobody's
 // promise, but what the events say is what the registry says, and every hit has its bytes.
-TEST(TierEvictionTest, EventsAndPresenceAgreeWhileTiersEvict) {
+class TierEvictionTest : public ::testing::TestWithParam<EvictionCase> {};
+
+TEST_P(TierEvictionTest, EventsAndPresenceAgreeWhileTiersEvict) {
   const ScratchFolder folder;
   KvOptions options = KvWorkload::options_in(folder.path());
   options.g3->block_count = 18;
@@ -356,20 +365,22 @@ TEST(TierEvictionTest, EventsAndPresenceAgreeWhileTiersEvict) {
   options.event_capacity = 1 << 16;
   options.to_g3.trigger = Trigger::kNearEviction;
   options.to_g3.look_ahead = 4;
+  GetParam().apply(options);
   const auto kv = KvBlockManager::create(options).value();
   KvWorkload workload(*kv);
   Mirror mirror;
   Random random(17);
   std::vector<std::vector<SequenceHash>> sequences;
   for (std::uint64_t i = 0; i < 14; ++i) sequences.push_back(KvWorkload::sequence(i, 6));
-  const ashlar::testing::UntilSeen box(1.5);
+  const ashlar::testing::UntilSeen box(GetParam().name == "lru" ? 1.5 : 0.2);
   const auto seen = [&] {
     const KvStatus status = kv->status();
     return status.g2->evictions > 0 && status.g3->evictions > 0 && status.g4->evictions > 0 &&
            status.g3->onboarded + status.g4->onboarded > 0;
   };
   int wrong = 0;
-  for (int step = 0; step < 300 || !box.over(seen); ++step) {
+  const int steps = GetParam().name == "lru" ? 300 : static_cast<int>(ashlar::testing::rounds(300));
+  for (int step = 0; step < steps || !box.over(seen); ++step) {
     SCOPED_TRACE(step);
     const auto& sequence = sequences[random.below(sequences.size())];
     const std::vector<SequenceHash> hashes(
@@ -414,6 +425,9 @@ TEST(TierEvictionTest, EventsAndPresenceAgreeWhileTiersEvict) {
   EXPECT_EQ(status.g3->pool.available(), 18u);
   EXPECT_EQ(status.g4->pool.available(), 15u);
 }
+
+INSTANTIATE_TEST_SUITE_P(Backends, TierEvictionTest, ::testing::ValuesIn(every_eviction()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace ashlar::tiers

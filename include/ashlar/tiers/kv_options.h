@@ -9,11 +9,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/block_registry.h"
+#include "ashlar/block/eviction.h"
+#include "ashlar/block/manager_options.h"
+#include "ashlar/block/reset_allocator.h"
 #include "ashlar/events/access_sampler.h"
 #include "ashlar/layout/layout.h"
 #include "ashlar/layout/shard.h"
@@ -26,6 +30,29 @@
 #include "ashlar/transfer/executor.h"
 
 namespace ashlar::tiers {
+
+// The eviction backend of a tier: a name of block::eviction_names(), or a factory, such as
+// block::multi_lru_eviction(thresholds), block::retention_eviction(options), or block::eviction_of<B>() of a
+// backend of the user's.
+using EvictionChoice = std::variant<std::string, block::EvictionFactory>;
+
+// How the BlockManager of a tier treats its blocks, beyond eviction. The fields are those of
+// block::ManagerOptions.
+struct PoolOptions {
+  // G1 and G2. A hash has one block in G3 and G4.
+  block::DuplicatePolicy duplicates = block::DuplicatePolicy::kReject;
+  // Empty: first in, first out; in G3 the lowest block first, so that blocks written together are adjacent.
+  block::ResetAllocatorFactory reset_allocator = {};
+  std::size_t max_pins = 0;  // 0: a quarter of the blocks
+  // on_pressure of G1 runs on the thread whose call crossed a watermark. Those of the other tiers run on a
+  // thread of the manager, one after the other, once create() has returned; they may call the manager, but
+  // not destroy it. The destructor waits for one that runs.
+  block::Watermarks watermarks = {};
+  block::PressureCallback on_pressure = {};
+  // G1 only: other tiers get blocks by name and digest, and would keep nothing that they release.
+  bool keep_tokens = false;
+  bool default_reset_on_release = false;
+};
 
 // Memory that the caller has, for one plane of a tier's blocks: the tensors of an engine, on the host or on a
 // device. Its owners keep it alive; without owners it must outlive the manager.
@@ -44,30 +71,32 @@ struct PlaneMemory {
 struct TierShape {
   std::uint32_t block_count = 0;  // 0 is allowed with `blocks`: all of them
   layout::AxisOrder order = layout::order::kFullyContiguousNhd;
-  std::string eviction = "lru";  // name of an eviction policy
+  EvictionChoice eviction = "lru";
   // Null: pageable host memory.
   std::shared_ptr<storage::Allocator> allocator = {};
   // One for KvOptions::model, and one for each of KvOptions::scales, in their order.
   std::vector<PlaneMemory> memory = {};
   // Planes as KvOptions::model and scales describe them, of this rank.
   std::shared_ptr<const transfer::BlockSet> blocks = {};
+  PoolOptions pool = {};
 };
 
 // G3: a tier in files. Blocks are striped over the files, so put each file on a device of its own.
 struct DiskShape {
   std::uint32_t block_count = 0;  // over all files
   std::vector<std::string> paths = {};
-  std::string eviction = "lru";
+  EvictionChoice eviction = "lru";
   bool survive_power_loss = true;  // syncs what it writes; off: survives only the end of the process
   // For tests: none, or one per file.
   std::vector<std::shared_ptr<storage::IoFaults>> faults = {};
+  PoolOptions pool = {};
 };
 
 // G4: a tier on volumes.
 struct VolumeShape {
   // How many blocks are tracked. A block that is no longer tracked may still be found by probing the volumes.
   std::uint32_t block_count = 0;
-  std::string eviction = "lru";
+  EvictionChoice eviction = "lru";
   bool remove_evicted = false;  // evicting a block also removes its object from the volume
   bool probe = true;            // ask the volumes for blocks that no tier is known to have
   // A volume that could not be reached is not called for this long.
@@ -76,6 +105,7 @@ struct VolumeShape {
   Clock::Duration call_limit = std::chrono::minutes(5);
   std::vector<VolumeDescriptor> volumes = {};
   VolumeRegistry kinds = VolumeRegistry::with_builtin();
+  PoolOptions pool = {};
 };
 
 // When a route copies a block.
