@@ -41,4 +41,14 @@ Result<Shard> Shard::tensor_rank(std::uint32_t rank, std::uint32_t ranks, std::u
   return shard;
 }
 
+Result<std::vector<Shard>> Shard::tensor_ranks(std::uint32_t ranks, std::uint32_t total_heads, Range layers) {
+  if (ranks == 0) return make_error(ErrorCode::kInvalidArgument, "a model is divided by at least one rank");
+  std::vector<Shard> out;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    ASHLAR_TRY(const Shard shard, tensor_rank(rank, ranks, total_heads, layers));
+    out.push_back(shard);
+  }
+  return out;
+}
+
 }  // namespace ashlar::layout

@@ -174,12 +174,15 @@ Result<void> KvBlockManager::Assembly::open_disk() {
 Result<void> KvBlockManager::Assembly::open_volumes() {
   const VolumeShape& shape = *options.g4;
   ASHLAR_RETURN_IF_ERROR(open_manager(shape, stack.g4_manager));
+  const VolumeObject object = VolumeObject::describe(*stack.g2->blocks(), options.keys,
+                                                     options.scheme_fingerprint, prefix_key().fingerprint());
+  ASHLAR_TRY(const std::shared_ptr<const OtherShards> others,
+             OtherShards::create(*stack.g2->blocks(), object, shape.other_shards));
   stack.g4 = std::make_unique<VolumePool>(
-      *stack.g4_manager, VolumePool::Options{.shape = VolumeObject::describe(
-                                                 *stack.g2->blocks(), options.keys,
-                                                 options.scheme_fingerprint, prefix_key().fingerprint()),
+      *stack.g4_manager, VolumePool::Options{.shape = object,
                                              .remove_evicted = shape.remove_evicted,
                                              .read_back_after_write = options.read_back_after_write,
+                                             .others = others,
                                              .rest = shape.rest,
                                              .call_limit = shape.call_limit,
                                              .clock = stack.clock});

@@ -98,6 +98,13 @@ Result<void> KvOptions::validate() const {
     return make_error(ErrorCode::kInvalidArgument,
                       "shard is %s, and model has %u layers and %u heads; both say what this rank holds",
                       shard.to_string().c_str(), model.num_layers, model.num_heads);
+  for (const layout::Shard& other : g4 ? g4->other_shards : std::vector<layout::Shard>()) {
+    ASHLAR_RETURN_IF_ERROR(other.validate());
+    if (other.layers.count == 0 || other.heads.count == 0)
+      return make_error(ErrorCode::kInvalidArgument,
+                        "g4.other_shards has %s; name the layers and heads that this rank holds",
+                        other.to_string().c_str());
+  }
   for (const OffloadRoute* route : {&to_g2, &to_g3, &to_g4}) {
     ASHLAR_RETURN_IF_ERROR(route->worker.validate());
     if (route->trigger == Trigger::kNearEviction && route->look_ahead == 0)

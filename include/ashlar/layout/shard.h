@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "ashlar/base/result.h"
 #include "ashlar/layout/layout_config.h"
@@ -56,6 +57,9 @@ struct Shard {
   // Errors: kInvalidArgument: `rank` is not below `ranks`, or the heads cannot be shared evenly.
   static Result<Shard> tensor_rank(std::uint32_t rank, std::uint32_t ranks, std::uint32_t total_heads,
                                    Range layers);
+  // All `ranks` of them, in order. Errors: as tensor_rank(), and no ranks.
+  static Result<std::vector<Shard>> tensor_ranks(std::uint32_t ranks, std::uint32_t total_heads,
+                                                 Range layers);
 
   friend bool operator==(const Shard&, const Shard&) = default;
 };

@@ -99,6 +99,11 @@ struct VolumeShape {
   EvictionChoice eviction = "lru";
   bool remove_evicted = false;  // evicting a block also removes its object from the volume
   bool probe = true;            // ask the volumes for blocks that no tier is known to have
+  // With `probe`: ranks that divide the model in another way and share the volumes, by the layers and heads
+  // that they hold. Where this rank has no block of its own on a volume, one is cut out of their objects, or
+  // put together from several: Shard::tensor_ranks(4, …) names a fleet of four. Keys, hash scheme, prefix key
+  // and the shapes of a head must be the same. reset_blocks() and reset() remove these objects too.
+  std::vector<layout::Shard> other_shards = {};
   // A volume that could not be reached is not called for this long.
   Clock::Duration rest = std::chrono::seconds(5);
   // Limit of every call of a volume, also where a request has no deadline. Zero: no limit.

@@ -59,10 +59,11 @@ enum class Miss : std::uint8_t {
   kFailed,        // it could not be read
   kSaltMismatch,  // its hash matches, its salt does not
   kOtherTokens,   // its hash matches, its prefix digest does not
+  kOtherShards,   // volumes have it in shards of other ranks, which do not make one of this rank
   kCancelled,
   kLate,  // the deadline passed first
 };
-inline constexpr std::size_t kMisses = 12;
+inline constexpr std::size_t kMisses = 13;
 std::string_view to_string(Miss miss) noexcept;
 
 struct BlockOutcome {

@@ -47,9 +47,9 @@ struct VolumeStatus {
   std::string describes;  // Volume::describe()
   bool write = true;
   std::size_t block_count = 0;  // blocks known to be on it
-  std::uint64_t put = 0;        // blocks written
-  std::uint64_t got = 0;        // blocks read
-  std::uint64_t failed = 0;     // blocks whose put or get failed
+  std::uint64_t put = 0;        // objects written
+  std::uint64_t got = 0;        // objects read
+  std::uint64_t failed = 0;     // objects whose put or get failed
 };
 
 class VolumeRegistry {

@@ -320,6 +320,7 @@ std::size_t OffloadProgress::* outcome_of(Moved moved) {
     case Moved::kDamaged:
     case Moved::kFailed:
     case Moved::kStopped:
+    case Moved::kOtherShards:
       break;
   }
   return &OffloadProgress::failed;

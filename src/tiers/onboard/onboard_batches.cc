@@ -20,6 +20,7 @@ Miss miss_of(Moved moved, const std::optional<Error>& error) {
   if (moved == Moved::kArrived || moved == Moved::kPresent) return Miss::kNone;
   if (moved == Moved::kDamaged) return Miss::kDamaged;
   if (moved == Moved::kGone) return Miss::kGone;
+  if (moved == Moved::kOtherShards) return Miss::kOtherShards;
   if (!error) return Miss::kGone;
   switch (error->code()) {
     case ErrorCode::kCapacity:

@@ -100,21 +100,27 @@ bool Onboarder::volumes_are_faster() const {
   return g4 > 0 && g4 < stack_.costs.seconds(kTierId<G3>, bytes);
 }
 
-std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const CallLimits& limits) {
+std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const CallLimits& limits,
+                                     bool* other_shards) {
   const std::uint64_t bytes = stack_.g1->block_bytes();
   std::vector<TierPool*> tiers = stack_.pools();
   if (volumes_are_faster()) std::swap(tiers[tiers.size() - 1], tiers[tiers.size() - 2]);
   std::vector<TierRun> runs;
   std::size_t probed = 0;
+  std::optional<Error> refused;
   for (std::size_t i = 0; i < hashes.size(); ++i) {
     auto found = std::ranges::find_if(tiers, [&](TierPool* pool) { return pool->has(hashes[i]); });
     if (found == tiers.end() && options_.probe && stack_.g4 != nullptr && i >= probed) {
       // One probe per stretch unknown to this process.
+      refused.reset();
       const std::optional<SequenceHash> before = i == 0 ? std::nullopt : std::optional(hashes[i - 1]);
-      probed = i + std::max<std::size_t>(1, stack_.g4->probe(hashes.subspan(i), limits, before));
+      probed = i + std::max<std::size_t>(1, stack_.g4->probe(hashes.subspan(i), limits, before, &refused));
       found = std::ranges::find_if(tiers, [&](TierPool* pool) { return pool->has(hashes[i]); });
     }
-    if (found == tiers.end()) break;
+    if (found == tiers.end()) {
+      if (other_shards != nullptr) *other_shards = refused.has_value();
+      break;
+    }
     if (!runs.empty() && runs.back().tier == (*found)->tier()) {
       ++runs.back().count;
     } else {
@@ -133,8 +139,10 @@ std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const
 
 void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
   std::vector<TierRun> runs;
+  bool other_shards = false;
   if (!call->stopped() && !call->late())
-    runs = find(call->hashes, {.deadline = call->options.deadline, .stop = call->control.stop_token()});
+    runs = find(call->hashes, {.deadline = call->options.deadline, .stop = call->control.stop_token()},
+                &other_shards);
   std::size_t known = 0;
   for (const TierRun& run : runs) {
     known += run.count;
@@ -145,7 +153,10 @@ void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
   if (call->options.compute_tokens_per_second)
     wanted = worth_bringing(runs, options_.block_size / *call->options.compute_tokens_per_second);
   if (known < call->hashes.size())
-    call->miss(known, call->stopped() ? Miss::kCancelled : call->late() ? Miss::kLate : Miss::kUnknown);
+    call->miss(known, call->stopped() ? Miss::kCancelled
+                      : call->late()  ? Miss::kLate
+                      : other_shards  ? Miss::kOtherShards
+                                      : Miss::kUnknown);
   if (wanted < known) call->miss_range(wanted, known, Miss::kDeclined);
   OnboardTable table;
   if (call->to_g2) {

@@ -31,11 +31,12 @@ namespace ashlar::tiers {
 // The outcome of moving one block.
 enum class Moved : std::uint8_t {
   kArrived,
-  kPresent,  // the destination had it already
-  kGone,     // the source no longer had it
-  kDamaged,  // its bytes did not match their checksum; removed from the source
-  kFailed,   // see the error
-  kStopped,  // by the control, or at the deadline
+  kPresent,      // the destination had it already
+  kGone,         // the source no longer had it
+  kDamaged,      // its bytes did not match their checksum; removed from the source
+  kFailed,       // see the error
+  kStopped,      // by the control, or at the deadline
+  kOtherShards,  // a volume has it in objects of other ranks, which do not make one of this rank
 };
 
 struct MoveReport {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <unordered_set>
@@ -106,7 +107,8 @@ Result<std::size_t> VolumePool::detach(std::string_view name, std::optional<Cloc
   manager_.for_each_registered([&](const SequenceHash& hash, BlockId) { hashes.push_back(hash); });
   std::size_t forgotten = 0;
   for (const SequenceHash& hash : hashes) {
-    if (forget(hash, number)) ++forgotten;
+    const std::optional<Place> place = where(hash);
+    if (place && is_on(*place, number) && forget(hash, *place)) ++forgotten;
   }
   return forgotten;
 }
@@ -130,7 +132,7 @@ std::vector<std::pair<VolumePool::Number, VolumePool::Use>> VolumePool::use_all(
   return all;
 }
 
-std::optional<VolumePool::Number> VolumePool::where(const SequenceHash& hash) {
+std::optional<VolumePool::Place> VolumePool::where(const SequenceHash& hash) {
   const std::optional<block::Hold> held = hold(hash);
   if (!held) return std::nullopt;
   return where_[held->block_id().value()].load();
@@ -219,7 +221,10 @@ std::optional<VolumePool::Number> VolumePool::choose(const SequenceHash& hash) c
 
 std::vector<VolumeStatus> VolumePool::volumes() const {
   std::map<Number, std::size_t> blocks;
-  manager_.for_each_registered([&](const SequenceHash&, BlockId id) { ++blocks[where_[id.value()]]; });
+  std::map<Place, std::size_t> at;
+  manager_.for_each_registered([&](const SequenceHash&, BlockId id) { ++at[where_[id.value()]]; });
+  for (const auto& [place, count] : at)
+    for (const Number number : volumes_at(place)) blocks[number] += count;
   std::vector<VolumeStatus> out;
   const MutexLock lock(mu_);
   for (std::size_t i = 0; i < volumes_.size(); ++i)
@@ -235,14 +240,20 @@ void VolumePool::check_invariants() const {
   std::vector<std::pair<SequenceHash, BlockId>> registered;
   manager_.for_each_registered(
       [&](const SequenceHash& hash, BlockId id) { registered.emplace_back(hash, id); });
-  const MutexLock lock(mu_);
+  std::size_t attached = 0;
+  {
+    const MutexLock lock(mu_);
+    attached = volumes_.size();
+  }
   for (const auto& [hash, id] : registered) {
-    ASHLAR_CHECK(where_[id.value()] < volumes_.size(), "block %u is on volume %u; %zu were ever attached",
-                 id.value(), unsigned{where_[id.value()]}, volumes_.size());
+    for (const Number number : volumes_at(where_[id.value()]))
+      ASHLAR_CHECK(number < attached, "block %u is on volume %u; %zu were ever attached", id.value(),
+                   unsigned{number}, attached);
     ASHLAR_CHECK(records_.last(id) == hash, "block %u is registered as %s and recorded as %s", id.value(),
                  hash.to_string().c_str(), records_.last(id).to_string().c_str());
   }
   std::unordered_set<std::string_view> names;
+  const MutexLock lock(mu_);
   for (const std::shared_ptr<Attached>& one : volumes_) {
     if (one == nullptr) continue;
     ASHLAR_CHECK(names.insert(one->name).second, "two volumes are attached as '%s'", one->name.c_str());
@@ -270,6 +281,18 @@ VolumeObject VolumePool::object_of(const TierRecord& record) const {
   return object;
 }
 
+TierRecord VolumePool::record_of(const VolumeObject& object) {
+  return {.hash = object.hash,
+          .parent = object.parent,
+          .salt = object.salt,
+          .prefix = object.prefix,
+          .root = object.root,
+          .local = object.local,
+          .group = object.group,
+          .metadata = object.metadata,
+          .retention = {.priority = object.priority}};
+}
+
 Result<ReservedBlocks<G4>> VolumePool::take(std::size_t n, const CallLimits& limits) {
   auto taken = manager_.allocate_blocks_with_evictions(n);
   if (!taken) return taken.error().to_error();
@@ -278,7 +301,8 @@ Result<ReservedBlocks<G4>> VolumePool::take(std::size_t n, const CallLimits& lim
     std::vector<std::pair<Number, SequenceHash>> gone;
     for (const auto& block : taken->blocks)
       if (const SequenceHash hash = records_.last(block.block_id()); evicted.contains(hash))
-        gone.emplace_back(where_[block.block_id().value()], hash);
+        if (const Place place = where_[block.block_id().value()]; place < kFirstOrigin)
+          gone.emplace_back(static_cast<Number>(place), hash);
     interleaving_point("volume_pool.evicted");
     remove_evicted(gone, limits);
   }
@@ -304,10 +328,10 @@ void VolumePool::remove_evicted(std::span<const std::pair<Number, SequenceHash>>
   }
 }
 
-bool VolumePool::forget(const SequenceHash& hash, Number number) {
-  if (where(hash) != number) return false;
+bool VolumePool::forget(const SequenceHash& hash, Place place) {
+  if (where(hash) != place) return false;
   auto block = find(hash);
-  if (!block || where_[block->block_id().value()] != number) return false;
+  if (!block || where_[block->block_id().value()] != place) return false;
   block->set_reset_on_release(true);
   return true;
 }
@@ -317,11 +341,13 @@ Result<void> VolumePool::remove(const SequenceHash& hash) {
   return remove_all(std::span(&hash, 1));
 }
 
-// An evicted block's object may still be on its volume, and not on the one chosen for a new copy.
+// An evicted block's object may still be on its volume, and not on the one chosen for a new copy. Objects
+// from which the block would be made again go too.
 Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes, const CallLimits& limits) {
   if (hashes.empty()) return {};
   std::vector<std::string> keys;
-  for (const SequenceHash& hash : hashes) keys.push_back(object_of({.hash = hash}).key());
+  for (const SequenceHash& hash : hashes) std::ranges::move(keys_of(hash), std::back_inserter(keys));
+  const std::size_t per_hash = keys.size() / hashes.size();
   std::optional<Error> error;
   const auto note_error = [&](const Error& one) {
     if (!error) error = one;
@@ -353,8 +379,13 @@ Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes, const 
       }
       const std::vector<Result<void>> removed = remove_keys(volume, keys, limits, claim);
       for (std::size_t i = 0; i < hashes.size(); ++i) {
-        if (!removed[i]) note_error(removed[i].error());
-        if (removed[i]) forget(hashes[i], number);
+        const std::optional<Place> place = where(hashes[i]);
+        bool all = true;
+        for (const Result<void>& one : std::span(removed).subspan(i * per_hash, per_hash)) {
+          if (!one) note_error(one.error());
+          all &= one.has_value();
+        }
+        if (all && place && is_on(*place, number)) forget(hashes[i], *place);
       }
     } else if (!error) {
       // Asks the volume: the object may be unknown to this process.
@@ -375,7 +406,7 @@ Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes, const 
 }
 
 std::size_t VolumePool::probe(std::span<const SequenceHash> hashes, const CallLimits& limits,
-                              const std::optional<SequenceHash>& before) {
+                              const std::optional<SequenceHash>& before, std::optional<Error>* refused) {
   block::BlockList<block::ImmutableBlock<G4>> known;  // held, so that other calls do not evict them
   std::size_t asked = 0;
   while (known.size() < hashes.size()) {
@@ -395,20 +426,19 @@ std::size_t VolumePool::probe(std::span<const SequenceHash> hashes, const CallLi
       if (hashes[0].position() == 0) record.root = hashes[0];
     }
     if (wanted.empty()) break;
-    ask(std::move(wanted), limits);
+    std::optional<Error> unusable = ask(std::move(wanted), limits);
+    if (refused != nullptr) *refused = std::move(unusable);
   }
   return known.size();
 }
 
-// Asks all volumes at once: a silent one does not delay the others' answers.
-void VolumePool::ask(std::vector<TierRecord> wanted, const CallLimits& limits) {
+std::optional<Error> VolumePool::ask(std::vector<TierRecord> wanted, const CallLimits& limits) {
   std::vector<SequenceHash> names;
   names.reserve(wanted.size());
   for (const TierRecord& record : wanted) names.push_back(record.hash);
   std::vector<std::string> keys;
   keys.reserve(names.size());
   for (const SequenceHash& hash : names) keys.push_back(object_of({.hash = hash}).key());
-  std::vector<std::optional<Number>> found(names.size());
   const std::vector<std::pair<Number, Use>> uses = use_all();  // until the found blocks are registered
   UseLimits while_used(limits);
   std::vector<ObjectClaims::Object> objects;
@@ -416,56 +446,71 @@ void VolumePool::ask(std::vector<TierRecord> wanted, const CallLimits& limits) {
     while_used.add(volume);
     for (const SequenceHash& hash : names) objects.emplace_back(number, hash);
   }
-  const CallLimits until_stopped = while_used.get();
-  // Objects being removed count as absent.
   const std::shared_ptr<const ObjectClaims::Claim> claim =
       claims_->take_free(std::move(objects), ObjectClaims::Kind::kShared);
+  const Asking asking{.uses = uses, .claim = *claim, .limits = while_used.get()};
+  std::vector<std::optional<Place>> found;
+  for (const std::optional<Number>& number : holders(asking, std::move(keys), names))
+    found.push_back(number ? std::optional<Place>(*number) : std::nullopt);
+  std::optional<Error> refused;
+  if (options_.others != nullptr) refused = find_in_others(asking, names, found);
+  const auto first_missing = std::ranges::find_if(found, [](const auto& one) { return !one; });
+  names.resize(static_cast<std::size_t>(first_missing - found.begin()));
+  if (names.empty()) return refused;
+  Result<ReservedBlocks<G4>> taken = take(names.size(), asking.limits);
+  if (!taken) return refused;
+  std::vector<TierRecord> records;
+  std::vector<Place> places;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    records.push_back(wanted[i]);
+    places.push_back(*found[i]);
+  }
+  MoveReport report;
+  report.blocks.resize(names.size());
+  const std::vector<std::size_t> members(names.size());
+  publish(*taken, records, places, report, members);
+  return refused;
+}
+
+// Asks all volumes at once: a silent one does not delay the others' answers.
+std::vector<std::optional<VolumePool::Number>> VolumePool::holders(const Asking& asking,
+                                                                   std::vector<std::string> keys,
+                                                                   std::span<const SequenceHash> names) {
+  ASHLAR_DCHECK(keys.size() == names.size(), "%zu keys for %zu names", keys.size(), names.size());
+  std::vector<std::optional<Number>> found(keys.size());
   std::vector<std::pair<Number, Pending<Result<bool>>>> questions;
-  for (const auto& [number, volume] : uses)
+  for (const auto& [number, volume] : asking.uses)
     if (!rests(*volume))
-      questions.emplace_back(number, begin_call<Result<bool>>(volume, names.size(), until_stopped,
+      questions.emplace_back(number, begin_call<Result<bool>>(volume, keys.size(), asking.limits,
                                                               [keys](Volume& its, const CallLimits& how) {
                                                                 const std::vector<std::string_view> views(
                                                                     keys.begin(), keys.end());
                                                                 return its.contains(views, how);
                                                               }));
   for (auto& [number, question] : questions) {
-    const std::vector<Result<bool>> answers = finish_call(question, until_stopped);
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      if (!answers[i] && !is_stop(answers[i].error(), until_stopped))
+    const std::vector<Result<bool>> answers = finish_call(question, asking.limits);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (!answers[i] && !is_stop(answers[i].error(), asking.limits))
         note(question.volume, answers[i].error());
-      if (answers[i] && *answers[i] && !found[i] && claim->has({number, names[i]})) found[i] = number;
+      if (answers[i] && *answers[i] && !found[i] && asking.claim.has({number, names[i]})) found[i] = number;
     }
   }
-  const auto first_missing = std::ranges::find_if(found, [](const auto& one) { return !one; });
-  names.resize(static_cast<std::size_t>(first_missing - found.begin()));
-  if (names.empty()) return;
-  Result<ReservedBlocks<G4>> taken = take(names.size(), until_stopped);
-  if (!taken) return;
-  std::vector<TierRecord> records;
-  std::vector<Number> numbers;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    records.push_back(wanted[i]);
-    numbers.push_back(*found[i]);
-  }
-  MoveReport report;
-  report.blocks.resize(names.size());
-  const std::vector<std::size_t> places(names.size());
-  publish(*taken, records, numbers, report, places);
+  return found;
 }
 
 // A volume detached meanwhile has no blocks; its number is unknown to later callers.
 void VolumePool::publish(ReservedBlocks<G4>& taken, std::span<const TierRecord> records,
-                         std::span<const Number> numbers, MoveReport& report,
-                         std::span<const std::size_t> places) {
+                         std::span<const Place> places, MoveReport& report,
+                         std::span<const std::size_t> members) {
   for (std::size_t i = 0; i < records.size(); ++i)
-    if (!records[i].empty()) where_[taken.ids()[i].value()] = numbers[i];
+    if (!records[i].empty()) where_[taken.ids()[i].value()] = places[i];
   // The volume has acknowledged every byte.
-  const Published published = taken.publish(manager_, records_, records, block::KvReady::asserted_by_caller(),
-                                            [&](std::size_t i) { return EventLocation::volume(numbers[i]); });
+  const Published published =
+      taken.publish(manager_, records_, records, block::KvReady::asserted_by_caller(),
+                    [&](std::size_t i) { return EventLocation::volume(volumes_at(places[i])[0]); });
   if (published.error && !report.error) report.error = published.error;
   for (std::size_t i = 0; i < records.size(); ++i)
-    if (published.registered[i]) report.blocks[places[i]] = Moved::kArrived;
+    if (published.registered[i]) report.blocks[members[i]] = Moved::kArrived;
 }
 
 }  // namespace ashlar::tiers

@@ -5,6 +5,10 @@
 // writable ones, and is read from the volume known to have it. Volumes may be shared with other processes:
 // probe() asks them for unknown hashes, and an object found missing on read is forgotten.
 //
+// Where no volume has a block of this rank, objects of the ranks in Options::others may make one
+// (other_shards.h). Such a block is known by its origin: the recipe and the volume of each part. Evicting it
+// or finding a part damaged removes no object: they are other ranks'. remove_all() removes them too.
+//
 // Volume calls run on threads of the pool, with their own buffers. A caller stops waiting at its deadline or
 // when cancelled, even if the volume hangs; the call continues until the volume returns (volume_calls.h).
 //
@@ -27,6 +31,7 @@
 #include "ashlar/tiers/volume_registry.h"
 #include "tiers/pool/block_mover.h"
 #include "tiers/pool/managed_pool.h"
+#include "tiers/volume/other_shards.h"
 #include "tiers/volume/volume_object.h"
 
 namespace ashlar::tiers {
@@ -43,6 +48,8 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
     // it. False: it is only forgotten here, and other processes may still read it.
     bool remove_evicted = false;
     bool read_back_after_write = false;
+    // Objects of other ranks that may make a block of this one. Null: none.
+    std::shared_ptr<const OtherShards> others = {};
     // How long an unreachable volume is left alone: no reads, no writes.
     Clock::Duration rest = {};
     // A volume call that takes longer is abandoned: kUnavailable. Zero: no limit.
@@ -78,10 +85,15 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   Result<void> remove_all(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits = {});
 
   // Asks the volumes for the leading `hashes` not known yet, until one is absent; `before` is the block
-  // before them, for their records. Returns how many leading hashes are known now. Limits are by the clock of
-  // the pool, here and below.
+  // before them, for their records. Returns how many leading hashes are known now. `refused` is set when the
+  // volumes have the next one in shards of other ranks that do not make one of this rank. Limits are by the
+  // clock of the pool, here and below.
   std::size_t probe(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits = {},
-                    const std::optional<tokens::SequenceHash>& before = {});
+                    const std::optional<tokens::SequenceHash>& before = {},
+                    std::optional<Error>* refused = nullptr);
+  // Why the last block that volumes have in shards of other ranks could not be made from them; empty: none
+  // was refused.
+  std::string last_refusal() const;
   // Writes blocks of host memory to volumes. The holds are dropped on return. A deadline or a cancel ends it
   // at once; an object in flight then may or may not be present.
   MoveReport put(BytePool& from, std::vector<block::Hold> holds, const MoveOptions& options = {});
@@ -98,15 +110,43 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   template <class R>
   struct Pending;
   using Number = std::uint16_t;  // of a volume; never reused
+  // Of a block: below kFirstOrigin, the volume with its object; else the number of an origin.
+  using Place = std::uint32_t;
+  static constexpr Place kFirstOrigin = Place{1} << 16;
+  static constexpr std::size_t kReadThreads = 4;  // of one get()
+  // A block that is made from objects of other ranks.
+  struct Origin {
+    std::shared_ptr<const OtherShards::Recipe> recipe;
+    std::vector<Number> volumes;  // of its parts
+  };
+  struct Asking;
+  struct OthersReading;
 
   // A use of a volume that is not being detached; empty when it is, or is unknown.
   Use use(Number number);
   // Uses of all attached volumes, with their numbers.
   std::vector<std::pair<Number, Use>> use_all();
-  // The volume of a block. Does not count as a use: the eviction order is unchanged.
-  std::optional<Number> where(const tokens::SequenceHash& hash);
-  // Registers those leading hashes that some volume has.
-  void ask(std::vector<TierRecord> wanted, const CallLimits& limits);
+  // The place of a block. Does not count as a use: the eviction order is unchanged.
+  std::optional<Place> where(const tokens::SequenceHash& hash);
+  // The place of blocks with this origin; the same for equal origins.
+  Place place_of(Origin origin);
+  std::vector<Number> volumes_at(Place place) const;
+  std::shared_ptr<const Origin> origin_at(Place place) const;
+  bool is_on(Place place, Number number) const;
+  void note_refusal(const Error& error);
+  // Registers those leading hashes that some volume has. Returns why the volumes' objects of other ranks do
+  // not make the next.
+  std::optional<Error> ask(std::vector<TierRecord> wanted, const CallLimits& limits);
+  // For each key, the first volume that has it. Object i is one of block names[i]; objects being removed
+  // count as absent.
+  std::vector<std::optional<Number>> holders(const Asking& asking, std::vector<std::string> keys,
+                                             std::span<const tokens::SequenceHash> names);
+  // Looks for objects of other ranks where `found` is empty. Returns why the first that stays empty cannot be
+  // made from them.
+  std::optional<Error> find_in_others(const Asking& asking, std::span<const tokens::SequenceHash> names,
+                                      std::span<std::optional<Place>> found);
+  // The keys of the objects from which a block of this rank can be had: its own first.
+  std::vector<std::string> keys_of(const tokens::SequenceHash& hash) const;
   bool rests(const Attached& volume) const;
   void rest(Attached& volume, const Error& error) const;
   // Records a volume's error: the volume may have to rest.
@@ -131,26 +171,34 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   // The volume for a block; empty when no volume is writable.
   std::optional<Number> choose(const tokens::SequenceHash& hash) const;
   VolumeObject object_of(const TierRecord& record) const;
+  // What the header of a block says, without its checksum.
+  static TierRecord record_of(const VolumeObject& object);
   // Reserves blocks of the manager; evicted ones are removed from their volumes if the options say so.
   Result<ReservedBlocks<events::G4>> take(std::size_t n, const CallLimits& limits);
   void remove_evicted(std::span<const std::pair<Number, tokens::SequenceHash>> evicted,
                       const CallLimits& limits);
   void publish(ReservedBlocks<events::G4>& taken, std::span<const TierRecord> records,
-               std::span<const Number> numbers, MoveReport& report, std::span<const std::size_t> places);
-  // False when the block is unknown, or on another volume.
-  bool forget(const tokens::SequenceHash& hash, Number number);
+               std::span<const Place> places, MoveReport& report, std::span<const std::size_t> members);
+  // False when the block is unknown, or at another place.
+  bool forget(const tokens::SequenceHash& hash, Place place);
   void read(Reading& reading, std::span<const tokens::SequenceHash> hashes, std::span<block::Hold> holds,
             BytePool& to, MoveReport& report, const CallLimits& limits);
   void settle(Reading& reading, std::size_t i, std::span<const tokens::SequenceHash> hashes,
               std::span<block::Hold> holds, MoveReport& report, const CallLimits& limits);
   Result<void> inspect(const block::Hold& hold, std::span<const std::byte> header, BytePool& to,
                        block::BlockId id, TierRecord* out) const;
+  // Blocks of one origin.
+  void get_others(Place place, std::span<const std::size_t> members,
+                  std::span<const tokens::SequenceHash> hashes, std::span<block::Hold> holds, BytePool& to,
+                  MoveReport& report, const CallLimits& limits);
+  void read_others(OthersReading& reading, std::size_t first, std::size_t end);
+  void settle_others(OthersReading& reading, std::size_t i, MoveReport& report, const CallLimits& limits);
   Result<void> check_written(const Use& volume, const TierRecord& record, const BytePool& from,
                              const CallLimits& limits);
 
   const Options options_;
   Clock& clock_;
-  std::vector<std::atomic<Number>> where_;  // by block; written by its owner before it is registered
+  std::vector<std::atomic<Place>> where_;  // by block; written by its owner before it is registered
 
   const std::shared_ptr<ObjectClaims> claims_;
   const std::unique_ptr<VolumeCalls> calls_;
@@ -159,6 +207,10 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   CondVar unused_;
   std::vector<std::shared_ptr<Attached>> volumes_ ASHLAR_GUARDED_BY(mu_);  // by number; null: detached
   bool stopped_ ASHLAR_GUARDED_BY(mu_) = false;
+  // By number, from kFirstOrigin on. As many as recipes and volumes were combined, which is few: a fleet
+  // chooses volumes as this pool does.
+  std::vector<std::shared_ptr<const Origin>> origins_ ASHLAR_GUARDED_BY(mu_);
+  std::string last_refusal_ ASHLAR_GUARDED_BY(mu_);
 };
 
 }  // namespace ashlar::tiers

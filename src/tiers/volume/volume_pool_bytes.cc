@@ -1,7 +1,6 @@
 // Moves blocks of host memory to objects, and back.
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <stop_token>
@@ -16,7 +15,6 @@
 #include "base/interleaving.h"
 #include "tiers/volume/volume_pool.h"
 #include "tiers/volume/volume_pool_parts.h"
-#include "transfer/canonical_runs.h"
 
 namespace ashlar::tiers {
 
@@ -27,72 +25,12 @@ using transfer::BlockSet;
 
 namespace {
 
-constexpr std::size_t kReadThreads = 4;
-
 CallLimits limits_of(const MoveOptions& options) {
   return {.deadline = options.deadline,
           .stop = options.control == nullptr ? std::stop_token() : options.control->stop_token()};
 }
 
-// Errors: kCancelled, kTimeout: the rest of the move is skipped.
-Result<void> still_wanted(const CallLimits& limits, const Clock& clock, std::size_t blocks) {
-  const Result<void> wanted = limits.check(clock);
-  if (wanted) return {};
-  if (wanted.error().code() == ErrorCode::kCancelled)
-    return make_error(ErrorCode::kCancelled, "the move was cancelled");
-  return make_error(ErrorCode::kTimeout, "the deadline came before %zu blocks had moved", blocks);
-}
-
 }  // namespace
-
-// Objects in buffers owned by the call that reads or writes them: a header, then a block in canonical order.
-struct VolumePool::Images {
-  Images(std::vector<std::string> its_keys, std::uint64_t block_bytes)
-      : keys(std::move(its_keys)), bytes(VolumeObject::kHeaderBytes + block_bytes) {
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      memory.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
-      whole.emplace_back(memory.back().get(), bytes);
-    }
-    written.assign(whole.begin(), whole.end());
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      reads.push_back({keys[i], std::span(&whole[i], 1)});
-      writes.push_back({keys[i], std::span(&written[i], 1)});
-    }
-  }
-  Images(const Images&) = delete;
-  Images& operator=(const Images&) = delete;
-
-  std::span<std::byte> header(std::size_t i) const { return whole[i].first(VolumeObject::kHeaderBytes); }
-  std::span<std::byte> block(std::size_t i) const { return whole[i].subspan(VolumeObject::kHeaderBytes); }
-  void gather(std::size_t i, const BlockSet& set, std::uint32_t slot) const {
-    each_run(i, set, slot,
-             [](std::byte* ours, std::byte* its, std::uint64_t n) { std::memcpy(ours, its, n); });
-  }
-  void scatter(std::size_t i, const BlockSet& set, std::uint32_t slot) const {
-    each_run(i, set, slot,
-             [](std::byte* ours, std::byte* its, std::uint64_t n) { std::memcpy(its, ours, n); });
-  }
-
-  const std::vector<std::string> keys;
-  const std::uint64_t bytes;  // of one
-  std::vector<std::unique_ptr<std::byte[]>> memory;
-  std::vector<std::span<std::byte>> whole;
-  std::vector<std::span<const std::byte>> written;
-  std::vector<ObjectRead> reads;
-  std::vector<ObjectWrite> writes;
-
- private:
-  template <class F>
-  void each_run(std::size_t i, const BlockSet& set, std::uint32_t slot, F copy) const {
-    std::byte* at = block(i).data();
-    for (std::size_t plane = 0; plane < set.planes().size(); ++plane)
-      transfer::for_each_run(set, plane, slot, [&](std::byte* its, std::uint64_t count) {
-        copy(at, its, count);
-        at += count;
-      });
-    ASHLAR_DCHECK(at == whole[i].data() + bytes, "the runs of a block are not as long as its object");
-  }
-};
 
 MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const MoveOptions& options) {
   const CallLimits limits = limits_of(options);
@@ -170,7 +108,7 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const
     const std::vector<Result<void>> written = call<Result<void>>(
         volume, members.size(), limits,
         [images, claim](Volume& its, const CallLimits& how) { return its.put(images->writes, how); });
-    const std::vector<Number> numbers(members.size(), number);
+    const std::vector<Place> places(members.size(), number);
     for (std::size_t i = 0; i < members.size(); ++i) {
       Result<void> good = written[i];
       if (good && options_.read_back_after_write) good = check_written(volume, records[i], from, limits);
@@ -186,7 +124,7 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const
       if (!report.error) report.error = good.error();
       records[i] = {};
     }
-    publish(*taken, records, numbers, report, members);
+    publish(*taken, records, places, report, members);
     report.bytes +=
         block_bytes() * static_cast<std::uint64_t>(std::ranges::count_if(
                             members, [&](std::size_t i) { return report.blocks[i] == Moved::kArrived; }));
@@ -244,6 +182,7 @@ MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
   }
   std::vector<block::Hold> holds(hashes.size());
   std::map<Number, std::vector<std::size_t>> by_volume;
+  std::map<Place, std::vector<std::size_t>> by_origin;
   for (std::size_t i = 0; i < hashes.size(); ++i) {
     if (to.has(hashes[i])) {
       report.blocks[i] = Moved::kPresent;
@@ -252,7 +191,12 @@ MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
     std::optional<block::Hold> held = hold(hashes[i]);
     if (!held) continue;
     holds[i] = *std::move(held);
-    by_volume[where_[holds[i].block_id().value()]].push_back(i);
+    const Place place = where_[holds[i].block_id().value()];
+    if (place < kFirstOrigin) {
+      by_volume[static_cast<Number>(place)].push_back(i);
+    } else {
+      by_origin[place].push_back(i);
+    }
   }
   const Clock::TimePoint start = clock_.now();
   for (auto& [number, members] : by_volume) {
@@ -293,6 +237,8 @@ MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
       }
     }
   }
+  for (const auto& [place, members] : by_origin)
+    get_others(place, members, hashes, holds, to, report, limits);
   report.copying = clock_.now() - start;
   return report;
 }
@@ -385,16 +331,8 @@ Result<void> VolumePool::inspect(const block::Hold& hold, std::span<const std::b
                                  found->checksum, storage_tier());
       !same)
     return same;
-  *out = {.hash = known.hash,
-          .parent = found->parent,
-          .salt = found->salt,
-          .prefix = found->prefix,
-          .root = found->root,
-          .local = found->local,
-          .group = found->group,
-          .metadata = found->metadata,
-          .retention = {.priority = found->priority},
-          .checksum = found->checksum};
+  *out = record_of(*found);
+  out->checksum = found->checksum;
   return {};
 }
 

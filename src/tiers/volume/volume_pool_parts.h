@@ -1,11 +1,14 @@
-// Parts of VolumePool: attached volumes, uses that keep them attached, and volume calls.
+// Parts of VolumePool: attached volumes, uses that keep them attached, volume calls, and their buffers.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -18,6 +21,7 @@
 #include "tiers/volume/object_claims.h"
 #include "tiers/volume/volume_calls.h"
 #include "tiers/volume/volume_pool.h"
+#include "transfer/canonical_runs.h"
 
 namespace ashlar::tiers {
 
@@ -84,6 +88,71 @@ class VolumePool::UseLimits {
   const std::optional<Clock::TimePoint> deadline_;
   std::stop_source stop_;
   std::list<std::stop_callback<Relay>> relays_;
+};
+
+// Errors: kCancelled, kTimeout: the rest of the move is skipped.
+inline Result<void> still_wanted(const CallLimits& limits, const Clock& clock, std::size_t blocks) {
+  const Result<void> wanted = limits.check(clock);
+  if (wanted) return {};
+  if (wanted.error().code() == ErrorCode::kCancelled)
+    return make_error(ErrorCode::kCancelled, "the move was cancelled");
+  return make_error(ErrorCode::kTimeout, "the deadline came before %zu blocks had moved", blocks);
+}
+
+// Objects in buffers owned by the call that reads or writes them: a header, then a block in canonical order.
+struct VolumePool::Images {
+  Images(std::vector<std::string> its_keys, std::uint64_t block_bytes)
+      : keys(std::move(its_keys)), bytes(VolumeObject::kHeaderBytes + block_bytes) {
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      memory.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
+      whole.emplace_back(memory.back().get(), bytes);
+    }
+    written.assign(whole.begin(), whole.end());
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      reads.push_back({keys[i], std::span(&whole[i], 1)});
+      writes.push_back({keys[i], std::span(&written[i], 1)});
+    }
+  }
+  Images(const Images&) = delete;
+  Images& operator=(const Images&) = delete;
+
+  std::span<std::byte> header(std::size_t i) const { return whole[i].first(VolumeObject::kHeaderBytes); }
+  std::span<std::byte> block(std::size_t i) const { return whole[i].subspan(VolumeObject::kHeaderBytes); }
+  void gather(std::size_t i, const transfer::BlockSet& set, std::uint32_t slot) const {
+    each_run(i, set, slot,
+             [](std::byte* ours, std::byte* its, std::uint64_t n) { std::memcpy(ours, its, n); });
+  }
+  void scatter(std::size_t i, const transfer::BlockSet& set, std::uint32_t slot) const {
+    each_run(i, set, slot,
+             [](std::byte* ours, std::byte* its, std::uint64_t n) { std::memcpy(its, ours, n); });
+  }
+
+  const std::vector<std::string> keys;
+  const std::uint64_t bytes;  // of one
+  std::vector<std::unique_ptr<std::byte[]>> memory;
+  std::vector<std::span<std::byte>> whole;
+  std::vector<std::span<const std::byte>> written;
+  std::vector<ObjectRead> reads;
+  std::vector<ObjectWrite> writes;
+
+ private:
+  template <class F>
+  void each_run(std::size_t i, const transfer::BlockSet& set, std::uint32_t slot, F copy) const {
+    std::byte* at = block(i).data();
+    for (std::size_t plane = 0; plane < set.planes().size(); ++plane)
+      transfer::for_each_run(set, plane, slot, [&](std::byte* its, std::uint64_t count) {
+        copy(at, its, count);
+        at += count;
+      });
+    ASHLAR_DCHECK(at == whole[i].data() + bytes, "the runs of a block are not as long as its object");
+  }
+};
+
+// A question to all volumes.
+struct VolumePool::Asking {
+  const std::vector<std::pair<Number, Use>>& uses;
+  const ObjectClaims::Claim& claim;
+  CallLimits limits;
 };
 
 // A started call.

@@ -6,6 +6,7 @@
 #include "ashlar/backend/redis/redis_volume.h"
 #include "backend/redis/redis_server.h"
 #include "tiers/rank_scenario.h"
+#include "tiers/shard_scenario.h"
 #include "tiers/volume/volume_tier_scenario.h"
 
 namespace ashlar::backend::redis {
@@ -59,6 +60,11 @@ TEST_F(RedisTierTest, AServerThatDiesInTheMiddleMakesNothingWrong) {
 TEST_F(RedisTierTest, RanksOfOneModelReadTheirOwnBytes) {
   const RedisServer server;
   expect_ranks_read_their_own_bytes(tier_at_port(server.port()));
+}
+
+TEST_F(RedisTierTest, FleetsOfOtherDegreesReadEachOther) {
+  const RedisServer server;
+  expect_shards_across_degrees(tier_at_port(server.port()), tiers::kManyDegrees);
 }
 
 }  // namespace

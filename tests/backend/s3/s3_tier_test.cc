@@ -6,6 +6,7 @@
 #include "ashlar/backend/s3/s3_volume.h"
 #include "backend/s3/s3_server.h"
 #include "tiers/rank_scenario.h"
+#include "tiers/shard_scenario.h"
 #include "tiers/volume/volume_tier_scenario.h"
 
 namespace ashlar::backend::s3 {
@@ -57,6 +58,11 @@ TEST_F(S3TierTest, AStoreThatDiesInTheMiddleMakesNothingWrong) {
 TEST_F(S3TierTest, RanksOfOneModelReadTheirOwnBytes) {
   const S3Server server;
   expect_ranks_read_their_own_bytes(in_bucket(server, server.port()));
+}
+
+TEST_F(S3TierTest, FleetsOfOtherDegreesReadEachOther) {
+  const S3Server server;
+  expect_shards_across_degrees(in_bucket(server, server.port()), tiers::kFewDegrees);
 }
 
 }  // namespace
