@@ -100,7 +100,8 @@ bool Onboarder::volumes_are_faster() const {
   return g4 > 0 && g4 < stack_.costs.seconds(kTierId<G3>, bytes);
 }
 
-std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const CallLimits& limits) {
+std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const CallLimits& limits,
+                                     const BlockLineage& first) {
   const std::uint64_t bytes = stack_.g1->block_bytes();
   std::vector<TierPool*> tiers = stack_.pools();
   if (volumes_are_faster()) std::swap(tiers[tiers.size() - 1], tiers[tiers.size() - 2]);
@@ -110,8 +111,9 @@ std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const
     auto found = std::ranges::find_if(tiers, [&](TierPool* pool) { return pool->has(hashes[i]); });
     if (found == tiers.end() && options_.probe && stack_.g4 != nullptr && i >= probed) {
       // One probe per stretch unknown to this process.
-      const std::optional<SequenceHash> before = i == 0 ? std::nullopt : std::optional(hashes[i - 1]);
-      probed = i + std::max<std::size_t>(1, stack_.g4->probe(hashes.subspan(i), limits, before));
+      const BlockLineage lineage{.parent = i == 0 ? first.parent : hashes[i - 1],
+                                 .root = hashes[0].position() == 0 ? hashes[0] : first.root};
+      probed = i + std::max<std::size_t>(1, stack_.g4->probe(hashes.subspan(i), limits, lineage));
       found = std::ranges::find_if(tiers, [&](TierPool* pool) { return pool->has(hashes[i]); });
     }
     if (found == tiers.end()) break;
@@ -134,7 +136,8 @@ std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const
 void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
   std::vector<TierRun> runs;
   if (!call->stopped() && !call->late())
-    runs = find(call->hashes, {.deadline = call->options.deadline, .stop = call->control.stop_token()});
+    runs = find(call->hashes, {.deadline = call->options.deadline, .stop = call->control.stop_token()},
+                {.parent = call->options.parent, .root = call->options.root});
   std::size_t known = 0;
   for (const TierRun& run : runs) {
     known += run.count;

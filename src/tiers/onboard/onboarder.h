@@ -41,7 +41,8 @@ class Onboarder {
   void drop_arrived();
 
   // Limits: for probes of volumes.
-  std::vector<TierRun> find(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits);
+  std::vector<TierRun> find(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits,
+                            const BlockLineage& first = {});
   // Whether it asks volumes for blocks that no tier is known to have.
   bool probes() const noexcept { return options_.probe && stack_.g4 != nullptr; }
   std::shared_ptr<OnboardCall> make_call(std::span<const tokens::SequenceHash> hashes,

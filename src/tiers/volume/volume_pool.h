@@ -77,11 +77,11 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   // limits. Objects that stay are still known; the rest are removed.
   Result<void> remove_all(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits = {});
 
-  // Asks the volumes for the leading `hashes` not known yet, until one is absent; `before` is the block
-  // before them, for their records. Returns how many leading hashes are known now. Limits are by the clock of
-  // the pool, here and below.
+  // Asks the volumes for the leading `hashes` not known yet, until one is absent; `first` is what the caller
+  // knows of the first, for their records. Returns how many leading hashes are known now. Limits are by the
+  // clock of the pool, here and below.
   std::size_t probe(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits = {},
-                    const std::optional<tokens::SequenceHash>& before = {});
+                    const BlockLineage& first = {});
   // Writes blocks of host memory to volumes. The holds are dropped on return. A deadline or a cancel ends it
   // at once; an object in flight then may or may not be present.
   MoveReport put(BytePool& from, std::vector<block::Hold> holds, const MoveOptions& options = {});
