@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstring>
 
+#include "ashlar/base/check.h"
 #include "tokens/xxhash_inline.h"
 
 namespace ashlar::events {
@@ -26,10 +27,9 @@ enum RunFlag : std::uint8_t {
   kHasLocals = 8,
   kHasMetadata = 16,
   kHasBlocks = 32,
+  kChildren = 64,  // of removals: each block is the child of the one before, as in every run of stores
+  kParents = 128,  // of removals: each block is the parent of the one before
 };
-constexpr std::uint8_t kKnownFlags = 63;
-static_assert(kKnownFlags == (kHasParent | kHasRoot | kHasNames | kHasLocals | kHasMetadata | kHasBlocks),
-              "a reader refuses flags that it does not know");
 static_assert(kBatchMagic.size() + sizeof kVersion <= kChecked - sizeof(std::uint64_t),
               "magic and version stand before the checksum");
 
@@ -44,16 +44,57 @@ std::uint64_t checksum_of(std::span<const std::byte> bytes) {
   return XXH3_64bits_withSeed(bytes.data() + kChecked, bytes.size() - kChecked, seed);
 }
 
-// Whether `next` may be encoded as a continuation of `last`.
-bool follows(const KvEvent& last, const KvEvent& next) {
-  if (next.kind != last.kind || next.tier != last.tier || next.group != last.group ||
-      next.location != last.location || next.bytes != last.bytes || next.has_name != last.has_name ||
-      next.has_local != last.has_local || is_alone(next.kind))
-    return false;
-  if (next.kind != KvEventKind::kStored)
-    return !next.has_parent && !next.has_root && !last.has_parent && !last.has_root;
-  return next.has_parent && next.parent_bits == last.hash && next.has_root == last.has_root &&
-         (!next.has_root || next.root_bits == last.root_bits);
+bool is_child(const KvEvent& parent, const KvEvent& child) {
+  return child.has_parent && child.parent_bits == parent.hash;
+}
+
+// Whether `next` may stand in one run with `last`, whatever their sequences are.
+bool is_alike(const KvEvent& last, const KvEvent& next) {
+  return next.kind == last.kind && next.tier == last.tier && next.group == last.group &&
+         next.location == last.location && next.bytes == last.bytes && next.has_name == last.has_name &&
+         next.has_local == last.has_local && !is_alone(next.kind);
+}
+
+bool same_root(const KvEvent& last, const KvEvent& next) {
+  return next.has_root == last.has_root && (!next.has_root || next.root_bits == last.root_bits);
+}
+
+// How the parents of a run follow from its blocks.
+enum class Lineage : std::uint8_t { kNone, kChildren, kParents };
+
+struct EncodedRun {
+  std::size_t length = 0;
+  Lineage lineage = Lineage::kNone;
+};
+
+bool continues(Lineage lineage, const KvEvent& last, const KvEvent& next) {
+  if (!is_alike(last, next) || !same_root(last, next)) return false;
+  switch (lineage) {
+    case Lineage::kChildren:
+      return is_child(last, next);
+    case Lineage::kParents:
+      return is_child(next, last);
+    case Lineage::kNone:
+      return !last.has_parent && !next.has_parent;
+  }
+  return false;
+}
+
+// The first run as it is encoded. The second event decides the lineage.
+EncodedRun first_run(std::span<const KvEvent> events) {
+  EncodedRun run{.length = events.empty() ? 0u : 1u};
+  if (events.size() < 2) return run;
+  if (is_child(events[0], events[1])) {
+    run.lineage = Lineage::kChildren;
+  } else if (events[0].kind == KvEventKind::kStored) {
+    return run;
+  } else if (is_child(events[1], events[0])) {
+    run.lineage = Lineage::kParents;
+  }
+  while (run.length < events.size() && continues(run.lineage, events[run.length - 1], events[run.length]))
+    ++run.length;
+  if (run.length == 1) run.lineage = Lineage::kNone;
+  return run;
 }
 
 class Writer {
@@ -107,10 +148,14 @@ class Reader {
   const std::byte* end_;
 };
 
-void put_run(Writer& out, std::span<const KvEvent> run) {
+void put_run(Writer& out, std::span<const KvEvent> run, Lineage lineage) {
   const KvEvent& head = run.front();
+  // The one whose parent is not in the run.
+  const KvEvent& top = lineage == Lineage::kParents ? run.back() : head;
   std::uint8_t flags = 0;
-  if (head.has_parent) flags |= kHasParent;
+  if (head.kind != KvEventKind::kStored && lineage == Lineage::kChildren) flags |= kChildren;
+  if (lineage == Lineage::kParents) flags |= kParents;
+  if (top.has_parent) flags |= kHasParent;
   if (head.has_root) flags |= kHasRoot;
   if (head.has_name) flags |= kHasNames;
   if (head.has_local) flags |= kHasLocals;
@@ -126,7 +171,7 @@ void put_run(Writer& out, std::span<const KvEvent> run) {
   out.put(head.group);
   out.put(head.location);
   out.put(head.bytes);
-  if (head.has_parent) out.put(head.parent_bits);
+  if (top.has_parent) out.put(top.parent_bits);
   if (head.has_root) out.put(head.root_bits);
   for (const KvEvent& event : run) {
     out.put(event.hash);
@@ -151,9 +196,11 @@ Result<void> read_run(Reader& in, std::uint32_t wanted, std::vector<KvEvent>& ou
   if (kind > static_cast<std::uint8_t>(KvEventKind::kCleared))
     return make_error(ErrorCode::kUnsupported,
                       "a batch of events holds kind %u, which this version does not know", unsigned{kind});
-  if ((flags & ~kKnownFlags) != 0)
-    return make_error(ErrorCode::kUnsupported,
-                      "a batch of events has flags %#x, which this version does not know", unsigned{flags});
+  const bool is_stored = kind == static_cast<std::uint8_t>(KvEventKind::kStored);
+  if ((flags & (kChildren | kParents)) == (kChildren | kParents) || (is_stored && (flags & kParents) != 0))
+    return make_error(ErrorCode::kCorruption,
+                      "a batch of events has flags %#x: a run of %s goes from parents to children%s",
+                      unsigned{flags}, is_stored ? "stores" : "removals", is_stored ? "" : " or back");
   if (count == 0 || count > wanted)
     return make_error(ErrorCode::kCorruption, "a batch of events has a run of %u where %u are left", count,
                       wanted);
@@ -178,15 +225,20 @@ Result<void> read_run(Reader& in, std::uint32_t wanted, std::vector<KvEvent>& ou
   if (in.left() < shared || (in.left() - shared) / each < count) return cut_short("runs");
   if (event.has_parent) event.parent_bits = in.hash();
   if (event.has_root) event.root_bits = in.hash();
+  const KvEvent top = event;
+  const std::size_t first = out.size();
   for (std::uint32_t i = 0; i < count; ++i) {
     event.hash = in.hash();
     if (has_blocks) event.block = in.get<std::uint32_t>();
     if (event.has_name) event.name_bits = in.get<std::uint64_t>();
     if (event.has_local) event.local_bits = in.get<std::uint64_t>();
     if (has_metadata) event.metadata = in.get<std::uint32_t>();
+    if ((flags & kParents) != 0 && i != 0) out.back().set_parent(event.hash);
     out.push_back(event);
-    if (event.kind == KvEventKind::kStored) event.set_parent(event.hash);
+    if (is_stored || (flags & kChildren) != 0) event.set_parent(event.hash);
   }
+  ASHLAR_DCHECK(out.size() == first + count, "a run of %u blocks was read as %zu", count, out.size() - first);
+  if ((flags & kParents) != 0) out.back().set_parent(top.parent());
   return {};
 }
 
@@ -203,7 +255,10 @@ void make_room(OwnedBatch& out, std::uint64_t needed, std::size_t max_bytes) {
 
 std::size_t run_length(std::span<const KvEvent> events) noexcept {
   std::size_t n = events.empty() ? 0 : 1;
-  while (n < events.size() && follows(events[n - 1], events[n])) ++n;
+  while (n < events.size() && is_alike(events[n - 1], events[n]) &&
+         (events[n].kind != KvEventKind::kStored ||
+          (is_child(events[n - 1], events[n]) && same_root(events[n - 1], events[n]))))
+    ++n;
   return n;
 }
 
@@ -237,9 +292,9 @@ void encode_batch(const EventBatch& batch, std::vector<std::byte>& out) {
     to.put(std::string_view(location.name).substr(0, size));
   }
   for (std::span<const KvEvent> left = batch.events; !left.empty();) {
-    const std::size_t n = run_length(left);
-    put_run(to, left.first(n));
-    left = left.subspan(n);
+    const EncodedRun run = first_run(left);
+    put_run(to, left.first(run.length), run.lineage);
+    left = left.subspan(run.length);
   }
   out.resize(static_cast<std::size_t>(to.at() - out.data()));
   const std::uint64_t checksum = checksum_of(out);

@@ -1,5 +1,5 @@
 // One SlotMap under a spin lock. A block is published when its first handle commits and removed with its last
-// one; a parent is named only if it is published, so listeners never see an unknown parent.
+// one.
 #include "events/publish_table.h"
 
 #include <algorithm>
@@ -16,11 +16,6 @@ std::uint64_t mixed_of(const tokens::SequenceHash& hash, TierId tier) noexcept {
   return EventKey(hash, tier, 0).mixed();
 }
 
-KvEvent without_parent(KvEvent event) noexcept {
-  event.set_parent(std::nullopt);
-  return event;
-}
-
 }  // namespace
 
 PublishTable::PublishTable(std::size_t capacity) : log_(std::make_shared<EventLog>(capacity)) {
@@ -35,45 +30,21 @@ PublishTable::Blocks::Slot PublishTable::find_locked(std::uint64_t mixed, const 
   });
 }
 
-bool PublishTable::knows_parent_locked(const KvEvent& event) const noexcept {
-  if (last_known_ != Blocks::kNone) {
-    const PublishedBlock& last = blocks_.at(last_known_);
-    if (last.event.hash == event.parent_bits && last.event.tier == event.tier) return true;
-  }
-  const Blocks::Slot parent =
-      find_locked(mixed_of(event.parent_bits, event.tier), event.parent_bits, event.tier);
-  return parent != Blocks::kNone && blocks_.at(parent).known;
-}
-
 void PublishTable::make_known_locked(PublishedBlock& block) noexcept {
   if (block.known) return;
-  if (!block.event.has_parent || knows_parent_locked(block.event)) {
-    log_->append(block.event);
-  } else {
-    log_->append(without_parent(block.event));
-  }
   ASHLAR_DCHECK(block.handles != 0, "only a block with a handle becomes known");
+  log_->append(block.event);
   block.known = true;
-  last_known_ = block.slot;
 }
 
 void PublishTable::forget_if_unused_locked(PublishedBlock& block) noexcept {
   if (block.is_held()) return;
   if (block.known) {
-    KvEvent event;
+    KvEvent event = block.event;
     event.kind = KvEventKind::kRemoved;
-    event.hash = block.event.hash;
-    event.tier = block.event.tier;
-    event.block = block.event.block;
-    event.bytes = block.event.bytes;
-    event.location = block.event.location;
-    event.group = block.event.group;
-    event.has_name = block.event.has_name;
-    event.name_bits = block.event.name_bits;
     log_->append(event);
     block.known = false;
   }
-  if (last_known_ == block.slot) last_known_ = Blocks::kNone;
   if (block.leaving) return;
   block.leaving = true;
   blocks_.prefetch(block.mixed);
@@ -147,7 +118,6 @@ void PublishTable::release(PublishedBlock* block) noexcept {
 std::uint64_t PublishTable::list(std::vector<KvEvent>& out) const {
   const auto before = static_cast<std::ptrdiff_t>(out.size());
   std::uint64_t next = 0;
-  std::vector<const PublishedBlock*> all;
   {
     std::size_t blocks = 0;
     {
@@ -155,15 +125,11 @@ std::uint64_t PublishTable::list(std::vector<KvEvent>& out) const {
       blocks = blocks_.size();
     }
     out.reserve(out.size() + blocks);  // reserved first, so that publishers do not wait for an allocation
-    all.reserve(blocks);
     const ExclusiveHold lock(mu_);
     next = log_->next_sequence();
-    blocks_.for_each([&](const PublishedBlock& block) { all.push_back(&block); });
-    for (const PublishedBlock* block : all)
-      if (block->known)
-        out.push_back(!block->event.has_parent || knows_parent_locked(block->event)
-                          ? block->event
-                          : without_parent(block->event));
+    blocks_.for_each([&](const PublishedBlock& block) {
+      if (block.known) out.push_back(block.event);
+    });
   }
   std::sort(out.begin() + before, out.end(),
             [](const KvEvent& a, const KvEvent& b) { return a.hash < b.hash; });

@@ -59,15 +59,13 @@ class PublishTable : public std::enable_shared_from_this<PublishTable> {
   void make_known_locked(PublishedBlock& block) noexcept ASHLAR_REQUIRES(mu_);
   void forget_if_unused_locked(PublishedBlock& block) noexcept ASHLAR_REQUIRES(mu_);
   // Whether a Stored event may name its parent: it is published.
-  bool knows_parent_locked(const KvEvent& event) const noexcept ASHLAR_REQUIRES(mu_);
 
   const std::shared_ptr<EventLog> log_;
   Blocks::Hint looks_;               // of blocks_
   alignas(64) mutable SpinLock mu_;  // apart from the fields read without it
   Blocks blocks_ ASHLAR_GUARDED_BY(mu_);
-  std::size_t handles_ ASHLAR_GUARDED_BY(mu_) = 0;                  // all live handles
-  std::shared_ptr<PublishTable> self_ ASHLAR_GUARDED_BY(mu_);       // while any handle lives
-  Blocks::Slot last_known_ ASHLAR_GUARDED_BY(mu_) = Blocks::kNone;  // usually the parent of the next block
+  std::size_t handles_ ASHLAR_GUARDED_BY(mu_) = 0;             // all live handles
+  std::shared_ptr<PublishTable> self_ ASHLAR_GUARDED_BY(mu_);  // while any handle lives
   // The most recently dropped slots, as a ring.
   std::array<Blocks::Slot, kLeaving> leaving_ ASHLAR_GUARDED_BY(mu_);
   std::size_t next_leaving_ ASHLAR_GUARDED_BY(mu_) = 0;

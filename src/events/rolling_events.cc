@@ -13,7 +13,7 @@
 namespace ashlar::events {
 namespace {
 
-constexpr std::array<std::string_view, 4> kMedia = {"gpu", "cpu", "disk", "external"};
+constexpr std::array<std::string_view, kStorageTiers> kMedia = {"gpu", "cpu", "disk", "external", "remote"};
 
 class RollingDecoder {
  public:
@@ -148,7 +148,7 @@ Result<TierId> tier_of(const RollingEvent& event) {
   for (std::size_t i = 0; i < kMedia.size(); ++i)
     if (event.medium == kMedia[i]) return TierId(static_cast<std::uint8_t>(i));
   return make_error(ErrorCode::kUnsupported,
-                    "event %llu: medium \"%.64s\"; known are gpu, cpu, disk and external",
+                    "event %llu: medium \"%.64s\"; known are gpu, cpu, disk, external and remote",
                     static_cast<unsigned long long>(event.event_id), event.medium.value_or("").c_str());
 }
 
@@ -237,7 +237,7 @@ Result<void> to_rolling_events(const EventBatch& batch, const RollingSource& sou
       return no_rolling_form(first, "events were lost; send a snapshot");
     const bool everywhere = first.kind == KvEventKind::kCleared && first.tier == kAllTiers;
     if (!everywhere && first.tier.value() >= kMedia.size())
-      return no_rolling_form(first, "its tier is beyond g4");
+      return no_rolling_form(first, "its tier has no medium");
     RollingEvent event{.source = source, .kind = first.kind, .rank = batch.stream.worker.rank};
     if (batch.published_ns > 0)
       event.timestamp_ms = static_cast<std::uint64_t>(batch.published_ns) / 1'000'000;

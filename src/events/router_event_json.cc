@@ -10,7 +10,8 @@
 namespace ashlar::events {
 namespace {
 
-constexpr std::array<std::string_view, 4> kTierNames = {"device", "host_pinned", "disk", "external"};
+constexpr std::array<std::string_view, kStorageTiers> kTierNames = {"device", "host_pinned", "disk",
+                                                                    "external", "remote"};
 
 class RouterDecoder {
  public:
@@ -253,7 +254,7 @@ Result<void> decode_router_event(std::string_view json, RouterEvent& out) {
   if (decoder.unknown_tier())
     return make_error(
         ErrorCode::kUnsupported,
-        "router event: storage tier \"%.64s\"; known are device, host_pinned, disk and external",
+        "router event: storage tier \"%.64s\"; known are device, host_pinned, disk, external and remote",
         decoder.text().c_str());
   return make_error(ErrorCode::kCorruption, "router event: %s, at byte %zu of %zu", decoder.reader().fault(),
                     decoder.reader().fault_offset(), json.size());
@@ -272,7 +273,7 @@ Result<void> to_router_events(const EventBatch& batch, std::uint64_t& next_id,
     const bool clears = first.kind == KvEventKind::kCleared;
     if (clears && first.tier != kAllTiers) return no_router_form(first, "routers clear all tiers at once");
     if (!clears && first.tier.value() >= kTierNames.size())
-      return no_router_form(first, "its tier is beyond g4");
+      return no_router_form(first, "routers do not know its tier");
     RouterEvent event{
         .worker = batch.stream.worker, .tier = clears ? TierId(0) : first.tier, .kind = first.kind};
     if (first.kind == KvEventKind::kStored) {

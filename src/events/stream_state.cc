@@ -4,7 +4,6 @@
 #include "events/stream_state.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -71,15 +70,6 @@ std::vector<KvEvent> StreamState::list() const {
     return EventKey(a).is_of(b);  // of two sources
   });
   out.erase(last, end);
-  // A parent may be gone by now. Blocks of a tier are sorted by position, so a parent precedes its children.
-  for (KvEvent& event : out) {
-    if (!event.has_parent) continue;
-    const auto parent =
-        std::ranges::lower_bound(out, std::pair(event.tier, event.parent_bits), std::less<>(),
-                                 [](const KvEvent& one) { return std::pair(one.tier, one.hash); });
-    if (parent != out.end() && parent->tier == event.tier && parent->hash == event.parent_bits) continue;
-    event.set_parent(std::nullopt);
-  }
   return out;
 }
 
@@ -140,9 +130,6 @@ void StreamState::remove_from(Source& source, const Stays& stays, std::vector<Kv
     if (stays(one.event)) return false;
     KvEvent event = one.event;
     event.kind = KvEventKind::kRemoved;
-    event.has_parent = event.has_root = event.has_local = false;
-    event.parent_bits = event.root_bits = {};
-    event.local_bits = 0;
     gone.push_back(event);
     return true;
   });

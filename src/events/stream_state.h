@@ -37,7 +37,7 @@ class StreamState {
 
   std::uint64_t next_number() const noexcept { return next_number_; }
   std::size_t present() const noexcept;
-  // As Stored events, parents first.
+  // As Stored events, by tier and position: a parent that the tier holds stands before its children.
   std::vector<KvEvent> list() const;
   const Counters& counters() const noexcept { return counters_; }
 

@@ -19,7 +19,8 @@ inline std::optional<events::TierId> tier_of_medium(std::string_view medium) noe
   constexpr events::TierId kHost = events::kTierId<events::G2>;
   constexpr events::TierId kDisk = events::kTierId<events::G3>;
   constexpr events::TierId kExternal = events::kTierId<events::G4>;
-  constexpr std::array<Entry, 17> kMedia = {{
+  constexpr events::TierId kRemote = events::kTierId<events::Remote>;
+  constexpr std::array<Entry, 18> kMedia = {{
       {"", kDevice},
       {"GPU", kDevice},
       {"DEVICE", kDevice},
@@ -37,6 +38,7 @@ inline std::optional<events::TierId> tier_of_medium(std::string_view medium) noe
       {"FS", kDisk},
       {"STORAGE", kExternal},
       {"EXTERNAL", kExternal},
+      {"REMOTE", kRemote},
   }};
   for (const Entry& entry : kMedia) {
     if (entry.first.size() != medium.size()) continue;

@@ -59,6 +59,14 @@ std::string_view tier_name(events::TierId tier) {
   return tier.value() < 5 ? kNames[tier.value()] : "own";
 }
 
+// Smaller is faster; tiers of users are the slowest.
+std::uint8_t tier_speed(events::TierId tier) {
+  const auto at = std::ranges::find(events::kAllStorageTiers, events::StorageTier{tier.value()});
+  return at == events::kAllStorageTiers.end()
+             ? tier.value()
+             : static_cast<std::uint8_t>(at - events::kAllStorageTiers.begin());
+}
+
 }  // namespace
 
 std::string_view to_string(Advice::Action action) noexcept {
@@ -198,7 +206,9 @@ void StorageAdvisor::store(const events::Worker& worker, const KvEvent& event, s
   known.holders.push_back(holder);
   Block block{.hash = event.hash,
               .group = group,
+              .parent = event.parent(),
               .bytes = event.bytes,
+              .metadata = event.metadata,
               .stored_ns = now,
               .used_ns = now,
               .place = place};
@@ -225,6 +235,10 @@ void StorageAdvisor::remove(const Holder& holder, Why why, std::int64_t now) {
   if (at == blocks_.end()) return;
   const Block& block = at->second.block;
   Place& place = places_[block.place];
+  if (removal_hook_ != nullptr && why == Why::kRemoved)
+    removals_.emplace_back(holder, holding_of(holder, block));
+  if (removal_hook_ != nullptr && why == Why::kReset)
+    unconfirmed_[holder.worker].try_emplace(holder, holding_of(holder, block));
   place.bytes -= block.bytes;
   if (why == Why::kRemoved) {
     ++counters_.removed;
@@ -278,6 +292,7 @@ void StorageAdvisor::access(const KvEvent& event, std::int64_t now) {
 
 void StorageAdvisor::on_events(const events::EventBatch& batch) {
   latest_ns_ = std::max(latest_ns_, batch.published_ns);
+  incarnations_[batch.stream.worker] = batch.stream.incarnation;
   for (const KvEvent& event : batch.events) {
     switch (event.kind) {
       case KvEventKind::kStored:
@@ -296,11 +311,87 @@ void StorageAdvisor::on_events(const events::EventBatch& batch) {
         break;
     }
   }
+  if (batch.kind == events::BatchKind::kSnapshot && batch.part + 1 == batch.parts) {
+    if (const auto waiting = unconfirmed_.find(batch.stream.worker); waiting != unconfirmed_.end()) {
+      for (auto& [holder, holding] : waiting->second) removals_.emplace_back(holder, std::move(holding));
+      unconfirmed_.erase(waiting);
+    }
+  }
+  report_removals();
 }
 
 void StorageAdvisor::on_reset(const events::StreamId& stream) {
   ++counters_.resets;
+  const auto [known, fresh] = incarnations_.try_emplace(stream.worker, stream.incarnation);
   remove_all(stream.worker, events::kAllTiers, Why::kReset, 0);
+  if (known->second != stream.incarnation) unconfirmed_.erase(stream.worker);
+  known->second = stream.incarnation;
+}
+
+void StorageAdvisor::set_removal_hook(RemovalHook* hook) {
+  removal_hook_ = hook;
+  if (hook == nullptr) unconfirmed_.clear();
+}
+
+void StorageAdvisor::report_removals() {
+  // The hook may look around, so everything is settled first.
+  std::vector<std::pair<Holder, BlockHolding>> gone;
+  gone.swap(removals_);
+  std::ranges::stable_sort(gone, {}, [](const auto& one) { return one.first.hash; });
+  for (auto& [holder, holding] : gone) {
+    if (removal_hook_ == nullptr) return;
+    if (blocks_.contains(holder)) continue;
+    BlockRemoval removal{.holding = std::move(holding)};
+    list(holder.hash, removal.left);
+    if (const Result<void> heard = removal_hook_->on_removed(removal); !heard) {
+      ++counters_.hook_failures;
+      last_hook_error_ = heard.error().to_string();
+    }
+  }
+}
+
+// ---- looking up
+
+BlockHolding StorageAdvisor::holding_of(const Holder& holder, const Block& block) const {
+  return {.hash = holder.hash,
+          .parent = block.parent,
+          .group = block.group,
+          .worker = holder.worker,
+          .tier = holder.tier,
+          .place = places_[block.place].name,
+          .bytes = block.bytes,
+          .metadata = block.metadata,
+          .heat = heat_at(block, latest_ns_)};
+}
+
+void StorageAdvisor::list(const SequenceHash& hash, std::vector<BlockHolding>& out) const {
+  const auto known = known_.find(hash);
+  if (known == known_.end()) return;
+  std::vector<std::pair<const Holder*, const Block*>> held;
+  for (const Holder& holder : known->second.holders) held.emplace_back(&holder, &blocks_.at(holder).block);
+  std::ranges::sort(held, {}, [&](const auto& one) {
+    const Place& place = places_[one.second->place];
+    return std::tuple(speed_of(place), place.name, one.first->worker);
+  });
+  for (const auto& [holder, block] : held) out.push_back(holding_of(*holder, *block));
+}
+
+std::vector<BlockHolding> StorageAdvisor::find(const SequenceHash& hash) const {
+  std::vector<BlockHolding> out;
+  list(hash, out);
+  return out;
+}
+
+std::vector<BlockHolding> StorageAdvisor::group(const SequenceHash& prefix) const {
+  const auto known = known_.find(prefix);
+  const SequenceHash group = known == known_.end() ? prefix : known->second.group;
+  std::set<SequenceHash> hashes;  // by position
+  for (const auto& [name, id] : place_ids_)
+    if (const auto at = places_[id].groups.find(group); at != places_[id].groups.end())
+      for (const auto& [hash, holders] : at->second) hashes.insert(hash);
+  std::vector<BlockHolding> out;
+  for (const SequenceHash& hash : hashes) list(hash, out);
+  return out;
 }
 
 void StorageAdvisor::check_invariants() const {
@@ -334,7 +425,7 @@ void StorageAdvisor::check_invariants() const {
 
 std::pair<std::size_t, std::uint8_t> StorageAdvisor::speed_of(const Place& place) const {
   const auto at = std::ranges::find(options_.order, place.name);
-  return {static_cast<std::size_t>(at - options_.order.begin()), place.tier.value()};
+  return {static_cast<std::size_t>(at - options_.order.begin()), tier_speed(place.tier)};
 }
 
 std::vector<StorageAdvisor::PlaceId> StorageAdvisor::by_speed() const {
@@ -365,7 +456,9 @@ std::vector<Advice> StorageAdvisor::advise(std::int64_t now_ns) const {
     use.used_ns = std::max(use.used_ns, block.used_ns);
     use.bytes = std::max(use.bytes, block.bytes);
   }
-  const auto is_storage = [](const Place& place) { return place.tier.value() >= events::G3::kIndex; };
+  const auto is_storage = [](const Place& place) {
+    return place.tier.value() >= events::G3::kIndex && place.tier != events::kTierId<events::Remote>;
+  };
   for (std::size_t at = 0; at < speed.size(); ++at) {
     const Place& place = places_[speed[at]];
     if (!is_storage(place)) continue;

@@ -190,7 +190,7 @@ void StreamReceiver::take_snapshot(Stream& stream, const EventBatch& batch) {
   }
   const auto take = [this](const EventBatch& part) {
     counters_.events += part.events.size();
-    if (!part.events.empty()) listener_.on_events(part);
+    listener_.on_events(part);  // an empty one too: nothing is left
   };
   if (batch.parts == 1) take(batch);
   if (batch.parts > 1)

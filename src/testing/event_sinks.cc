@@ -23,8 +23,8 @@ void PresenceMirror::apply(const events::KvEvent& event) {
   const Key key{event.tier, event.hash};
   if (event.kind == events::KvEventKind::kStored) {
     if (!present_.insert(key).second) report(event, "stored, and present already");
-    if (event.parent() && !present_.contains({event.tier, *event.parent()}))
-      report(event, "its parent is not here");
+    if (event.parent() && !event.parent()->can_precede(event.hash))
+      report(event, "not the child of its parent");
     return;
   }
   if (present_.erase(key) == 0) report(event, "removed, and not present");

@@ -202,8 +202,10 @@ void IndexOracle::find_matches(std::span<const LocalHash> locals, index::MatchSc
         scores.set(walk.slot, walk.score);
         continue;
       }
-      std::size_t fastest = 0;
-      while (held->second[fastest].empty()) ++fastest;
+      const auto fastest =
+          static_cast<std::size_t>(*std::ranges::find_if(events::kAllStorageTiers, [&](StorageTier tier) {
+            return !held->second[static_cast<std::size_t>(tier)].empty();
+          }));
       if (fastest == 0 && walk.score.device_depth == walk.score.depth) ++walk.score.device_depth;
       ++walk.score.depth;
       ++walk.score.blocks[fastest];

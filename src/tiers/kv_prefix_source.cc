@@ -70,6 +70,8 @@ std::unique_ptr<block::PrefixSource::Arrival> KvPrefixSource::bring(const Wanted
                                .by_layer = budget.by_layer && !waits,
                                .prefixes = {wanted.prefixes.begin(), wanted.prefixes.end()},
                                .salt = wanted.salt,
+                               .parent = wanted.parent,
+                               .root = wanted.root,
                                .on_done = std::move(on_done)};
   const std::shared_ptr<OnboardCall> call = onboarder_.make_call(wanted.hashes, options, false);
   auto arrival = std::make_unique<KvArrival>(call);

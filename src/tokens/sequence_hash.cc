@@ -67,6 +67,11 @@ std::optional<std::uint64_t> SequenceHash::fragment_for_child() const noexcept {
   return chained(position() + 1, 0, chain()).parent_fragment();
 }
 
+bool SequenceHash::can_precede(const SequenceHash& child) const noexcept {
+  if (child.position() != position() + 1 || is_keyed() != child.is_keyed()) return false;
+  return child.parent_fragment() == 0 || fragment_for_child() == child.parent_fragment();
+}
+
 SequenceHash SequenceHash::in_group(std::uint32_t group) const noexcept {
   if (group == 0) return *this;
   const std::uint64_t bits = spread_bits(group * 0x9E3779B97F4A7C15u);  // one odd pattern per group

@@ -97,6 +97,46 @@ TEST(EventCodec, ARunOfManyBlocksTakesAFewBytesEach) {
   EXPECT_LE(bytes.size() - 96, 100u);
 }
 
+TEST(EventCodec, RemovalsAlongAChainTakeAFewBytesEach) {
+  OwnedBatch batch;
+  batch.events = chain(1, 100);
+  for (KvEvent& event : batch.events) event.kind = KvEventKind::kRemoved;
+  std::vector<std::byte> bytes;
+  OwnedBatch read;
+  for (const bool leaf_first : {false, true}) {
+    if (leaf_first) std::ranges::reverse(batch.events);
+    encode_batch(batch.view(), bytes);
+    EXPECT_LE(bytes.size(), 96u + 48 + 100 * 28) << leaf_first;
+    ASSERT_TRUE(decode_batch(bytes, read));
+    ASSERT_NO_FATAL_FAILURE(expect_equal(read, as_read(batch)));
+  }
+  // To formats that only name what is gone, removals of several chains are one run.
+  for (const KvEvent& event : chain(2, 3))
+    batch.events.push_back(event), batch.events.back().kind = KvEventKind::kRemoved;
+  EXPECT_EQ(run_length(batch.events), 103u);
+  encode_batch(batch.view(), bytes);
+  ASSERT_TRUE(decode_batch(bytes, read));
+  ASSERT_NO_FATAL_FAILURE(expect_equal(read, as_read(batch)));
+}
+
+TEST(EventCodec, ARunGoesOneWay) {
+  std::vector<std::byte> bytes;
+  OwnedBatch read;
+  for (const bool stores : {false, true}) {
+    OwnedBatch batch;
+    batch.events = chain(1, 3);
+    for (KvEvent& event : batch.events)
+      if (!stores) event.kind = KvEventKind::kRemoved;
+    encode_batch(batch.view(), bytes);
+    bytes[96 + 2] |= std::byte{0xC0};
+    seal(bytes);
+    const Result<void> decoded = decode_batch(bytes, read);
+    ASSERT_FALSE(decoded);
+    EXPECT_EQ(decoded.error().code(), ErrorCode::kCorruption);
+    EXPECT_NE(decoded.error().message().find("from parents to children"), std::string::npos);
+  }
+}
+
 TEST(EventCodec, WhatIsWrittenIsReadAgain) {
   Random random(3);
   const testing::TimeBox box(0.5);

@@ -41,8 +41,8 @@ struct Replay {
       const Key key{event.tier, event.hash};
       if (event.kind == KvEventKind::kStored) {
         if (!present.insert(key).second) problem = "stored twice";
-        if (event.has_parent && !present.contains({event.tier, event.parent_bits}))
-          problem = "an unknown parent";
+        if (event.has_parent && !event.parent_bits.can_precede(event.hash))
+          problem = "not the child of its parent";
       }
       if (event.kind == KvEventKind::kRemoved && present.erase(key) == 0)
         problem = "removed what is not there";

@@ -1,6 +1,7 @@
 // Events and batches for tests.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -67,7 +68,10 @@ inline OwnedBatch random_batch(Random& random) {
   for (std::uint64_t runs = random.below(6); runs-- > 0;) {
     std::vector<KvEvent> run = chain(random.below(1000), 1 + random.below(12),
                                      TierId(static_cast<std::uint8_t>(random.below(kMaxTiers))));
-    const std::uint64_t what = random.below(8);
+    const std::uint64_t what = random.below(10);
+    if (what >= 8)  // removals along a chain, in either direction
+      for (KvEvent& event : run) event.kind = KvEventKind::kRemoved;
+    if (what == 9) std::ranges::reverse(run);
     for (KvEvent& event : run) {
       if (what == 1) event = removed(event.hash, event.tier);
       if (what == 2) {

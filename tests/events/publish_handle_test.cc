@@ -100,12 +100,19 @@ TEST_F(PublishHandleTest, WhoPublishesBesideAScopeMakesItsBlockKnown) {
   EXPECT_TRUE(said().empty());
 }
 
-TEST_F(PublishHandleTest, AParentThatIsNotKnownIsNotNamed) {
-  const auto blocks = chain(5, 2);
-  const PublishHandle child = manager_->publish(blocks[1]);
-  const auto events = said();
+TEST_F(PublishHandleTest, EventsSayWhatTheirProducerSaid) {
+  KvEvent block = chain(5, 2)[1];
+  block.metadata = 7;
+  PublishHandle child = manager_->publish(block);
+  auto events = said();
   ASSERT_EQ(events.size(), 1u);
-  EXPECT_FALSE(events[0].has_parent);
+  EXPECT_EQ(events[0].parent(), block.parent()) << "whether or not it was published";
+  child.reset();
+  events = said();
+  ASSERT_EQ(events.size(), 1u);
+  block.kind = KvEventKind::kRemoved;
+  block.sequence = events[0].sequence;
+  EXPECT_EQ(events[0], block);
 }
 
 TEST_F(PublishHandleTest, HandlesMayOutliveTheManager) {
@@ -158,15 +165,14 @@ TEST_F(PublishHandleTest, SaysWhatAMapOfCountsSays) {
       Count& count = held[block.hash];
       if (count.handles++ == 0) {
         count.block = step;
-        const bool parent = block.has_parent && held.contains(block.parent_bits);
-        expected.push_back({KvEventKind::kStored, block.hash, step, parent});
+        expected.push_back({KvEventKind::kStored, block.hash, step, block.has_parent});
       }
       handles.emplace_back(block.hash, manager_->publish(block));
     } else if (!handles.empty()) {
       std::swap(handles[random.below(handles.size())], handles.back());
       const auto at = held.find(handles.back().first);
       if (--at->second.handles == 0) {
-        expected.push_back({KvEventKind::kRemoved, at->first, at->second.block, false});
+        expected.push_back({KvEventKind::kRemoved, at->first, at->second.block, at->first.position() != 0});
         held.erase(at);
       }
       handles.pop_back();

@@ -158,11 +158,11 @@ TEST_F(RollingEventsOfABatch, EachMediumHasNumbersOfItsOwn) {
   events[3].kind = KvEventKind::kCleared;
   events[3].tier = kAllTiers;
   ASSERT_TRUE(to_rolling_events(batch(), {}, ids, made));
-  ASSERT_EQ(made.size(), 6u);  // two runs, and the end of four media
+  ASSERT_EQ(made.size(), 7u);  // two runs, and the end of five media
   EXPECT_EQ(made[1].medium, "cpu");
   EXPECT_EQ(made[1].parent, hashes[1]);
   EXPECT_EQ(made[1].event_id, 0u);
-  EXPECT_EQ(ids, (RollingIds{9, 2, 1, 1}));
+  EXPECT_EQ(ids, (RollingIds{9, 2, 1, 1, 1}));
 }
 
 TEST_F(RollingEventsOfABatch, OtherNamesAreRefused) {

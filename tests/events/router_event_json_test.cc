@@ -100,7 +100,8 @@ TEST(RouterEventJson, FaultsAreNamed) {
             "corruption: router event: worker_id must be an integer of 64 bits, at byte 13 of 17");
   EXPECT_EQ(
       failure("{\"storage_tier\":\"tape\"}"),
-      "unsupported: router event: storage tier \"tape\"; known are device, host_pinned, disk and external");
+      "unsupported: router event: storage tier \"tape\"; known are device, host_pinned, disk, external and "
+      "remote");
   EXPECT_EQ(failure("{\"event\":{\"data\":\"other\"}}"),
             "corruption: router event: data must be stored, removed or cleared, at byte 17 of 26");
   EXPECT_EQ(failure("{\"event\":{\"data\":{\"stored\":{\"blocks\":[{\"block_hash\":1}]}}}}")
@@ -224,12 +225,28 @@ TEST_F(RouterEventsOfABatch, OwnNamesOfParentsAreFoundInTheBatch) {
   EXPECT_EQ(refusal(), ErrorCode::kUnsupported);
 }
 
+TEST_F(RouterEventsOfABatch, EveryTierIsReadAsItWasWritten) {
+  for (std::uint8_t tier = 0; tier < kStorageTiers; ++tier) {
+    for (KvEvent& event : events) event.tier = TierId(tier);
+    std::vector<RouterEvent> routed;
+    std::uint64_t next = 0;
+    EventBatch batch;
+    batch.events = events;
+    ASSERT_TRUE(to_router_events(batch, next, routed));
+    std::string json;
+    append_router_event(routed.front(), json);
+    RouterEvent read;
+    ASSERT_TRUE(decode_router_event(json, read)) << json;
+    EXPECT_EQ(read.tier, TierId(tier));
+  }
+}
+
 TEST_F(RouterEventsOfABatch, WhatRoutersHaveNoFormForIsRefused) {
   const std::vector<KvEvent> good = events;
   events[1].has_local = false;
   EXPECT_EQ(refusal(), ErrorCode::kUnsupported);
   events = good;
-  events[4].tier = kTierId<Remote>;
+  events[4].tier = TierId(5);
   EXPECT_EQ(refusal(), ErrorCode::kUnsupported);
   events = good;
   events[4].kind = KvEventKind::kResync;

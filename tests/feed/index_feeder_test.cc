@@ -106,6 +106,27 @@ TEST_F(IndexFeederTest, ABlockWithoutItsParentFollowsWhenTheParentComes) {
   EXPECT_EQ(sink_.index.sizes().blocks, 3u);
 }
 
+TEST_F(IndexFeederTest, TiersOfAChainMayHaveHoles) {
+  const std::uint8_t remote = events::Remote::kIndex;
+  apply({stored(1, 1), stored(3, 1)});  // a snapshot lists tier after tier
+  apply({stored(4, 2), stored(0, remote)});
+  EXPECT_EQ(calls(), (Calls{"store 4 behind nothing: 100", "store 1 behind 100: 101"}));
+  apply({stored(2, 2)});
+  EXPECT_EQ(calls(),
+            (Calls{"store 2 behind 101: 102", "store 1 behind 102: 103", "store 2 behind 103: 104"}));
+  // In place after a removal, and at once behind a parent that left its last tier and came back.
+  apply({removed(2, 2), stored(2, 1), removed(1, 1), stored(2, 2), stored(1)});
+  EXPECT_EQ(sink_.index.sizes().blocks, 6u);
+  index::MatchScores scores;
+  std::vector<tokens::LocalHash> request;
+  for (std::uint64_t i = 0; i < 5; ++i) request.emplace_back(500 + i);
+  sink_.index.find_matches(request, scores);
+  const auto score = scores.of({kFedWorker, 0});
+  ASSERT_TRUE(score);
+  EXPECT_EQ(score->blocks, (std::array<std::uint32_t, events::kStorageTiers>{1, 2, 1, 0, 1}));
+  feeder_.check_invariants();
+}
+
 TEST_F(IndexFeederTest, ARefusedRunIsCountedAndItsChildrenAreLeftOut) {
   sink_.refuse = true;
   apply({stored(0), stored(1)});

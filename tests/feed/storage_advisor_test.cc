@@ -281,6 +281,86 @@ TEST_F(StorageAdvisorTest, AClearTakesWhatItNames) {
   EXPECT_EQ(advisor_->places()[0].blocks + advisor_->places()[1].blocks, 0u);
 }
 
+class RemovalNotes final : public RemovalHook {
+ public:
+  Result<void> on_removed(const BlockRemoval& removal) override {
+    heard.emplace_back(removal.holding.hash, removal.left.size());
+    return {};
+  }
+  std::vector<std::pair<SequenceHash, std::size_t>> heard;
+};
+
+using Heard = std::vector<std::pair<SequenceHash, std::size_t>>;
+
+TEST_F(StorageAdvisorTest, TheHookHearsWhatIsGoneAfterABatch) {
+  RemovalNotes hook;
+  advisor_->set_removal_hook(&hook);
+  const auto blocks = on(1, chain(1, 3, kTierId<G4>));
+  say(blocks, 0, 1);
+  say(blocks, 0, 2);
+  say({removed(blocks[1].hash, kTierId<G4>), blocks[1]}, 1, 1);
+  EXPECT_TRUE(hook.heard.empty()) << "it is back";
+  say({removed(blocks[2].hash, kTierId<G4>), removed(blocks[1].hash, kTierId<G4>)}, 1, 1);
+  EXPECT_EQ(hook.heard, (Heard{{blocks[1].hash, 1}, {blocks[2].hash, 1}})) << "the other worker has them";
+  hook.heard.clear();
+  KvEvent cleared;
+  cleared.kind = KvEventKind::kCleared;
+  cleared.tier = kTierId<G4>;
+  say({cleared}, 1, 2);
+  EXPECT_EQ(hook.heard, (Heard{{blocks[0].hash, 1}, {blocks[1].hash, 0}, {blocks[2].hash, 0}}));
+}
+
+TEST_F(StorageAdvisorTest, ASnapshotRemovesWhatItNoLongerLists) {
+  RemovalNotes hook;
+  advisor_->set_removal_hook(&hook);
+  const auto blocks = on(1, chain(1, 4, kTierId<G4>));
+  say(blocks, 0);
+  const auto snapshot = [&](std::vector<KvEvent> events, std::uint32_t part, std::uint32_t parts) {
+    EventBatch batch;
+    batch.stream = {{WorkerId(1), 0}, 1};
+    batch.kind = events::BatchKind::kSnapshot;
+    batch.part = part;
+    batch.parts = parts;
+    batch.events = events;
+    batch.locations = names_;
+    advisor_->on_events(batch);
+  };
+  advisor_->on_reset({{WorkerId(1), 0}, 1});
+  snapshot({blocks[0]}, 0, 2);
+  EXPECT_TRUE(hook.heard.empty()) << "the rest may follow";
+  snapshot({blocks[2]}, 1, 2);
+  EXPECT_EQ(hook.heard, (Heard{{blocks[1].hash, 0}, {blocks[3].hash, 0}}));
+  hook.heard.clear();
+  // A gap that nothing closes, and the snapshot that comes later.
+  advisor_->on_reset({{WorkerId(1), 0}, 1});
+  say({blocks[3]}, 1);
+  advisor_->on_reset({{WorkerId(1), 0}, 1});
+  snapshot({}, 0, 1);
+  EXPECT_EQ(hook.heard, (Heard{{blocks[0].hash, 0}, {blocks[2].hash, 0}, {blocks[3].hash, 0}}));
+  hook.heard.clear();
+  // What a worker had before it was started again may still lie there.
+  say(blocks, 2);
+  advisor_->on_reset({{WorkerId(1), 0}, 2});
+  EventBatch next;
+  next.stream = {{WorkerId(1), 0}, 2};
+  next.kind = events::BatchKind::kSnapshot;
+  next.parts = 1;
+  advisor_->on_events(next);
+  EXPECT_TRUE(hook.heard.empty());
+  advisor_->check_invariants();
+}
+
+TEST_F(StorageAdvisorTest, MemoryOfAnotherNodeIsFasterThanADiskAndNotAdvisedOn) {
+  const auto blocks = on(0, chain(1, 20, kTierId<events::Remote>), 16);
+  say(blocks, 0);
+  say(on(0, chain(1, 20, kTierId<G3>)), 0);
+  say(chain(1, 20, kTierId<events::G2>), 0);
+  std::vector<std::string> places;
+  for (const BlockHolding& holding : advisor_->find(blocks[3].hash)) places.push_back(holding.place);
+  EXPECT_EQ(places, (std::vector<std::string>{"g2", "remote", "g3"}));
+  for (const Advice& advice : advise(100'000)) EXPECT_EQ(advice.from, "g3");
+}
+
 // A look at every block for each would be 10^10 of them.
 TEST_F(StorageAdvisorTest, ClearsAndResetsCostWhatTheyRemove) {
   constexpr std::size_t kBlocks = 100'000;

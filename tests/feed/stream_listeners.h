@@ -25,8 +25,8 @@ class PresenceListener final : public StreamListener {
       const Key key{event.tier, event.hash};
       if (event.kind == events::KvEventKind::kStored) {
         if (!held.insert(key).second) problem_ = "stored twice";
-        if (strict_ && event.has_parent && !held.contains({event.tier, event.parent_bits}))
-          problem_ = "a parent that was never stored";
+        if (event.has_parent && !event.parent_bits.can_precede(event.hash))
+          problem_ = "a parent at another position";
       }
       if (event.kind == events::KvEventKind::kCleared)
         std::erase_if(

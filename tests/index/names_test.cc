@@ -275,16 +275,16 @@ TEST_P(IndexNamesTest, AnEventWithoutBlocksIsRefused) {
 
 TEST_P(IndexNamesTest, ANumberThatNamesNoTierIsRefused) {
   const Chain chain = chain_of(1, 3);
-  for (const int number : {4, 5, 8, 63, 64, 200, 255}) {
+  for (const int number : {5, 6, 8, 63, 64, 200, 255}) {
     const auto tier = static_cast<StorageTier>(number);
     EXPECT_EQ(store({kA, tier, std::nullopt, std::nullopt, chain.blocks(0, 3)}), StoreVerdict::kUnknownTier);
   }
   expect_empty();
   store(kA, chain, kHost);
   expect_unchanged([&] {
-    EXPECT_EQ(store({kB, static_cast<StorageTier>(4), std::nullopt, std::nullopt, chain.blocks(0, 3)}),
+    EXPECT_EQ(store({kB, static_cast<StorageTier>(5), std::nullopt, std::nullopt, chain.blocks(0, 3)}),
               StoreVerdict::kUnknownTier);
-    EXPECT_EQ(remove(kA, static_cast<StorageTier>(4), chain.names), 0u);
+    EXPECT_EQ(remove(kA, static_cast<StorageTier>(5), chain.names), 0u);
     EXPECT_EQ(remove(kA, static_cast<StorageTier>(255), chain.names), 0u);
   });
   EXPECT_EQ(counters().unknown_tiers, 8u);

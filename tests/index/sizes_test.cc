@@ -155,7 +155,7 @@ TEST_P(IndexSizesTest, ChurnLeavesNothingBehind) {
                             : branch_of(live.back(), 1 + random.below(live.back().size()), round + 10,
                                         live.back().size() + random.below(30));
     const Worker worker = worker_of(round % 5);
-    ASSERT_EQ(store(worker, chain, kAllStorageTiers[round % 4]), kApplied);
+    ASSERT_EQ(store(worker, chain, kAllStorageTiers[round % kStorageTiers]), kApplied);
     live.push_back(chain);
     if (live.size() > 12) {
       remove_worker(random.below(5));

@@ -35,11 +35,12 @@ TEST_P(IndexTiersTest, APrefixMayBeInLowerTiersOnly) {
 }
 
 TEST_P(IndexTiersTest, ABlockInSeveralTiersCountsUnderTheFastest) {
-  const Chain chain = chain_of(1, 15);
+  constexpr std::uint32_t kBlocks = (1u << kStorageTiers) - 1;
+  const Chain chain = chain_of(1, kBlocks);
   // Block i is in the tiers whose bits i + 1 has.
   std::array<std::uint32_t, kStorageTiers> fastest{};
   std::size_t present = 0;
-  for (std::uint32_t i = 0; i < 15; ++i) {
+  for (std::uint32_t i = 0; i < kBlocks; ++i) {
     bool first = true;
     for (const StorageTier tier : kAllStorageTiers) {
       if (((i + 1) >> static_cast<unsigned>(tier) & 1) == 0) continue;
@@ -49,24 +50,26 @@ TEST_P(IndexTiersTest, ABlockInSeveralTiersCountsUnderTheFastest) {
       first = false;
     }
   }
-  EXPECT_EQ(scores(chain), (Scores{{kA, {1, 15, fastest}}}));
-  EXPECT_EQ(counted(sizes()), (IndexSizes{1, present, 15, 0, 0, 0}));
+  EXPECT_EQ(scores(chain), (Scores{{kA, {1, kBlocks, fastest}}}));
+  EXPECT_EQ(counted(sizes()), (IndexSizes{1, present, kBlocks, 0, 0, 0}));
 }
 
 TEST_P(IndexTiersTest, LeavingATierUncoversTheNext) {
   const Chain chain = chain_of(1, 6);
   for (const StorageTier tier : kAllStorageTiers) store(kA, chain, tier);
-  EXPECT_EQ(counted(sizes()), (IndexSizes{1, 24, 6, 0, 0, 0}));
+  EXPECT_EQ(counted(sizes()), (IndexSizes{1, 30, 6, 0, 0, 0}));
   EXPECT_EQ(scores(chain), (Scores{{kA, {6, 6, {6, 0, 0, 0}}}}));
   EXPECT_EQ(remove_one(kA, chain.names[3]), 1u);
   EXPECT_EQ(scores(chain), (Scores{{kA, {3, 6, {5, 1, 0, 0}}}}));
   EXPECT_EQ(remove_one(kA, chain.names[3], kHost), 1u);
+  EXPECT_EQ(scores(chain), (Scores{{kA, {3, 6, {5, 0, 0, 0, 1}}}})) << "another node's memory before a disk";
+  EXPECT_EQ(remove_one(kA, chain.names[3], StorageTier::kRemote), 1u);
   EXPECT_EQ(scores(chain), (Scores{{kA, {3, 6, {5, 0, 1, 0}}}}));
   EXPECT_EQ(remove_one(kA, chain.names[3], kDisk), 1u);
   EXPECT_EQ(scores(chain), (Scores{{kA, {3, 6, {5, 0, 0, 1}}}}));
   EXPECT_EQ(store(kA, chain, 3, 1), kApplied);
   EXPECT_EQ(scores(chain), (Scores{{kA, {6, 6, {6, 0, 0, 0}}}}));
-  EXPECT_EQ(sizes().blocks, 22u);
+  EXPECT_EQ(sizes().blocks, 27u);
 }
 
 TEST_P(IndexTiersTest, TheDepthEndsWhereABlockIsInNoTier) {
@@ -155,7 +158,7 @@ TEST_P(IndexTiersTest, WorkersSpreadTheSameContentDifferently) {
   Scores expected;
   for (std::uint32_t id = 1; id <= 33; ++id) {
     const Worker worker = worker_of(id);
-    const StorageTier lower = kAllStorageTiers[1 + id % 3];
+    const StorageTier lower = kAllStorageTiers[1 + id % (kStorageTiers - 1)];
     store(worker, chain, 0, id);
     store(worker, chain, id, 2 * id, lower);
     Score score{id, 3 * id, {id, 0, 0, 0}};
@@ -174,7 +177,7 @@ TEST_P(IndexTiersTest, AClearTakesAllTiers) {
   }
   clear(kA);
   EXPECT_EQ(depths(chain), (Depths{{kB, 7}, {worker_of(2, 4), 7}}));
-  EXPECT_EQ(sizes().blocks, 56u);
+  EXPECT_EQ(sizes().blocks, 70u);
   remove_worker(2);
   expect_empty();
 }

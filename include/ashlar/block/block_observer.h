@@ -37,6 +37,8 @@ struct RegistrationOptions {
   // each other where their positions do.
   std::optional<tokens::SequenceHash> parent = {};
   tokens::SaltFingerprint salt = {};
+  // The caller's own, for blocks that have none: in their events, and with them in every tier.
+  std::uint32_t metadata = 0;
   // The bytes were copied from another tier, which has the block too.
   bool copied = false;
 };

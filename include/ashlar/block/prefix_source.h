@@ -45,6 +45,8 @@ class PrefixSource {
     std::span<const tokens::SequenceHash> hashes;
     std::span<const tokens::PrefixDigest> prefixes;  // one per hash: a block with another digest is a miss
     tokens::SaltFingerprint salt = {};
+    std::optional<tokens::SequenceHash> parent = {};  // the block before the first; nullopt at position 0
+    std::optional<tokens::SequenceHash> root = {};    // the first block of the sequence
   };
   // Blocks on their way into the pool. Those that have arrived stay there until its end. Destroying it
   // cancels the rest.

@@ -106,6 +106,8 @@ struct RequestOptions {
   std::vector<CacheGroup> groups{};
   // The retention of its blocks, and so their place in offload queues.
   RetentionPlan retention{};
+  // The caller's own number in the events of its blocks, and with them in every tier.
+  std::uint32_t metadata = 0;
   // What match_prefix(), begin_match() and resume() may bring from the tiers below the manager.
   PrefixBudget onboard{};
 };

@@ -64,6 +64,8 @@ struct SequenceManagerOptions {
   // The retention of their blocks, and so their place in offload queues; the prompt is what make_sequence()
   // got. Errors: what RetentionPlan refuses, at make_sequence().
   RetentionPlan retention{};
+  // The caller's own number in the events of their blocks, and with them in every tier.
+  std::uint32_t metadata = 0;
   // What allocate() may bring from the tiers below the manager.
   PrefixBudget onboard{};
 };

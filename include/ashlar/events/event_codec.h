@@ -1,7 +1,7 @@
 // The bytes of a batch in Ashlar's own format (docs/formats/events.md).
 //
-// Consecutive stores of a chain, or removals, in one tier are encoded as one run: common fields are written
-// once.
+// Consecutive stores of a chain in one tier are encoded as one run, and so are removals that go along a chain
+// in either direction: common fields are written once, and parents follow from the blocks.
 //
 // Thread safety: thread-safe; free functions without state.
 // Complexity:    O(bytes).
@@ -33,7 +33,8 @@ inline constexpr std::size_t kBatchHeaderBytes = 96;
 // Whether the bytes are an undamaged batch, of any version: its magic and checksum agree.
 bool is_whole_batch(std::span<const std::byte> bytes) noexcept;
 
-// Length of the first run: a chain of stores, or removals, of one tier, group and location.
+// Length of the first run, for formats that send runs: a chain of stores, or removals of whatever sequences,
+// of one tier, group and location.
 std::size_t run_length(std::span<const KvEvent> events) noexcept;
 
 }  // namespace ashlar::events

@@ -10,7 +10,7 @@
 //   seq[0] = local[0]; seq[i] = XXH3-64(LE seq[i-1] | LE local[i], S)
 // With S = 1337 and no salt this is the xxh3 chain of tokens::HashScheme. The field names and the rule follow
 // the published description of the API. It specifies neither S nor how a salt or a LoRA name enters it, and
-// it names gpu, cpu and disk only as common media: "external" for G4 is ours.
+// it names gpu, cpu and disk only as common media: "external" for G4 and "remote" are ours.
 //
 // Thread safety: plain values and free functions.
 #pragma once
@@ -65,7 +65,7 @@ void append_rolling_event(const RollingEvent& event, std::string& out);
 Result<void> decode_rolling_event(std::string_view json, RollingEvent& out);
 
 // The number of the next event in each of G1 to G4.
-using RollingIds = std::array<std::uint64_t, 4>;
+using RollingIds = std::array<std::uint64_t, kStorageTiers>;
 
 // Appends the events of a batch to `out`: each run of stored or removed blocks becomes one; kCleared of all
 // tiers becomes one per tier; kAccess, and all groups of layers but the first, are skipped. Errors, which

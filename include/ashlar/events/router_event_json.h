@@ -26,7 +26,7 @@ namespace ashlar::events {
 
 struct RouterEvent {
   Worker worker = {};
-  TierId tier = {};  // G1 to G4: device, host_pinned, disk, external
+  TierId tier = {};  // device, host_pinned, disk, external, remote
   std::string residency_domain = "worker";
   std::uint64_t event_id = 0;               // of the worker's rank, from 0, one per event
   KvEventKind kind = KvEventKind::kStored;  // or kRemoved, kCleared

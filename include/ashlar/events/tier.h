@@ -2,7 +2,8 @@
 //
 //   G1, G2, ...   empty tag types with an index and a name: guards of different tiers are different types
 //   TierId        the same as a value, for events, presence and tables
-//   StorageTier   what routing distinguishes: device, host, disk, external, from the fastest to the slowest
+//   StorageTier   what routing distinguishes: device, host, disk, external (volumes) and remote (memory of
+//                 another node), by the numbers of G1 to G4 and Remote
 //
 // Thread safety: immutable values.
 #pragma once
@@ -55,12 +56,22 @@ struct Remote {  // another node's host memory
 
 static_assert(Tier<G1> && Tier<G2> && Tier<G3> && Tier<G4> && Tier<Remote>);
 
-// A tier as routing sees it.
-enum class StorageTier : std::uint8_t { kDevice, kHost, kDisk, kExternal };
+// A tier as routing sees it. The numbers are those of the tiers: TierId(n) is StorageTier(n).
+enum class StorageTier : std::uint8_t {
+  kDevice = G1::kIndex,
+  kHost = G2::kIndex,
+  kDisk = G3::kIndex,
+  kExternal = G4::kIndex,
+  kRemote = Remote::kIndex,
+};
 
-inline constexpr std::size_t kStorageTiers = 4;
+inline constexpr std::size_t kStorageTiers = 5;
+// From the fastest to the slowest: another node's memory is read faster than a local disk. A block in several
+// tiers counts in the first of them.
 inline constexpr std::array<StorageTier, kStorageTiers> kAllStorageTiers = {
-    StorageTier::kDevice, StorageTier::kHost, StorageTier::kDisk, StorageTier::kExternal};
+    StorageTier::kDevice, StorageTier::kHost, StorageTier::kRemote, StorageTier::kDisk,
+    StorageTier::kExternal};
+static_assert(Remote::kIndex + 1 == kStorageTiers, "every tier of the library is one that routing knows");
 
 // False for untrusted numbers that name no tier.
 constexpr bool is_known(StorageTier tier) noexcept {
@@ -68,7 +79,8 @@ constexpr bool is_known(StorageTier tier) noexcept {
 }
 
 constexpr std::string_view to_string(StorageTier tier) noexcept {
-  constexpr std::array<std::string_view, kStorageTiers> kNames = {"device", "host", "disk", "external"};
+  constexpr std::array<std::string_view, kStorageTiers> kNames = {"device", "host", "disk", "external",
+                                                                  "remote"};
   const auto i = static_cast<std::size_t>(tier);
   return i < kStorageTiers ? kNames[i] : "unknown";
 }

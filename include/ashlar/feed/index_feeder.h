@@ -3,14 +3,15 @@
 // An index needs the hash of a block's own tokens and its parent by name. An event without a local hash uses
 // the one from an event of another tier for the same name; until there is one the block is only remembered
 // (`without_local`). A block whose parent the index does not know waits, counted as kUnknownParent, until the
-// parent arrives. To an index the groups of layers are one block, present while every group seen so far holds
-// it.
+// parent arrives: events name parents that no tier holds. To an index the groups of layers are one block,
+// present while every group seen so far holds it.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) expected per event, and a call of the sink per run; the first event of a further group
 //                visits all blocks. Memory: about 150 bytes per (rank, name) that some tier holds.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -74,8 +75,10 @@ class IndexFeeder {
     bool has_parent = false;
     bool has_local = false;
 
-    bool is_indexed() const noexcept { return indexed[0] || indexed[1] || indexed[2] || indexed[3]; }
-    bool is_held() const noexcept { return (held[0] | held[1] | held[2] | held[3]) != 0; }
+    bool is_indexed() const noexcept { return std::ranges::find(indexed, true) != indexed.end(); }
+    bool is_held() const noexcept {
+      return std::ranges::any_of(held, [](Groups groups) { return groups != 0; });
+    }
   };
   using Entries = std::unordered_map<events::BlockName, Entry>;
   struct Rank {

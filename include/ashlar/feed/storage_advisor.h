@@ -15,10 +15,13 @@
 //
 // A place exists from its first block to its last one; those in Options::order exist permanently.
 //
+// find() says where a block is, group() what a prefix consists of. A RemovalHook hears what left a place, to
+// clean up what belonged to it or to keep its bytes elsewhere.
+//
 // Thread safety: thread-compatible.
 // Complexity:    O(1) per stored, removed or accessed block; clears and resets visit the blocks they remove,
-//                advise() visits all blocks. Memory: live blocks, and as many removed ones, to recognise
-//                their return.
+//                advise() visits all blocks. find() is O(holders of the block), group() O(places + the
+//                group's blocks). Memory: live blocks, and as many removed ones, to recognise their return.
 #pragma once
 
 #include <cstdint>
@@ -62,6 +65,37 @@ class AdviceHook {
   virtual ~AdviceHook() = default;
   // Errors are counted and kept in last_hook_error(); the advisor continues.
   virtual Result<void> on_advice(const Advice& advice) = 0;
+};
+
+// A block in one tier of one worker.
+struct BlockHolding {
+  tokens::SequenceHash hash;
+  std::optional<tokens::SequenceHash> parent = {};  // the block before it, if an event named it
+  tokens::SequenceHash group;                       // the first block of its sequence, as far as known
+  events::Worker worker;
+  events::TierId tier;
+  std::string place;  // a volume, a file, or a tier of memory
+  std::uint64_t bytes = 0;
+  std::uint32_t metadata = 0;  // the producer's own
+  double heat = 0;             // as of the last batch
+
+  friend bool operator==(const BlockHolding&, const BlockHolding&) = default;
+};
+
+struct BlockRemoval {
+  BlockHolding holding;  // what ended
+  // Where the block still is, as far as the events so far say, from the fastest place on. Those of different
+  // tiers are not ordered: ask find() again before the last trace of a block is deleted.
+  std::vector<BlockHolding> left = {};
+};
+
+// Hears of removals. User-defined movers and cleaners implement it.
+class RemovalHook {
+ public:
+  virtual ~RemovalHook() = default;
+  // Called after the batch was applied; it may call find() and group(). A block that is back by then is not
+  // reported. Errors are counted and kept in last_hook_error(); the advisor continues.
+  virtual Result<void> on_removed(const BlockRemoval& removal) = 0;
 };
 
 class StorageAdvisor final : public StreamListener {
@@ -108,6 +142,16 @@ class StorageAdvisor final : public StreamListener {
   // Passes each advice to the hook. Returns how many succeeded.
   std::size_t act(std::span<const Advice> advice, AdviceHook& hook);
 
+  // Where a block is, from the fastest place on.
+  std::vector<BlockHolding> find(const tokens::SequenceHash& hash) const;
+  // Every holding of the prefix group of a block, by position, then from the fastest place on. `prefix` is
+  // the first block of the sequences, or any known block of them.
+  std::vector<BlockHolding> group(const tokens::SequenceHash& prefix) const;
+  // From now on. A clear removes the blocks that it covers, and a snapshot those that it no longer lists. A
+  // worker that restarts removes nothing: its storage may outlive it. Null: none. The hook must outlive the
+  // advisor, or its removal.
+  void set_removal_hook(RemovalHook* hook);
+
   std::vector<PlaceSummary> places() const;
   // The summary as a text table.
   std::string table() const;
@@ -126,7 +170,9 @@ class StorageAdvisor final : public StreamListener {
   struct Block {
     tokens::SequenceHash hash;
     tokens::SequenceHash group;
+    std::optional<tokens::SequenceHash> parent = {};
     std::uint64_t bytes = 0;
+    std::uint32_t metadata = 0;
     std::int64_t stored_ns = 0;
     std::int64_t used_ns = 0;
     double heat = 0;  // at used_ns
@@ -192,6 +238,10 @@ class StorageAdvisor final : public StreamListener {
   void take_from_shelf(const Entry& entry);
   void drop_place(PlaceId id);
   void access(const events::KvEvent& event, std::int64_t now);
+  BlockHolding holding_of(const Holder& holder, const Block& block) const;
+  // Appends the holdings of a block, from the fastest place on.
+  void list(const tokens::SequenceHash& hash, std::vector<BlockHolding>& out) const;
+  void report_removals();
   double faded(double value, std::int64_t since, std::int64_t now) const;
   double heat_at(const Block& block, std::int64_t now) const { return faded(block.heat, block.used_ns, now); }
   double removed_at(const Place& place, std::int64_t now) const {
@@ -211,6 +261,11 @@ class StorageAdvisor final : public StreamListener {
   std::unordered_map<tokens::SequenceHash, Known> known_;
   std::unordered_map<Holder, Gone, HolderHash> gone_;
   std::int64_t latest_ns_ = 0;
+  RemovalHook* removal_hook_ = nullptr;
+  std::map<events::Worker, std::uint64_t> incarnations_;
+  std::vector<std::pair<Holder, BlockHolding>> removals_;  // of the current batch
+  // Dropped by a reset within an incarnation; the snapshot that follows says which of them are gone.
+  std::map<events::Worker, std::unordered_map<Holder, BlockHolding, HolderHash>> unconfirmed_;
   Counters counters_;
   std::string last_hook_error_;
 };

@@ -32,7 +32,7 @@ struct CallGeneratorOptions {
   std::size_t alphabet = 3;      // distinct local hashes
   std::size_t chain_length = 8;  // most new chains are at most this long
   double long_chains = 0.02;  // share of new chains of 31 … 33, 63 … 65, 96, 127 … 129 or some hundred blocks
-  double lower_tiers = 0.25;  // share of stores into host, disk or external
+  double lower_tiers = 0.25;  // share of stores into the other tiers than the device
   double faults = 0.1;        // share of stores and removals that are made faulty
   std::size_t names_per_worker = 60;  // removals outweigh stores above it
 

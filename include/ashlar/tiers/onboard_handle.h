@@ -87,6 +87,10 @@ struct OnboardOptions {
   std::vector<tokens::PrefixDigest> prefixes = {};
   // Salt of the request; a block with another salt is a miss. Zero: not compared.
   tokens::SaltFingerprint salt = {};
+  // For hashes from the middle of a sequence: the block before the first one, and the first of the sequence.
+  // Blocks found on volumes are published with them.
+  std::optional<tokens::SequenceHash> parent = {};
+  std::optional<tokens::SequenceHash> root = {};
   // Called once when the call has ended, however it ended, on the thread that ended it. It must not throw,
   // nor wait for other calls of the manager.
   std::function<void()> on_done = {};

@@ -83,6 +83,8 @@ class SequenceHash {
   }
   // The parent fragment of a child at position() + 1. nullopt for keyed names and at kMaxPosition.
   std::optional<std::uint64_t> fragment_for_child() const noexcept;
+  // Whether this can be the block before `child`: by their positions, and by the fragment where it has one.
+  bool can_precede(const SequenceHash& child) const noexcept;
 
   // The name of the same tokens in another group of layers: a bijection per group, which keeps the position
   // and the relation of parent and child. Group 0 has the plain name.

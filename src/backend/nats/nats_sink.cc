@@ -9,11 +9,14 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
+#include "ashlar/base/mutex.h"
+#include "ashlar/events/event_codec.h"
 #include "backend/nats/batch_pieces.h"
 #include "backend/nats/jet_publisher.h"
 #include "backend/nats/jet_stream.h"
 #include "backend/nats/nats_connection.h"
 #include "backend/nats/nats_error.h"
+#include "backend/nats/request_thread.h"
 #include "backend/nats/snapshot_bucket.h"
 #include "backend/nats/snapshot_responder.h"
 #include "backend/nats/subjects.h"
@@ -33,8 +36,34 @@ class NatsSink::Parts {
           return send(piece, bytes);
         },
         batch.parts > 1 ? &cuts[batch.stream.worker] : nullptr);
-    if (sent) batches.fetch_add(1, std::memory_order_relaxed);
+    if (sent) {
+      batches.fetch_add(1, std::memory_order_relaxed);
+      const MutexLock lock(heads_mu);
+      events::EventBatch& head = heads[batch.stream.worker] = {};
+      head.stream = batch.stream;
+      head.keys = batch.keys;
+      head.first = batch.kind == events::BatchKind::kSnapshot ? batch.first : batch.end();
+    }
     return sent;
+  }
+
+  // Answers a roll call: an empty batch of each worker whose snapshots can be asked for, under its subject.
+  void present() {
+    std::vector<events::EventBatch> known;
+    {
+      const MutexLock lock(heads_mu);
+      for (const NatsSnapshots& one : options.snapshots)
+        if (const auto at = heads.find(one.worker); at != heads.end()) known.push_back(at->second);
+    }
+    std::string to;
+    std::vector<std::byte> bytes;
+    for (const events::EventBatch& head : known) {
+      batch_subject(options.prefix, head, to);
+      events::encode_batch(head, bytes);
+      // Lost with the connection: who has just subscribed there asks again.
+      static_cast<void>(natsConnection_Publish(connection->get(), to.c_str(), bytes.data(),
+                                               static_cast<int>(bytes.size())));
+    }
   }
 
   Result<void> send(const events::EventBatch& piece, std::span<const std::byte> bytes) {
@@ -67,7 +96,11 @@ class NatsSink::Parts {
   std::map<events::Worker, std::chrono::steady_clock::time_point> next_in_bucket;
   std::atomic<std::uint64_t> in_bucket{0};
   std::atomic<std::uint64_t> not_in_bucket{0};
+  Mutex heads_mu;
+  // The end of what was published, by worker; without events.
+  std::map<events::Worker, events::EventBatch> heads ASHLAR_GUARDED_BY(heads_mu);
   std::vector<std::unique_ptr<SnapshotResponder>> responders;
+  std::unique_ptr<RequestThread> roll_calls;
   std::optional<SnapshotBucket> bucket;
   std::vector<std::byte> buffer;
   std::string subject;
@@ -113,6 +146,11 @@ Result<std::unique_ptr<NatsSink>> NatsSink::create(NatsSinkOptions options) {
                                          *one.source));
     parts->responders.push_back(std::move(responder));
   }
+  if (!given.snapshots.empty()) {
+    Parts* const self = parts.get();
+    ASHLAR_TRY(parts->roll_calls, RequestThread::create(*parts->connection, roll_call_subject(given.prefix),
+                                                        [self](const char*) { self->present(); }));
+  }
   // From here on requests are answered.
   const natsStatus status = parts->connection->flush(given.connection.connect_timeout);
   if (status != NATS_OK) return nats_error(status, "subscribing at NATS");
@@ -122,6 +160,7 @@ Result<std::unique_ptr<NatsSink>> NatsSink::create(NatsSinkOptions options) {
 NatsSink::NatsSink(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 NatsSink::~NatsSink() {
+  parts_->roll_calls.reset();
   parts_->responders.clear();
   if (parts_->connection->is_connected()) static_cast<void>(flush(parts_->options.ack_timeout).has_value());
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>
@@ -50,6 +51,8 @@ class NatsSource::Parts {
   // False: damaged, or from another worker than its subject says.
   bool decode(natsMsg* message, events::OwnedBatch& out) const;
   bool deliver(natsMsg* message, feed::BatchConsumer& consumer);
+  // A worker answered the roll call: delivers its snapshot first. False: it needs none, or has none now.
+  bool meet(const events::StreamId& stream, feed::BatchConsumer& consumer);
   Result<bool> replay(const events::StreamId& stream, std::uint64_t from, feed::BatchConsumer& consumer);
   Snapshot read_bucket(const events::Worker& worker);
 
@@ -57,7 +60,9 @@ class NatsSource::Parts {
   const std::string filter;
   std::unique_ptr<NatsConnection> connection;
   std::optional<JetStream> jet_stream;
-  Subscription subscription;             // core
+  Subscription subscription;  // core
+  // Core: who was heard of, and in which incarnation; the others are asked for a snapshot when they answer.
+  std::map<events::Worker, std::uint64_t> heard;
   std::optional<PullConsumer> consumer;  // JetStream; empty: to be recreated
   events::OwnedBatch batch;
   std::atomic<std::uint64_t> batches{0};
@@ -98,6 +103,8 @@ Result<void> NatsSource::Parts::subscribe() {
     status = natsSubscription_SetPendingLimits(subscription.get(), static_cast<int>(options.pending_messages),
                                                static_cast<int>(options.pending_bytes));
   // Everything published from here on arrives.
+  if (status == NATS_OK)
+    status = natsConnection_Publish(connection->get(), roll_call_subject(options.prefix).c_str(), "", 0);
   if (status == NATS_OK) status = connection->flush(options.connection.connect_timeout);
   if (status != NATS_OK) return nats_error(status, "subscribing at NATS");
   return {};
@@ -127,8 +134,26 @@ bool NatsSource::Parts::deliver(natsMsg* message, feed::BatchConsumer& to) {
     damaged.fetch_add(1, std::memory_order_relaxed);
     return false;
   }
+  const bool is_answer = batch.head.kind == events::BatchKind::kEvents && batch.events.empty();
+  if (is_answer && options.mode == NatsMode::kCore && meet(batch.head.stream, to)) return true;
+  heard[batch.head.stream.worker] = batch.head.stream.incarnation;
   to.on_batch(batch.view());
   batches.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+bool NatsSource::Parts::meet(const events::StreamId& stream, feed::BatchConsumer& to) {
+  if (const auto at = heard.find(stream.worker); at != heard.end() && at->second >= stream.incarnation)
+    return false;
+  const Snapshot snapshot = request_snapshot(*connection, request_subject(options.prefix, stream.worker),
+                                             stream, options.timeout, options.max_snapshot_bytes);
+  connection->sweep();
+  // Without one the next event leads to recover().
+  if (!snapshot || !*snapshot) return false;
+  heard[stream.worker] = stream.incarnation;
+  for (const events::OwnedBatch& part : **snapshot) to.on_batch(part.view());
+  snapshots.fetch_add(1, std::memory_order_relaxed);
+  batches.fetch_add((*snapshot)->size(), std::memory_order_relaxed);
   return true;
 }
 

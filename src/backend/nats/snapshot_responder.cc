@@ -6,15 +6,11 @@
 
 #include "backend/nats/batch_pieces.h"
 #include "backend/nats/nats_error.h"
-#include "base/start_thread.h"
 
 namespace ashlar::backend::nats {
 namespace {
 
-constexpr std::int64_t kResponderTickMs = 100;
 constexpr std::chrono::milliseconds kFlush(5000);
-// Requests beyond this many queued ones must be repeated.
-constexpr int kWaitingRequests = 1024;
 
 }  // namespace
 
@@ -22,30 +18,11 @@ Result<std::unique_ptr<SnapshotResponder>> SnapshotResponder::create(NatsConnect
                                                                      const std::string& subject,
                                                                      events::SnapshotSource& source) {
   std::unique_ptr<SnapshotResponder> self(new SnapshotResponder(connection, source));
-  natsStatus status = connection.subscribe(subject, self->requests_);
-  if (status == NATS_OK)
-    status = natsSubscription_SetPendingLimits(self->requests_.get(), kWaitingRequests, 1 << 20);
-  if (status != NATS_OK) return nats_error(status, subject.c_str());
   SnapshotResponder* me = self.get();
-  ASHLAR_RETURN_IF_ERROR(start_thread(&self->thread_, [me] { me->work(); }));
+  ASHLAR_TRY(self->thread_, RequestThread::create(connection, subject, [me](const char* reply) {
+               if (reply != nullptr) me->answer(reply);
+             }));
   return self;
-}
-
-SnapshotResponder::~SnapshotResponder() {
-  stop_.store(true);
-  if (thread_.joinable()) thread_.join();
-}
-
-void SnapshotResponder::work() {
-  while (!stop_.load()) {
-    Message request;
-    const natsStatus status = natsSubscription_NextMsg(Out(request), requests_.get(), kResponderTickMs);
-    if (status == NATS_OK) {
-      if (const char* reply = natsMsg_GetReply(request.get()); reply != nullptr) answer(reply);
-    } else if (status != NATS_TIMEOUT) {
-      nats_Sleep(kResponderTickMs);
-    }
-  }
 }
 
 void SnapshotResponder::answer(const char* reply) {

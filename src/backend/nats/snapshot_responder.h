@@ -10,12 +10,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "ashlar/base/result.h"
 #include "ashlar/events/event_batch.h"
-#include "backend/nats/handles.h"
 #include "backend/nats/nats_connection.h"
+#include "backend/nats/request_thread.h"
 
 namespace ashlar::backend::nats {
 
@@ -27,22 +26,18 @@ class SnapshotResponder {
                                                            events::SnapshotSource& source);
   SnapshotResponder(const SnapshotResponder&) = delete;
   SnapshotResponder& operator=(const SnapshotResponder&) = delete;
-  ~SnapshotResponder();
 
   std::uint64_t answered() const noexcept { return answered_.load(std::memory_order_relaxed); }
 
  private:
   SnapshotResponder(NatsConnection& connection, events::SnapshotSource& source) noexcept
       : connection_(connection), source_(source) {}
-  void work();
   void answer(const char* reply);
 
   NatsConnection& connection_;
   events::SnapshotSource& source_;
-  Subscription requests_;
-  std::atomic<bool> stop_{false};
   std::atomic<std::uint64_t> answered_{0};
-  std::thread thread_;
+  std::unique_ptr<RequestThread> thread_;  // last: it calls answer()
 };
 
 }  // namespace ashlar::backend::nats

@@ -90,6 +90,10 @@ std::string request_subject(std::string_view prefix, const events::Worker& worke
   return std::string(prefix) + ".snapshot." + worker_token(worker) + ".get";
 }
 
+std::string roll_call_subject(std::string_view prefix) {
+  return std::string(prefix) + ".snapshot.all.workers.call";
+}
+
 void batch_id(const events::EventBatch& batch, std::string& out) {
   out.clear();
   append(out, batch.stream.worker.id.value());

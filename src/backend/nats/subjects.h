@@ -23,6 +23,8 @@ void batch_subject(std::string_view prefix, const events::EventBatch& batch, std
 // The subject that a listener to all workers, or one, subscribes to.
 std::string batch_filter(std::string_view prefix, const std::optional<events::Worker>& worker);
 std::string request_subject(std::string_view prefix, const events::Worker& worker);
+// Where new listeners ask which workers there are.
+std::string roll_call_subject(std::string_view prefix);
 // Whether a batch of the worker belongs under the subject. The server controls who may publish to a worker's
 // subjects, so a batch that names another worker than its subject is refused.
 bool is_subject_of(std::string_view subject, std::string_view prefix, const events::Worker& worker);

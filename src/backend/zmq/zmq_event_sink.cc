@@ -24,6 +24,8 @@ std::string_view medium_of(events::TierId tier) noexcept {
       return "DISK";
     case events::G4::kIndex:
       return "STORAGE";
+    case events::Remote::kIndex:
+      return "REMOTE";
     default:
       return "EXTERNAL";
   }

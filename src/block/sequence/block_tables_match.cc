@@ -139,7 +139,9 @@ BlockTables::Arrival BlockTables::bring(SequenceText& text, std::size_t matched,
   const std::span<const tokens::SequenceHash> names = text.names(limit);
   PrefixSource::Wanted wanted{.hashes = names.subspan(matched),
                               .prefixes = std::span(text.prefixes).subspan(matched, names.size() - matched),
-                              .salt = text.rules->salt};
+                              .salt = text.rules->salt,
+                              .root = names[0]};
+  if (matched != 0) wanted.parent = names[matched - 1];
   if (tables_.size() == 1 && !tables_.front().group.window) {
     const std::size_t most = std::min(wanted.hashes.size(), budget.max_blocks);
     wanted.hashes = wanted.hashes.first(most);

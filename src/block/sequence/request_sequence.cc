@@ -68,7 +68,7 @@ Result<UntypedRequestPtr> RequestCalls::make(std::shared_ptr<BlockStore> store,
   ASHLAR_RETURN_IF_ERROR(tokens::validate_runs(options.runs, 0, prompt.size()));
   ASHLAR_TRY(tokens::SequenceHasher hasher, bind_hasher(options.hasher, store->options().prefix_key));
   auto rules = std::make_shared<const TextRules>(
-      TextRules{std::move(hasher), std::move(options.runs), store->options().block_size});
+      TextRules{std::move(hasher), std::move(options.runs), store->options().block_size, options.metadata});
   std::shared_ptr<const BlockWorth> worth;
   if (!options.retention.empty()) {
     worth = std::make_shared<const BlockWorth>(BlockWorth{std::move(options.retention), prompt.size()});

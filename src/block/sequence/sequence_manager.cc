@@ -104,7 +104,8 @@ UntypedSequenceManager::UntypedSequenceManager(std::shared_ptr<BlockStore> store
       rules_(std::make_shared<const TextRules>(
           TextRules{bind_hasher(options.hasher, store_->options().prefix_key).value_or(options.hasher),
                     {},
-                    store_->options().block_size})),
+                    store_->options().block_size,
+                    options.metadata})),
       register_blocks_(options.register_blocks),
       reuse_last_token_(options.reuse_last_token),
       retention_(std::move(options.retention)),

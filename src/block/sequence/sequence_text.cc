@@ -85,6 +85,7 @@ BlockIdentity SequenceText::identity(std::size_t i, std::uint32_t group) const {
           .root = hashes[0].in_group(group),
           .local = rules->hasher.local_hash(block(i), std::uint64_t{i} * rules->block_size, rules->runs),
           .group = static_cast<std::uint16_t>(group),
+          .metadata = rules->metadata,
           .prefix = prefixes[i],
           .salt = rules->salt};
 }

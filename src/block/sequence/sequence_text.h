@@ -26,6 +26,7 @@ struct TextRules {
   tokens::SequenceHasher hasher;
   std::vector<tokens::MultimodalRun> runs;
   std::uint32_t block_size;
+  std::uint32_t metadata = 0;  // of its blocks
   tokens::SaltFingerprint salt = tokens::salt_fingerprint(hasher.salt());
 };
 

@@ -232,6 +232,8 @@ class BlockStore final : public StoreFace,
   Result<void, AllocationRefusal> try_take(std::size_t n, std::vector<EvictedBlock>* evicted, Emitter emit);
   Result<void, AllocationRefusal> wait_and_take(std::size_t n, Clock::TimePoint deadline,
                                                 std::vector<EvictedBlock>* evicted, Emitter emit);
+  // Notes what the caller of a registration knows of slots that it owns. Requires: ancestry is kept.
+  void annotate(std::size_t n, Filler fill, const RegistrationOptions& options);
   // What observers hear of the slots that are about to be registered.
   std::vector<RegisteredBlock> described(std::size_t n, Filler fill, Describe describe);
   BlockIdentity identity_of(std::uint32_t slot) const;
@@ -285,7 +287,7 @@ class BlockStore final : public StoreFace,
   // The last reference to a duplicate is gone.
   void drop_duplicate_locked(std::uint32_t slot, RegistryEntries::Cursor& cursor) ASHLAR_REQUIRES(mu_);
 
-  events::KvEvent stored_event_locked(std::uint32_t slot) const ASHLAR_REQUIRES(mu_);
+  events::KvEvent event_locked(events::KvEventKind kind, std::uint32_t slot) const ASHLAR_REQUIRES(mu_);
   void publish_removed_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
 
   std::uint32_t find_confirmed(std::uint64_t mixed, const tokens::SequenceHash& hash) const noexcept {

@@ -169,7 +169,7 @@ Result<void> BlockStore::register_unobserved(std::size_t n, Filler fill, Emitter
       primaries[firsts++] = slot;
       // After the index: a caller that gets the block from a match can find it again.
       slots_.word(slot).store(SlotWord::make(BlockState::kPrimary, 1, in[i].generation), kOrderPublish);
-      if (options_.events) options_.events->append(stored_event_locked(slot));
+      if (options_.events) options_.events->append(event_locked(events::KvEventKind::kStored, slot));
       out[i] = in[i];
     }
     if (follows_registrations_) {
@@ -203,6 +203,29 @@ Result<void> BlockStore::register_slots(std::size_t n, Filler fill, Emitter emit
   return {};
 }
 
+// The caller owns the slots.
+void BlockStore::annotate(std::size_t n, Filler fill, const RegistrationOptions& options) {
+  std::optional<tokens::SequenceHash> before = options.parent;
+  SlotBuffer<kChunk> chunk;
+  for (std::size_t first = 0; first < n; first += kChunk) {
+    const std::span<SlotRef> slots = chunk.first(std::min(kChunk, n - first));
+    fill(first, slots);
+    for (const SlotRef& slot : slots) {
+      if (slot.store != this) return;  // the registration is refused
+      const tokens::SequenceHash hash = slots_.hash(slot.id);
+      Ancestry& ancestry = slots_.ancestry[slot.id];
+      if (!ancestry.has_parent && before && before->can_precede(hash)) {
+        ancestry.has_parent = true;
+        ancestry.parent = *before;
+        facts_->set_parent(BlockId(slot.id), before);
+      }
+      if (ancestry.salt == tokens::SaltFingerprint()) ancestry.salt = options.salt;
+      if (ancestry.metadata == 0) ancestry.metadata = options.metadata;
+      before = hash;
+    }
+  }
+}
+
 Result<void> BlockStore::register_blocks(std::size_t n, Filler fill, Emitter emit,
                                          const RegistrationOptions& options) {
   if (options.after.size() > 1 && options.after.size() != n)
@@ -210,7 +233,7 @@ Result<void> BlockStore::register_blocks(std::size_t n, Filler fill, Emitter emi
                       options.after.size(), n);
   ASHLAR_RETURN_IF_ERROR(options.retention.validate());
   return unless_out_of_memory([&] {
-    std::optional<tokens::SequenceHash> before = options.parent;
+    if (!slots_.ancestry.empty()) annotate(n, fill, options);
     const bool keeps = options.retention != BlockRetention() && facts_->keeps_retentions();
     const auto emit_kept = [&](std::size_t first, std::span<const SlotRef> slots) {
       if (keeps)
@@ -218,16 +241,6 @@ Result<void> BlockStore::register_blocks(std::size_t n, Filler fill, Emitter emi
       emit(first, slots);
     };
     return register_slots(n, fill, emit_kept, [&](std::size_t i, RegisteredBlock& block) {
-      const tokens::SequenceHash hash = block.identity.hash;
-      if (!block.identity.parent && before && hash.position() == before->position() + 1) {
-        block.identity.parent = before;
-        slots_.ancestry[block.id.value()].has_parent = true;
-        slots_.ancestry[block.id.value()].parent = *before;
-        facts_->set_parent(block.id, before);
-      }
-      if (options.salt != tokens::SaltFingerprint() && block.identity.salt == tokens::SaltFingerprint())
-        block.identity.salt = slots_.ancestry[block.id.value()].salt = options.salt;
-      before = hash;
       block.retention = options.retention;
       if (!options.after.empty()) block.after = options.after[options.after.size() == 1 ? 0 : i];
       block.copied = options.copied;
@@ -239,10 +252,10 @@ void BlockStore::announce_locked(std::span<const std::uint32_t> slots) {
   for (const std::uint32_t slot : slots) inactive_->registered(BlockId(slot), slots_.hash(slot));
 }
 
-events::KvEvent BlockStore::stored_event_locked(std::uint32_t slot) const {
+events::KvEvent BlockStore::event_locked(events::KvEventKind kind, std::uint32_t slot) const {
   const Ancestry& ancestry = slots_.ancestry[slot];
   events::KvEvent event;
-  event.kind = events::KvEventKind::kStored;
+  event.kind = kind;
   event.tier = tier_;
   event.hash = slots_.hash(slot);
   event.block = slot;
@@ -250,11 +263,8 @@ events::KvEvent BlockStore::stored_event_locked(std::uint32_t slot) const {
   event.location = ancestry.location;
   event.group = ancestry.group;
   event.metadata = ancestry.metadata;
-  // A parent is named only if it is registered: listeners then know its Stored event. A parent still being
-  // registered is not named.
-  const std::uint32_t parent = ancestry.has_parent ? find_confirmed(ancestry.parent) : kNone;
-  if (parent != kNone && SlotWord::state(slots_.word(parent).load(kOrderProbe)) == BlockState::kPrimary)
-    event.set_parent(ancestry.parent);
+  // The true parent, whether or not this tier holds it: a listener needs it to place the block.
+  if (ancestry.has_parent) event.set_parent(ancestry.parent);
   if (ancestry.has_root) event.set_prefix_group(ancestry.root);
   if (ancestry.has_local) event.set_local(tokens::LocalHash(ancestry.local));
   return event;
@@ -277,7 +287,7 @@ std::uint64_t BlockStore::list_stored(std::vector<events::KvEvent>& out) {
     next = options_.events->next_sequence();
     for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) {
       if (SlotWord::state(slots_.word(slot).load(kOrderProbe)) == BlockState::kPrimary)
-        out.push_back(stored_event_locked(slot));
+        out.push_back(event_locked(events::KvEventKind::kStored, slot));
     }
   } catch (...) {
     out.resize(before);
@@ -290,15 +300,7 @@ std::uint64_t BlockStore::list_stored(std::vector<events::KvEvent>& out) {
 }
 
 void BlockStore::publish_removed_locked(std::uint32_t slot) {
-  events::KvEvent event;
-  event.kind = events::KvEventKind::kRemoved;
-  event.tier = tier_;
-  event.hash = slots_.hash(slot);
-  event.block = slot;
-  event.location = slots_.ancestry[slot].location;
-  event.group = slots_.ancestry[slot].group;
-  event.bytes = options_.block_bytes;
-  options_.events->append(event);
+  options_.events->append(event_locked(events::KvEventKind::kRemoved, slot));
 }
 
 }  // namespace ashlar::block::detail

@@ -316,7 +316,8 @@ bool FlashWalk::advance(Runner& runner, const Masks& masks, std::uint32_t count)
   }
   runner.score.depth += run;
   Mask left = low_bits(run);
-  for (std::size_t tier = 0; tier < kStorageTiers; ++tier) {
+  for (const StorageTier each : kAllStorageTiers) {
+    const auto tier = static_cast<std::size_t>(each);
     runner.score.blocks[tier] += static_cast<std::uint32_t>(std::popcount(masks.tiers[tier] & left));
     left &= ~masks.tiers[tier];
   }

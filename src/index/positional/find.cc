@@ -103,7 +103,7 @@ class PositionalQuery {
     kActive,
     kSeen,
     kPlanes,
-    kDevice = kPlanes + 4,
+    kDevice = kPlanes + kStorageTiers,
     kWindows
   };
   static constexpr std::size_t kLevels = 34;  // more than the halvings of a window of 2^32
@@ -173,7 +173,9 @@ bool PositionalQuery::find_candidates(const WorkerSlots& slots) {
   for (std::size_t word = 0; word < retired.size(); ++word)
     for (std::size_t tier = 0; tier < kStorageTiers; ++tier) planes[tier * all + word] &= ~retired[word];
   const auto held = [&](std::size_t word) {
-    return planes[word] | planes[all + word] | planes[2 * all + word] | planes[3 * all + word];
+    std::uint64_t any_tier = 0;
+    for (std::size_t tier = 0; tier < kStorageTiers; ++tier) any_tier |= planes[tier * all + word];
+    return any_tier;
   };
   std::size_t end = all;
   while (end != 0 && held(end - 1) == 0) --end;
@@ -314,7 +316,8 @@ void PositionalQuery::walk(const std::uint64_t* workers) {
       for (std::uint64_t gone = device[i] & ~faster; gone != 0; gone &= gone - 1)
         device_depths[i * 64 + static_cast<std::size_t>(std::countr_zero(gone))] = depth;
       device[i] &= faster;
-      for (std::size_t tier = 1; tier < kStorageTiers; ++tier) {
+      for (const StorageTier each : std::span(kAllStorageTiers).subspan<1>()) {
+        const auto tier = static_cast<std::size_t>(each);
         const std::uint64_t here = left[i] & planes[tier * words_ + i] & ~faster;
         for (std::uint64_t bits = here; bits != 0; bits &= bits - 1)
           ++scratch_.tier_blocks[(tier * words_ + i) * 64 + static_cast<std::size_t>(std::countr_zero(bits))];

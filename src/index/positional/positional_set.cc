@@ -10,7 +10,7 @@ namespace ashlar::index::detail {
 
 using events::kStorageTiers;
 
-// An item is slot << 4 | tiers. Items ascend.
+// An item is slot << kTierBits | tiers. Items ascend.
 struct WorkerSet::List {
   std::uint32_t count;
   std::uint32_t capacity;
@@ -18,10 +18,10 @@ struct WorkerSet::List {
   std::uint32_t* items() noexcept { return reinterpret_cast<std::uint32_t*>(this + 1); }
   // The item of the slot, or the place where it belongs.
   std::uint32_t* place_of(std::uint32_t slot) noexcept {
-    return std::lower_bound(items(), items() + count, slot << 4);
+    return std::lower_bound(items(), items() + count, slot << kTierBits);
   }
   bool is_of(const std::uint32_t* item, std::uint32_t slot) noexcept {
-    return item != items() + count && *item >> 4 == slot;
+    return item != items() + count && *item >> kTierBits == slot;
   }
 
   static std::size_t size_of(std::uint32_t capacity) noexcept {
@@ -45,7 +45,7 @@ struct WorkerSet::List {
   }
 };
 
-// Plane after plane of `words` words. One plane: the device tier. Four: all tiers.
+// Plane after plane of `words` words. One plane: the device tier. kStorageTiers: all tiers.
 struct WorkerSet::Bits {
   std::uint32_t count;  // workers
   std::uint32_t lower;  // bits in the planes of lower tiers
@@ -121,7 +121,7 @@ TierMask WorkerSet::tiers_of(std::uint32_t slot) const noexcept {
       return slot_of_one(word_) == slot ? tiers_of_one(word_) : TierMask{0};
     case kList: {
       const std::uint32_t* item = list()->place_of(slot);
-      return list()->is_of(item, slot) ? static_cast<TierMask>(*item & 15) : TierMask{0};
+      return list()->is_of(item, slot) ? static_cast<TierMask>(*item & kEveryTier) : TierMask{0};
     }
     case kBits:
       return bits()->tiers_of(slot);
@@ -140,8 +140,8 @@ TierMask WorkerSet::add(std::uint32_t slot, TierMask tiers, std::size_t slots, s
         return before;
       }
       List* list = List::create(4, bytes);
-      const std::uint32_t first = slot_of_one(word_) << 4 | tiers_of_one(word_);
-      const std::uint32_t second = slot << 4 | tiers;
+      const std::uint32_t first = slot_of_one(word_) << kTierBits | tiers_of_one(word_);
+      const std::uint32_t second = slot << kTierBits | tiers;
       list->items()[0] = std::min(first, second);
       list->items()[1] = std::max(first, second);
       list->count = 2;
@@ -162,7 +162,7 @@ TierMask WorkerSet::add_to_list(std::uint32_t slot, TierMask tiers, std::size_t 
   List* old = list();
   std::uint32_t* item = old->place_of(slot);
   if (old->is_of(item, slot)) {
-    const auto before = static_cast<TierMask>(*item & 15);
+    const auto before = static_cast<TierMask>(*item & kEveryTier);
     *item |= tiers;
     return before;
   }
@@ -180,7 +180,7 @@ TierMask WorkerSet::add_to_list(std::uint32_t slot, TierMask tiers, std::size_t 
   }
   std::uint32_t* end = list()->items() + list()->count++;
   std::move_backward(item, end, end + 1);
-  *item = slot << 4 | tiers;
+  *item = slot << kTierBits | tiers;
   return 0;
 }
 
@@ -223,15 +223,15 @@ TierMask WorkerSet::remove_from_list(std::uint32_t slot, TierMask tiers, std::si
   List* set = list();
   std::uint32_t* item = set->place_of(slot);
   if (!set->is_of(item, slot)) return 0;
-  const auto before = static_cast<TierMask>(*item & 15);
+  const auto before = static_cast<TierMask>(*item & kEveryTier);
   *item &= ~std::uint32_t{tiers};
-  if ((*item & 15) != 0) return before;
+  if ((*item & kEveryTier) != 0) return before;
   std::move(item + 1, set->items() + set->count, item);
   --set->count;
   if (set->count == 1) {
     const std::uint32_t last = set->items()[0];
     List::destroy(set, bytes);
-    word_ = one(last >> 4, static_cast<TierMask>(last & 15));
+    word_ = one(last >> kTierBits, static_cast<TierMask>(last & kEveryTier));
   } else if (set->capacity > 4 && set->count <= (set->capacity - 4) / 4) {
     List* shorter = List::try_create((set->capacity - 4) / 2, bytes);
     if (shorter == nullptr) return before;
@@ -270,11 +270,13 @@ TierMask WorkerSet::remove_from_bits(std::uint32_t slot, TierMask tiers, std::si
 void WorkerSet::list_to_bits(TierMask tiers, std::size_t slots, std::size_t& bytes) {
   List* old = list();
   const std::uint32_t* items = old->items();
-  const auto is_lower = [](std::uint32_t mask) { return (mask & 15 & ~std::uint32_t{kDeviceMask}) != 0; };
+  const auto is_lower = [](std::uint32_t mask) {
+    return (mask & kEveryTier & ~std::uint32_t{kDeviceMask}) != 0;
+  };
   const bool lower = is_lower(tiers) || std::any_of(items, items + old->count, is_lower);
   hold(Bits::create(static_cast<std::uint32_t>((slots + 63) / 64), lower ? kStorageTiers : 1, bytes));
   for (std::uint32_t i = 0; i < old->count; ++i)
-    add_to_bits(items[i] >> 4, static_cast<TierMask>(items[i] & 15), slots, bytes);
+    add_to_bits(items[i] >> kTierBits, static_cast<TierMask>(items[i] & kEveryTier), slots, bytes);
   List::destroy(old, bytes);
 }
 
@@ -306,7 +308,7 @@ void WorkerSet::bits_to_list(std::size_t& bytes) noexcept {
     for (std::size_t tier = 0; tier < old->planes; ++tier) members |= old->plane(tier)[word];
     for (; members != 0; members &= members - 1) {
       const std::uint32_t slot = word * 64 + static_cast<std::uint32_t>(std::countr_zero(members));
-      list->items()[list->count++] = slot << 4 | old->tiers_of(slot);
+      list->items()[list->count++] = slot << kTierBits | old->tiers_of(slot);
     }
   }
   Bits::destroy(old, bytes);
@@ -351,7 +353,7 @@ void WorkerSet::intersect_device(const std::uint64_t* among, std::uint64_t* out,
   if (form() == kOne) take(slot_of_one(word_), tiers_of_one(word_));
   if (form() == kList) {
     const std::uint32_t* items = list()->items();
-    for (std::uint32_t i = 0; i < list()->count; ++i) take(items[i] >> 4, items[i] & 15);
+    for (std::uint32_t i = 0; i < list()->count; ++i) take(items[i] >> kTierBits, items[i] & kEveryTier);
   }
 }
 
@@ -374,7 +376,7 @@ void WorkerSet::copy_planes(std::uint64_t* out, std::size_t first, std::size_t w
   if (form() == kOne) put(slot_of_one(word_), tiers_of_one(word_));
   if (form() == kList) {
     const std::uint32_t* items = list()->items();
-    for (std::uint32_t i = 0; i < list()->count; ++i) put(items[i] >> 4, items[i] & 15);
+    for (std::uint32_t i = 0; i < list()->count; ++i) put(items[i] >> kTierBits, items[i] & kEveryTier);
   }
 }
 

@@ -2,8 +2,8 @@
 // frees the memory behind them.
 //
 // Three forms. One worker lies in the word itself. A few are a list of 4-byte items by ascending slot. Many
-// are a bitset over slots, with planes two to four only while a worker holds the content in a lower tier.
-// Sets change form as they grow and shrink, with hysteresis.
+// are a bitset over slots, with planes of lower tiers only while a worker holds the content in one. Sets
+// change form as they grow and shrink, with hysteresis.
 //
 // add() throws std::bad_alloc with the set unchanged. remove() needs no memory: without any for a smaller
 // form it keeps the current one.
@@ -29,11 +29,13 @@ using TierMask = std::uint8_t;
 constexpr TierMask mask_of(events::StorageTier tier) noexcept {
   return static_cast<TierMask>(1u << static_cast<unsigned>(tier));
 }
+inline constexpr unsigned kTierBits = events::kStorageTiers;
+inline constexpr TierMask kEveryTier = (1u << kTierBits) - 1;
 inline constexpr TierMask kDeviceMask = mask_of(events::StorageTier::kDevice);
 
 class WorkerSet {
  public:
-  static constexpr std::uint32_t kMaxSlots = 1u << 28;
+  static constexpr std::uint32_t kMaxSlots = 1u << (32 - kTierBits);
 
   bool empty() const noexcept { return word_ == 0; }
   // Number of workers.
@@ -73,12 +75,14 @@ class WorkerSet {
   struct Bits;
 
   static std::uint64_t one(std::uint32_t slot, TierMask tiers) noexcept {
-    return std::uint64_t{slot} << 8 | std::uint64_t{tiers} << 4 | kOne;
+    return std::uint64_t{slot} << (4 + kTierBits) | std::uint64_t{tiers} << 4 | kOne;
   }
   static std::uint32_t slot_of_one(std::uint64_t word) noexcept {
-    return static_cast<std::uint32_t>(word >> 8);
+    return static_cast<std::uint32_t>(word >> (4 + kTierBits));
   }
-  static TierMask tiers_of_one(std::uint64_t word) noexcept { return static_cast<TierMask>(word >> 4 & 15); }
+  static TierMask tiers_of_one(std::uint64_t word) noexcept {
+    return static_cast<TierMask>(word >> 4 & kEveryTier);
+  }
   std::uint64_t form() const noexcept { return word_ & kFormMask; }
   List* list() const noexcept;
   Bits* bits() const noexcept;

@@ -85,7 +85,7 @@ std::uint32_t WorkerBlocks::add_record(const Chain& chain, LocalHash local, std:
 
 void WorkerBlocks::gain_presence(HeldBlock& record, StorageTier tier) noexcept {
   if ((record.tiers & mask_of(tier)) != 0) return;
-  record.tiers = (record.tiers | mask_of(tier)) & 0xFu;
+  record.tiers = (record.tiers | mask_of(tier)) & kEveryTier;
   ++blocks_;
   lower_ += tier == StorageTier::kDevice ? 0 : 1;
 }
@@ -130,7 +130,7 @@ void WorkerBlocks::remove_name(NameEntry& name, StorageTier tier) noexcept {
   ASHLAR_DCHECK((name.tiers & mask_of(tier)) != 0, "a name is removed from tier %u, which it is not in",
                 unsigned(tier));
   if (is_last_in_tier(name, tier)) {
-    record.tiers = record.tiers & ~std::uint32_t{mask_of(tier)} & 0xFu;
+    record.tiers = record.tiers & ~std::uint32_t{mask_of(tier)} & kEveryTier;
     --blocks_;
     lower_ -= tier == StorageTier::kDevice ? 0 : 1;
   }

@@ -41,8 +41,8 @@ struct HeldBlock {
   std::uint32_t position = 0;
   std::uint32_t parent = kNoRecord;
   std::uint32_t children = 0;
-  std::uint32_t names : 28 = 0;
-  std::uint32_t tiers : 4 = 0;  // where the worker holds the content; 0: a ghost
+  std::uint32_t names : 32 - kTierBits = 0;
+  std::uint32_t tiers : kTierBits = 0;  // where the worker holds the content; 0: a ghost
 };
 static_assert(sizeof(HeldBlock) == 40);
 

@@ -45,7 +45,7 @@ class RadixPlace {
   std::uint64_t content() const noexcept { return word_ & ~kTiers; }
 
  private:
-  static constexpr int kTierShift = 60;
+  static constexpr int kTierShift = 64 - static_cast<int>(kStorageTiers);
   static constexpr std::uint64_t kTiers = ~std::uint64_t{0} << kTierShift;
   static constexpr std::uint64_t kOffset = RadixNode::kMaxLength - 1;
 

@@ -101,7 +101,7 @@ bool Onboarder::volumes_are_faster() const {
 }
 
 std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const CallLimits& limits,
-                                     bool* other_shards) {
+                                     const BlockLineage& first, bool* other_shards) {
   const std::uint64_t bytes = stack_.g1->block_bytes();
   std::vector<TierPool*> tiers = stack_.pools();
   if (volumes_are_faster()) std::swap(tiers[tiers.size() - 1], tiers[tiers.size() - 2]);
@@ -113,8 +113,9 @@ std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const
     if (found == tiers.end() && options_.probe && stack_.g4 != nullptr && i >= probed) {
       // One probe per stretch unknown to this process.
       refused.reset();
-      const std::optional<SequenceHash> before = i == 0 ? std::nullopt : std::optional(hashes[i - 1]);
-      probed = i + std::max<std::size_t>(1, stack_.g4->probe(hashes.subspan(i), limits, before, &refused));
+      const BlockLineage lineage{.parent = i == 0 ? first.parent : hashes[i - 1],
+                                 .root = hashes[0].position() == 0 ? hashes[0] : first.root};
+      probed = i + std::max<std::size_t>(1, stack_.g4->probe(hashes.subspan(i), limits, lineage, &refused));
       found = std::ranges::find_if(tiers, [&](TierPool* pool) { return pool->has(hashes[i]); });
     }
     if (found == tiers.end()) {
@@ -142,7 +143,7 @@ void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
   bool other_shards = false;
   if (!call->stopped() && !call->late())
     runs = find(call->hashes, {.deadline = call->options.deadline, .stop = call->control.stop_token()},
-                &other_shards);
+                {.parent = call->options.parent, .root = call->options.root}, &other_shards);
   std::size_t known = 0;
   for (const TierRun& run : runs) {
     known += run.count;

@@ -44,7 +44,7 @@ class Onboarder {
   // `other_shards` is set when the prefix ends because volumes have its next block only in shards of other
   // ranks that do not make one of this rank.
   std::vector<TierRun> find(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits,
-                            bool* other_shards = nullptr);
+                            const BlockLineage& first = {}, bool* other_shards = nullptr);
   // Whether it asks volumes for blocks that no tier is known to have.
   bool probes() const noexcept { return options_.probe && stack_.g4 != nullptr; }
   std::shared_ptr<OnboardCall> make_call(std::span<const tokens::SequenceHash> hashes,

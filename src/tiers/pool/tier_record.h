@@ -27,6 +27,12 @@ struct EventLocation {
   }
 };
 
+// What a caller knows of the first of several hashes: the block before it, and the first of its sequence.
+struct BlockLineage {
+  std::optional<tokens::SequenceHash> parent = {};
+  std::optional<tokens::SequenceHash> root = {};
+};
+
 struct TierRecord {
   tokens::SequenceHash hash = {};    // zero: no block
   tokens::SequenceHash parent = {};  // its predecessor; zero for the first of a sequence, or when unknown

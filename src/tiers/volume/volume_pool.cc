@@ -406,7 +406,7 @@ Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes, const 
 }
 
 std::size_t VolumePool::probe(std::span<const SequenceHash> hashes, const CallLimits& limits,
-                              const std::optional<SequenceHash>& before, std::optional<Error>* refused) {
+                              const BlockLineage& first, std::optional<Error>* refused) {
   block::BlockList<block::ImmutableBlock<G4>> known;  // held, so that other calls do not evict them
   std::size_t asked = 0;
   while (known.size() < hashes.size()) {
@@ -421,9 +421,9 @@ std::size_t VolumePool::probe(std::span<const SequenceHash> hashes, const CallLi
     for (asked = known.size(); asked < hashes.size() && wanted.size() < most; ++asked) {
       if (has(hashes[asked])) continue;
       TierRecord& record = wanted.emplace_back(TierRecord{.hash = hashes[asked]});
-      const std::optional<SequenceHash> parent = asked == 0 ? before : std::optional(hashes[asked - 1]);
-      if (parent && parent->position() + 1 == record.hash.position()) record.parent = *parent;
-      if (hashes[0].position() == 0) record.root = hashes[0];
+      const std::optional<SequenceHash> parent = asked == 0 ? first.parent : hashes[asked - 1];
+      if (parent && parent->can_precede(record.hash)) record.parent = *parent;
+      record.root = hashes[0].position() == 0 ? hashes[0] : first.root;
     }
     if (wanted.empty()) break;
     std::optional<Error> unusable = ask(std::move(wanted), limits);

@@ -84,13 +84,12 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   // limits. Objects that stay are still known; the rest are removed.
   Result<void> remove_all(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits = {});
 
-  // Asks the volumes for the leading `hashes` not known yet, until one is absent; `before` is the block
-  // before them, for their records. Returns how many leading hashes are known now. `refused` is set when the
-  // volumes have the next one in shards of other ranks that do not make one of this rank. Limits are by the
-  // clock of the pool, here and below.
+  // Asks the volumes for the leading `hashes` not known yet, until one is absent; `first` is what the caller
+  // knows of the first, for their records. Returns how many leading hashes are known now. `refused` is set
+  // when the volumes have the next one in shards of other ranks that do not make one of this rank. Limits are
+  // by the clock of the pool, here and below.
   std::size_t probe(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits = {},
-                    const std::optional<tokens::SequenceHash>& before = {},
-                    std::optional<Error>* refused = nullptr);
+                    const BlockLineage& first = {}, std::optional<Error>* refused = nullptr);
   // Why the last block that volumes have in shards of other ranks could not be made from them; empty: none
   // was refused.
   std::string last_refusal() const;

@@ -227,16 +227,8 @@ void NaiveManager::publish(events::KvEventKind kind, Id id) {
   event.hash = block.hash;
   event.block = id;
   event.sequence = events_.size();
-  if (kind == events::KvEventKind::kStored) {
-    if (block.parent && primaries_.contains(*block.parent)) {
-      event.has_parent = true;
-      event.parent_bits = *block.parent;
-    }
-    if (block.root) {
-      event.has_root = true;
-      event.root_bits = *block.root;
-    }
-  }
+  event.set_parent(block.parent);
+  event.set_prefix_group(block.root);
   events_.push_back(event);
 }
 

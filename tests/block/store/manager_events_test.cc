@@ -133,37 +133,76 @@ TEST_F(ManagerEventsTest, ARefusedRegistrationPublishesNothing) {
   EXPECT_EQ(story(), Story{});
 }
 
-TEST_F(ManagerEventsTest, AParentIsNamedOnlyWhenItIsHere) {
+TEST_F(ManagerEventsTest, EveryEventNamesTheTrueParent) {
   Manager manager = build(8);
-  Immutable child = store_one(manager, sequence_.blocks()[1]);
+  const std::span<const TokenBlock> chain = sequence_.blocks();
+  Immutable child = store_one(manager, chain[1]);
   auto events = news();
   ASSERT_EQ(events.size(), 1u);
-  EXPECT_FALSE(events[0].parent()) << "a listener has never heard of it";
-  EXPECT_EQ(events[0].prefix_group(), sequence_.blocks()[0].sequence_hash());
-
-  const Immutable parent = store_one(manager, sequence_.blocks()[0]);
-  const Immutable grandchild = store_one(manager, sequence_.blocks()[2]);
-  events = news();
-  ASSERT_EQ(events.size(), 2u);
-  EXPECT_EQ(events[1].parent(), sequence_.blocks()[1].sequence_hash());
+  EXPECT_EQ(events[0].parent(), chain[0].sequence_hash()) << "the tier has not had it";
 
   child.set_reset_on_release(true);
   child = Immutable();
-  const Immutable last = store_one(manager, sequence_.blocks()[3]);
+  const Immutable grandchild = store_one(manager, chain[2]);
   events = news();
-  EXPECT_EQ(events.back().parent(), sequence_.blocks()[2].sequence_hash());
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].kind, KvEventKind::kRemoved);
+  EXPECT_EQ(events[0].parent(), chain[0].sequence_hash());
+  EXPECT_EQ(events[1].parent(), chain[1].sequence_hash()) << "the tier no longer has it";
+  std::vector<KvEvent> listed;
+  manager.list_stored(listed);
+  ASSERT_EQ(listed.size(), 1u);
+  EXPECT_EQ(listed[0].parent(), chain[1].sequence_hash());
 }
 
-TEST_F(ManagerEventsTest, InABatchAParentIsNamedOnlyAfterItsOwnStored) {
+TEST_F(ManagerEventsTest, ABatchInAnyOrderNamesTheTrueParents) {
   Manager manager = build(8);
   BlockList<Complete> batch;
   for (const std::size_t i : {1u, 0u, 2u}) batch.push_back(complete_one(manager, sequence_.blocks()[i]));
   const Blocks stored = value_of(manager.register_blocks(std::move(batch)));
   const auto events = news();
   ASSERT_EQ(events.size(), 3u);
-  EXPECT_FALSE(events[0].parent()) << "block 1 came before its parent";
-  EXPECT_FALSE(events[1].parent()) << "the first block has none";
-  EXPECT_EQ(events[2].parent(), sequence_.blocks()[1].sequence_hash());
+  for (const std::size_t i : {0u, 1u, 2u})
+    EXPECT_EQ(events[i].parent(), sequence_.blocks()[i == 2 ? 2 : 1 - i].parent());
+}
+
+TEST_F(ManagerEventsTest, ARemovalSaysAsMuchAsItsStore) {
+  Manager manager = build(8);
+  {
+    const Blocks all = store_all(manager, sequence_);
+  }
+  const auto stored = news();
+  EXPECT_EQ(manager.reset_inactive_pool(), 4u);
+  const auto removed = news();
+  ASSERT_EQ(removed.size(), 4u);
+  for (KvEvent event : removed) {
+    const auto same = std::ranges::find(stored, event.hash, &KvEvent::hash);
+    ASSERT_NE(same, stored.end());
+    EXPECT_TRUE(event.has_root && event.has_local);
+    event.kind = KvEventKind::kStored;
+    event.sequence = same->sequence;
+    EXPECT_EQ(event, *same);
+  }
+}
+
+TEST_F(ManagerEventsTest, ARegistrationSaysWhatStagedBlocksLack) {
+  Manager manager = build(8);
+  const std::span<const TokenBlock> chain = sequence_.blocks();
+  BlockList<Complete> batch;
+  for (const std::size_t i : {1u, 2u}) batch.push_back(stage_one(manager, chain[i].sequence_hash()));
+  const Blocks stored = value_of(
+      manager.register_blocks(std::move(batch), {.parent = chain[0].sequence_hash(), .metadata = 7}));
+  const Immutable other = value_of(manager.register_block(
+      take_one(manager).stage(
+          BlockIdentity{.hash = chain[3].sequence_hash(), .parent = {}, .root = {}, .metadata = 8}, kReady),
+      {.parent = chain[1].sequence_hash(), .metadata = 7}));
+  const auto events = news();
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0].parent(), chain[0].sequence_hash());
+  EXPECT_EQ(events[1].parent(), chain[1].sequence_hash()) << "it follows the one before";
+  EXPECT_EQ(events[1].metadata, 7u);
+  EXPECT_FALSE(events[2].parent()) << "block 1 is not the parent of block 3";
+  EXPECT_EQ(events[2].metadata, 8u) << "its own";
 }
 
 TEST_F(ManagerEventsTest, StagedBlocksSayWhatTheirIdentitySays) {
@@ -287,7 +326,7 @@ TEST_F(ManagerEventsTest, ReplayingTheEventsGivesWhatIsRegistered) {
     const std::vector<KvEvent> heard = news();
     for (const KvEvent& event : heard) {
       if (event.kind == KvEventKind::kStored) {
-        ASSERT_TRUE(!event.parent() || replayed.contains(*event.parent())) << "an unheard-of parent";
+        ASSERT_EQ(event.parent().has_value(), event.hash.position() != 0);
         ASSERT_TRUE(replayed.insert(event.hash).second) << "stored twice";
         ASSERT_EQ(now.at(event.hash), event.block);
       } else {

@@ -36,7 +36,7 @@ struct Load {
   unsigned clear = 0;          // of one rank
   unsigned remove_worker = 0;  // of all ranks; the worker comes back
   unsigned faulty = 1;
-  double lower_tiers = 0;  // share of stores into host, disk or external
+  double lower_tiers = 0;  // share of stores into the other tiers than the device
   std::size_t longest_store = 40;
   // Workers that are never cleared, and of these the blocks from the start of a path that are never removed,
   // at most: they are what a query must find whole.

@@ -158,7 +158,7 @@ TEST_F(RadixNodeTest, AFreedNodeLeavesNoBytes) {
   Random random(5);
   RadixNode& node = make(100, 40);
   for (std::uint32_t slot = 0; slot < 300; slot += 7)
-    node.add(slot, kAllStorageTiers[random.below(4)], RadixNode::bits(0, 40), tally_);
+    node.add(slot, kAllStorageTiers[random.below(kStorageTiers)], RadixNode::bits(0, 40), tally_);
   std::vector<std::unique_ptr<RadixNode>> children;
   for (std::uint32_t i = 0; i < 30; ++i) {
     children.push_back(

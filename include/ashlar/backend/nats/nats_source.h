@@ -1,7 +1,9 @@
 // NatsSource: receives batches of events from NATS.
 //
 // Core: a subscription. Batches published while it does not exist, or faster than poll() takes them, are
-// lost: the client drops what exceeds pending_messages or pending_bytes (counters().dropped).
+// lost: the client drops what exceeds pending_messages or pending_bytes (counters().dropped). A new source
+// calls the roll: workers that answer requests (NatsSinkOptions::snapshots) say that they are there, and
+// poll() begins with their snapshots, so a late listener knows quiet workers too.
 //
 // JetStream: a pull consumer that acknowledges a batch after its delivery. For a durable consumer the server
 // remembers the position: a new source with that name continues there, and may get the last batches twice.
