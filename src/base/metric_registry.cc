@@ -29,8 +29,10 @@ const char* type_name(Type type) {
 }
 
 using Callback = std::function<double()>;
+using CountCallback = std::function<std::uint64_t()>;
 // The source of a series; monostate once it is unregistered.
-using Source = std::variant<std::monostate, const Counter*, const Gauge*, const Histogram*, Callback>;
+using Source =
+    std::variant<std::monostate, const Counter*, const Gauge*, const Histogram*, Callback, CountCallback>;
 
 constexpr Type type_of(const Counter*) {
   return Type::kCounter;
@@ -43,6 +45,9 @@ constexpr Type type_of(const Histogram*) {
 }
 Type type_of(const Callback&) {
   return Type::kGauge;
+}
+Type type_of(const CountCallback&) {
+  return Type::kCounter;
 }
 
 // The labels sorted by name, so that one set has one text.
@@ -98,6 +103,8 @@ struct MetricRegistry::Series {
       prometheus::append_histogram(out, name, labels, **histogram_source);
     } else if (const auto* callback = std::get_if<Callback>(&source)) {
       prometheus::append_sample(out, name, labels, (*callback)());
+    } else if (const auto* count = std::get_if<CountCallback>(&source)) {
+      prometheus::append_sample(out, name, labels, (*count)());
     }
   }
 
@@ -298,6 +305,11 @@ Result<MetricRegistration> MetricRegistry::add(const MetricDescription& descript
 }
 Result<MetricRegistration> MetricRegistry::add(const MetricDescription& description,
                                                std::function<double()> callback) {
+  ASHLAR_CHECK(callback != nullptr, "metric '%s' was added with an empty callback", description.name.c_str());
+  return add_view(description, std::move(callback));
+}
+Result<MetricRegistration> MetricRegistry::add_counter(const MetricDescription& description,
+                                                       std::function<std::uint64_t()> callback) {
   ASHLAR_CHECK(callback != nullptr, "metric '%s' was added with an empty callback", description.name.c_str());
   return add_view(description, std::move(callback));
 }

@@ -1,85 +1,211 @@
-// Entries are marked as indexed when they are gathered, so a child finds its parent within the same run;
-// flush() unmarks a run that the index refused.
+// Presence lies in the index. For the events at hand the feeder asks the index what the rank holds under
+// their names, applies the events to these entries, sends the differences, and drops each entry that the
+// index now tells. What stays: blocks without a parent or a local hash, blocks that some group of layers does
+// not hold, and runs that the index refused. Where the sink cannot tell, all entries stay.
+//
+// Within one round entries are marked as indexed when they are gathered, so a child finds its parent within
+// the same run; flush() unmarks a run that the index refused. At the start of a round nothing is gathered:
+// what the sink tells is complete.
 #include "ashlar/feed/index_feeder.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "ashlar/base/check.h"
 #include "ashlar/feed/engine_session.h"
+#include "feed/feeder_rank.h"
 
 namespace ashlar::feed {
 
 using events::BlockName;
+using events::BlockPresence;
 using events::KvEvent;
 using events::KvEventKind;
 using events::StoreVerdict;
+using tokens::SequenceHash;
+
+namespace {
+
+constexpr std::size_t kRound = 1024;  // events for which the index is asked at once
+
+bool clears_all(const KvEvent& event) {
+  return event.kind == KvEventKind::kResync ||
+         (event.kind == KvEventKind::kCleared && event.tier == events::kAllTiers);
+}
+bool names_block(const KvEvent& event) {
+  return event.kind == KvEventKind::kStored || event.kind == KvEventKind::kRemoved;
+}
+// Names and hashes of the same tokens are equal in all groups.
+SequenceHash plain_hash(const KvEvent& event) {
+  return event.hash.in_group(event.group);
+}
+SequenceHash plain_parent(const KvEvent& event) {
+  return event.parent_bits.in_group(event.group);
+}
+BlockName plain_name(const KvEvent& event) {
+  return event.has_name ? event.name() : BlockName(plain_hash(event).chain());
+}
+
+}  // namespace
+
+IndexFeeder::IndexFeeder(events::IndexSink& sink, events::WorkerId worker) : sink_(sink), worker_(worker) {}
+IndexFeeder::~IndexFeeder() = default;
+
+FeederRank& IndexFeeder::rank_of(std::uint32_t number) {
+  std::unique_ptr<FeederRank>& rank = ranks_[number];
+  if (rank == nullptr) rank = std::make_unique<FeederRank>(number);
+  return *rank;
+}
 
 void IndexFeeder::apply(std::span<const KvEvent> events) {
-  for (const KvEvent& event : events) {
-    ++counters_.events;
-    const bool whole = event.kind == KvEventKind::kCleared || event.kind == KvEventKind::kResync;
-    if (!whole && !EngineIngest::for_index(event)) {
-      ++counters_.tracked_only;
+  const auto is_needed = [](const KvEvent& event) {
+    return event.kind == KvEventKind::kCleared || event.kind == KvEventKind::kResync ||
+           EngineIngest::for_index(event);
+  };
+  counters_.events += events.size();
+  while (!events.empty()) {
+    const std::uint32_t number = EngineIngest::rank_of(events.front());
+    const auto of_rank = static_cast<std::size_t>(
+        std::ranges::find_if(events,
+                             [&](const KvEvent& event) { return EngineIngest::rank_of(event) != number; }) -
+        events.begin());
+    const std::span<const KvEvent> some = events.first(of_rank);
+    events = events.subspan(of_rank);
+    if (std::ranges::all_of(some, is_needed)) {
+      apply_needed(rank_of(number), some);
       continue;
     }
-    const std::uint32_t rank = EngineIngest::rank_of(event);
-    apply(rank, ranks_[rank], event);
+    std::vector<KvEvent> needed;
+    std::ranges::copy_if(some, std::back_inserter(needed), is_needed);
+    counters_.tracked_only += some.size() - needed.size();
+    apply_needed(rank_of(number), needed);
   }
-  flush();
 }
 
 void IndexFeeder::apply(std::uint32_t rank, std::span<const KvEvent> events) {
-  Rank& state = ranks_[rank];
-  for (const KvEvent& event : events) {
-    ++counters_.events;
-    apply(rank, state, event);
-  }
-  flush();
+  counters_.events += events.size();
+  apply_needed(rank_of(rank), events);
 }
 
-void IndexFeeder::apply(std::uint32_t rank_number, Rank& rank, const KvEvent& event) {
+void IndexFeeder::apply_needed(FeederRank& rank, std::span<const KvEvent> events) {
+  while (!events.empty()) {
+    std::size_t count = 0;
+    while (count < std::min(events.size(), kRound) && !clears_all(events[count])) ++count;
+    prepare(rank, events.first(count));
+    for (const KvEvent& event : events.first(count)) apply(rank, event);
+    flush();
+    settle(rank);
+    if (count < events.size() && clears_all(events[count])) {
+      clear(rank);
+      ++count;
+    }
+    events = events.subspan(count);
+  }
+}
+
+// Groups first: a block is present while all of them hold it, and those of the first round are known before
+// anything is sent.
+void IndexFeeder::prepare(FeederRank& rank, std::span<const KvEvent> events) {
+  asked_.clear();
+  asked_hashes_.clear();
+  SequenceHash before;
+  for (const KvEvent& event : events) {
+    if (!names_block(event) || event.tier.value() >= events::kStorageTiers || !bit_of(rank, event.group))
+      continue;
+    const SequenceHash hash = plain_hash(event);
+    asked_.push_back(plain_name(event));
+    asked_hashes_.push_back(hash);
+    if (event.kind == KvEventKind::kStored && event.has_parent && plain_parent(event) != before) {
+      const SequenceHash parent = plain_parent(event);
+      rank.names.any_of(parent.chain(), [&](BlockName name) {
+        asked_.push_back(name);
+        asked_hashes_.push_back(parent);
+        return false;
+      });
+    }
+    before = hash;
+  }
+  rank.is_fresh = false;
+  load(rank, asked_, asked_hashes_);
+}
+
+void IndexFeeder::load(FeederRank& rank, std::span<const BlockName> names,
+                       std::span<const SequenceHash> hashes) {
+  if (!tells_ || names.empty()) return;
+  told_.resize(names.size());
+  tells_ = sink_.presence({worker_, rank.number}, names, told_);
+  if (!tells_) return;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    FeederEntry* const entry = load(rank, told_[i]);
+    if (entry != nullptr && !entry->has_hash && entry->position == hashes[i].position())
+      entry->set_hash(hashes[i]);
+  }
+}
+
+FeederEntry* IndexFeeder::load(FeederRank& rank, const BlockPresence& told) {
+  auto at = rank.entries.find(told.name);
+  if (at == rank.entries.end()) {
+    if (!told.is_held()) return nullptr;
+    at = rank.entries.try_emplace(told.name).first;
+    FeederEntry& entry = at->second;
+    entry.local = told.local;
+    entry.has_local = true;
+    entry.position = told.position;
+    for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier)
+      if (told.in_tier(static_cast<events::StorageTier>(tier))) entry.held[tier] = rank.required;
+    rank.touched.push_back(told.name);
+  }
+  for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier)
+    at->second.indexed[tier] = told.in_tier(static_cast<events::StorageTier>(tier));
+  return &at->second;
+}
+
+void IndexFeeder::load_all(FeederRank& rank) {
+  flush();
+  if (!tells_) return;
+  told_.clear();
+  tells_ = sink_.list({worker_, rank.number}, told_);
+  for (const BlockPresence& told : told_) load(rank, told);
+}
+
+void IndexFeeder::settle(FeederRank& rank) {
+  if (tells_)
+    for (const BlockName name : rank.touched)
+      if (const auto at = rank.entries.find(name);
+          at != rank.entries.end() && at->second.is_settled(rank.required))
+        rank.drop(at);
+  rank.touched.clear();
+}
+
+void IndexFeeder::apply(FeederRank& rank, const KvEvent& event) {
   if (event.kind == KvEventKind::kAccess) return;
-  if (event.kind == KvEventKind::kResync ||
-      (event.kind == KvEventKind::kCleared && event.tier == events::kAllTiers))
-    return clear(rank_number, rank);
   const std::size_t tier = event.tier.value();
   if (tier >= events::kStorageTiers) {
     ++counters_.other_tiers;
     return;
   }
-  if (event.kind == KvEventKind::kCleared) {
-    ++counters_.clears;
-    for (auto at = rank.entries.begin(); at != rank.entries.end();) {
-      const auto here = at++;
-      here->second.held[tier] = 0;
-      sync(rank_number, rank, here->first, here->second);
-      if (!here->second.is_held()) forget(rank, here);
-    }
-    return;
-  }
-  const std::optional<Groups> bit = bit_of(rank_number, rank, event.group);
+  if (event.kind == KvEventKind::kCleared) return clear_tier(rank, tier);
+  const std::optional<FeederRank::Groups> bit = bit_of(rank, event.group);
   if (!bit) {
     ++counters_.tracked_only;
     return;
   }
+  const BlockName name = plain_name(event);
   if (event.kind == KvEventKind::kRemoved) {
-    const auto at = rank.entries.find(event.name());
-    if (at == rank.entries.end()) return;
-    at->second.held[tier] &= ~*bit;
-    sync(rank_number, rank, at->first, at->second);
-    if (!at->second.is_held()) forget(rank, at);
+    const auto at = rank.entries.find(name);
+    if (at != rank.entries.end()) {
+      at->second.held[tier] &= ~*bit;
+      sync(rank, at->first, at->second);
+      if (at->second.is_held()) return;
+      rank.drop(at);
+    }
+    rank.names.erase(plain_hash(event).chain(), name);
     return;
   }
-  const auto [at, added] = rank.entries.try_emplace(event.name());
-  Entry& entry = at->second;
-  if (added) {
-    entry.hash = event.hash;
-    entry.parent = event.parent_bits;
-    entry.has_parent = event.has_parent;
-    entry.group = event.group;
-    rank.by_hash.emplace(event.hash, event.name());
-  } else if (event.has_parent && !entry.has_parent && entry.group == event.group) {
-    entry.parent = event.parent_bits;
+  FeederEntry& entry = rank.entries.try_emplace(name).first->second;
+  if (!entry.has_hash) entry.set_hash(plain_hash(event));
+  if (event.has_parent && !entry.has_parent) {
+    entry.parent = plain_parent(event);
     entry.has_parent = true;
   }
   if (const auto local = event.local(); local && !entry.has_local) {
@@ -89,111 +215,129 @@ void IndexFeeder::apply(std::uint32_t rank_number, Rank& rank, const KvEvent& ev
   if (!entry.has_local) ++counters_.without_local;
   entry.held[tier] |= *bit;
   const bool before = entry.is_indexed();
-  sync(rank_number, rank, at->first, entry);
-  if (!before && entry.is_indexed()) adopt(rank_number, rank, entry.hash);
+  sync(rank, name, entry);
+  if (!before && entry.is_indexed()) adopt(rank, entry.hash);
 }
 
-void IndexFeeder::adopt(std::uint32_t rank_number, Rank& rank, const tokens::SequenceHash& parent) {
-  std::vector<tokens::SequenceHash> parents = {parent};
-  while (!parents.empty()) {
-    const tokens::SequenceHash hash = parents.back();
+void IndexFeeder::adopt(FeederRank& rank, const SequenceHash& parent) {
+  std::vector<SequenceHash> parents = {parent};
+  while (!parents.empty() && !rank.orphans.empty()) {
+    const SequenceHash hash = parents.back();
     parents.pop_back();
     std::vector<BlockName> names;
     const auto [first, last] = rank.orphans.equal_range(hash);
     for (auto at = first; at != last; ++at) names.push_back(at->second);
     rank.orphans.erase(first, last);
     for (const BlockName name : names) {
-      Entry& entry = rank.entries.at(name);
-      sync(rank_number, rank, name, entry);
+      FeederEntry& entry = rank.entries.at(name);
+      sync(rank, name, entry);
       if (entry.is_indexed()) parents.push_back(entry.hash);
     }
   }
 }
 
-namespace {
-
-using Links = std::unordered_multimap<tokens::SequenceHash, BlockName>;
-
-Links::iterator find_link(Links& links, const tokens::SequenceHash& hash, BlockName name) {
-  const auto [first, last] = links.equal_range(hash);
-  for (auto at = first; at != last; ++at)
-    if (at->second == name) return at;
-  return links.end();
-}
-
-}  // namespace
-
-std::optional<IndexFeeder::Groups> IndexFeeder::bit_of(std::uint32_t rank_number, Rank& rank,
-                                                       std::uint16_t group) {
+std::optional<std::uint32_t> IndexFeeder::bit_of(FeederRank& rank, std::uint16_t group) {
+  using Groups = FeederRank::Groups;
   const auto known = std::ranges::find(rank.groups, group);
   const auto number = static_cast<std::size_t>(known - rank.groups.begin());
   if (known != rank.groups.end()) return Groups{1} << number;
   if (rank.groups.size() >= 32) return std::nullopt;
+  // What the index has is held by the groups so far.
+  if (!rank.groups.empty() && !rank.is_fresh) load_all(rank);
   rank.groups.push_back(group);
   rank.required |= Groups{1} << number;
-  for (auto& [name, entry] : rank.entries) sync(rank_number, rank, name, entry);
+  for (auto& [name, entry] : rank.entries) sync(rank, name, entry);
+  flush();
   return Groups{1} << number;
 }
 
-void IndexFeeder::clear(std::uint32_t rank_number, Rank& rank) {
-  flush();
+void IndexFeeder::clear(FeederRank& rank) {
   ++counters_.clears;
-  rank = {};
-  sink_.clear({worker_, rank_number});
+  rank.clear();
+  sink_.clear({worker_, rank.number});
 }
 
-void IndexFeeder::forget(Rank& rank, Entries::iterator at) {
-  ASHLAR_DCHECK(!at->second.is_indexed(), "the index still has the block that is forgotten");
-  rank.by_hash.erase(find_link(rank.by_hash, at->second.hash, at->first));
-  if (at->second.has_parent) {
-    const auto orphan = find_link(rank.orphans, at->second.parent, at->first);
-    if (orphan != rank.orphans.end()) rank.orphans.erase(orphan);
+void IndexFeeder::clear_tier(FeederRank& rank, std::size_t tier) {
+  // Blocks that the index had before this feeder are of some group.
+  const bool no_groups = rank.groups.empty();
+  if (no_groups) bit_of(rank, 0);
+  ++counters_.clears;
+  load_all(rank);
+  std::vector<BlockName> all;  // storing a block may load its parent
+  for (const auto& [name, entry] : rank.entries) all.push_back(name);
+  for (const BlockName name : all) {
+    const auto at = rank.entries.find(name);
+    at->second.held[tier] = 0;
+    sync(rank, name, at->second);
+    if (!at->second.is_held()) rank.drop(at);
   }
-  rank.entries.erase(at);
+  // Of the names by hash those stay whose blocks do; all of them are among the entries now.
+  std::vector<std::pair<std::uint64_t, BlockName>> names;
+  rank.names.for_each([&](std::uint64_t chain, BlockName name) {
+    if (rank.entries.contains(name)) names.emplace_back(chain, name);
+  });
+  rank.names.clear();
+  for (const auto& [chain, name] : names) rank.names.add(chain, name);
+  if (!no_groups) return;
+  flush();
+  settle(rank);
+  rank.groups.clear();
+  rank.required = 0;
 }
 
-void IndexFeeder::sync(std::uint32_t rank_number, Rank& rank, BlockName name, Entry& entry) {
+void IndexFeeder::sync(FeederRank& rank, BlockName name, FeederEntry& entry) {
+  rank.touched.push_back(name);
   for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier) {
     const bool wanted = entry.has_local && entry.held[tier] == rank.required;
     if (wanted == entry.indexed[tier]) continue;
-    entry.indexed[tier] = wanted;
     if (wanted) {
-      store(rank_number, rank, name, entry, tier);
+      store(rank, name, entry, tier);
     } else {
-      remove(rank_number, name, tier);
+      entry.indexed[tier] = false;
+      remove(rank.number, name, tier);
     }
   }
 }
 
-std::optional<BlockName> IndexFeeder::indexed_name(const Rank& rank, const tokens::SequenceHash& hash) const {
-  const auto [first, last] = rank.by_hash.equal_range(hash);
-  for (auto named = first; named != last; ++named)
-    if (rank.entries.at(named->second).is_indexed()) return named->second;
-  return std::nullopt;
+std::optional<BlockName> IndexFeeder::indexed_name(FeederRank& rank, const SequenceHash& hash) {
+  std::optional<BlockName> found;
+  rank.names.any_of(hash.chain(), [&](BlockName name) {
+    if (!rank.entries.contains(name)) load(rank, std::span(&name, 1), std::span(&hash, 1));
+    const auto at = rank.entries.find(name);
+    if (at == rank.entries.end() || !at->second.is_indexed()) return false;
+    FeederEntry& entry = at->second;
+    if (entry.position != hash.position() || (entry.has_hash && entry.hash != hash)) return false;
+    found = name;
+    return true;
+  });
+  return found;
 }
 
-void IndexFeeder::store(std::uint32_t rank_number, Rank& rank, BlockName name, const Entry& entry,
-                        std::size_t tier) {
-  const bool follows = !run_.empty() && run_rank_ == rank_number && run_tier_ == tier && entry.has_parent &&
+void IndexFeeder::store(FeederRank& rank, BlockName name, FeederEntry& entry, std::size_t tier) {
+  const bool follows = !run_.empty() && run_rank_ == rank.number && run_tier_ == tier && entry.has_parent &&
                        entry.parent == run_end_;
   if (!follows) {
     flush();
-    run_rank_ = rank_number;
-    run_tier_ = tier;
-    run_parent_.reset();
-    run_position_ = entry.hash.position();
-    if (run_position_ > 0) {
-      if (entry.has_parent) run_parent_ = indexed_name(rank, entry.parent);
-      if (!run_parent_) {
+    const std::uint32_t position = entry.position;
+    std::optional<BlockName> parent;
+    if (position > 0) {
+      if (entry.has_parent) parent = indexed_name(rank, entry.parent);
+      if (!parent) {
         ++counters_.verdicts[static_cast<std::size_t>(StoreVerdict::kUnknownParent)];
-        rank.entries.at(name).indexed[tier] = false;
-        if (entry.has_parent && find_link(rank.orphans, entry.parent, name) == rank.orphans.end())
+        if (entry.has_parent && rank.find_orphan(entry.parent, name) == rank.orphans.end())
           rank.orphans.emplace(entry.parent, name);
         return;
       }
     }
+    run_rank_ = rank.number;
+    run_tier_ = tier;
+    run_parent_ = parent;
+    run_position_ = position;
   }
   ASHLAR_DCHECK(removals_.empty(), "stores and removals are sent apart, in their order");
+  ASHLAR_DCHECK(entry.has_hash, "a block is stored by an event, which has its hash");
+  entry.indexed[tier] = true;
+  rank.names.add(entry.hash.chain(), name);
   run_.push_back({.local = entry.local, .name = name});
   run_end_ = entry.hash;
 }
@@ -219,7 +363,7 @@ void IndexFeeder::flush() {
     if (verdict == StoreVerdict::kApplied) {
       counters_.stored_blocks += run_.size();
     } else {
-      Rank& rank = ranks_[run_rank_];
+      FeederRank& rank = rank_of(run_rank_);
       for (const events::StoredBlock& block : run_)
         if (const auto at = rank.entries.find(block.name); at != rank.entries.end())
           at->second.indexed[run_tier_] = false;
@@ -236,25 +380,29 @@ void IndexFeeder::flush() {
   }
 }
 
-void IndexFeeder::check_invariants() const {
-  ASHLAR_CHECK(run_.empty() && removals_.empty(), "apply() sends everything that it gathers");
-  for (const auto& [number, rank] : ranks_) check_invariants(rank);
+std::size_t IndexFeeder::kept() const noexcept {
+  std::size_t count = 0;
+  for (const auto& [number, rank] : ranks_) count += rank->entries.size();
+  return count;
 }
 
-void IndexFeeder::check_invariants(const Rank& rank) {
+void IndexFeeder::check_invariants() const {
+  ASHLAR_CHECK(run_.empty() && removals_.empty(), "apply() sends everything that it gathers");
+  for (const auto& [number, rank] : ranks_) check_invariants(*rank);
+}
+
+void IndexFeeder::check_invariants(const FeederRank& rank) const {
+  using Groups = FeederRank::Groups;
   ASHLAR_CHECK(
       rank.required == (rank.groups.size() == 32 ? ~Groups{0} : (Groups{1} << rank.groups.size()) - 1),
       "%zu groups have a bit each", rank.groups.size());
-  ASHLAR_CHECK(rank.by_hash.size() == rank.entries.size(), "%zu blocks are found by hash, %zu by name",
-               rank.by_hash.size(), rank.entries.size());
-  for (const auto& [hash, name] : rank.by_hash)
-    ASHLAR_CHECK(rank.entries.at(name).hash == hash, "a block is found under another block's hash");
   for (const auto& [parent, name] : rank.orphans) {
-    const Entry& entry = rank.entries.at(name);
+    const FeederEntry& entry = rank.entries.at(name);
     ASHLAR_CHECK(entry.has_parent && entry.parent == parent, "an orphan waits for another block's parent");
   }
   for (const auto& [name, entry] : rank.entries) {
     ASHLAR_CHECK(entry.is_held(), "a block that no tier holds is forgotten");
+    ASHLAR_CHECK(!tells_ || !entry.is_settled(rank.required), "the index tells what is kept here");
     for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier) {
       ASHLAR_CHECK((entry.held[tier] & ~rank.required) == 0, "an unknown group holds a block");
       ASHLAR_CHECK(!entry.indexed[tier] || (entry.has_local && entry.held[tier] == rank.required),

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -337,8 +338,12 @@ void StorageAdvisor::report_removals() {
   // The hook may look around, so everything is settled first.
   std::vector<std::pair<Holder, BlockHolding>> gone;
   gone.swap(removals_);
-  std::ranges::stable_sort(gone, {}, [](const auto& one) { return one.first.hash; });
-  for (auto& [holder, holding] : gone) {
+  // By hash; of one hash in the order of their removal.
+  std::vector<std::size_t> order(gone.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, {}, [&](std::size_t i) { return std::pair(gone[i].first.hash, i); });
+  for (const std::size_t i : order) {
+    auto& [holder, holding] = gone[i];
     if (removal_hook_ == nullptr) return;
     if (blocks_.contains(holder)) continue;
     BlockRemoval removal{.holding = std::move(holding)};

@@ -112,6 +112,36 @@ StoreVerdict IndexOracle::store(const BlocksStored& event) {
   return StoreVerdict::kApplied;
 }
 
+events::BlockPresence IndexOracle::presence_of(const Cache& cache, BlockName name, Content content) const {
+  events::BlockPresence found{name, paths_[content].last, paths_[content].length - 1, 0};
+  const Names& names = cache.held.at(content);
+  for (std::size_t tier = 0; tier < names.size(); ++tier)
+    if (names[tier].contains(name)) found.tiers |= static_cast<std::uint8_t>(1u << tier);
+  return found;
+}
+
+bool IndexOracle::presence(const Worker& worker, std::span<const BlockName> names,
+                           std::span<events::BlockPresence> out) const {
+  const auto holder = workers_.find(worker);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    out[i] = {.name = names[i]};
+    if (holder == workers_.end()) continue;
+    const auto meaning = holder->second.meanings.find(names[i]);
+    if (meaning != holder->second.meanings.end())
+      out[i] = presence_of(holder->second, names[i], meaning->second);
+  }
+  return true;
+}
+
+bool IndexOracle::list(const Worker& worker, std::vector<events::BlockPresence>& out) const {
+  const auto holder = workers_.find(worker);
+  if (holder == workers_.end()) return true;
+  for (const auto& [name, content] : holder->second.meanings)
+    out.push_back(presence_of(holder->second, name, content));
+  std::ranges::sort(out, {}, &events::BlockPresence::name);
+  return true;
+}
+
 std::size_t IndexOracle::remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
   const auto holder = workers_.find(worker);
   if (holder == workers_.end() || !is_known(tier)) {

@@ -1,9 +1,12 @@
 #include "ashlar/tiers/kv_block_manager.h"
 
+#include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
 #include "tiers/kv_assembly.h"
+#include "tiers/offload/offload_metrics.h"
 
 namespace ashlar::tiers {
 
@@ -299,6 +302,8 @@ Result<std::vector<MetricRegistration>> KvBlockManager::add_metrics(MetricRegist
   };
   const auto add = [&](const auto& manager, const TierPool& pool) -> Result<void> {
     ASHLAR_RETURN_IF_ERROR(stack.metrics.add_tier(metrics, labels, pool, out));
+    ASHLAR_TRY(std::vector<MetricRegistration> of_manager, manager.add_metrics(metrics, labels));
+    std::ranges::move(of_manager, std::back_inserter(out));
     ASHLAR_RETURN_IF_ERROR(gauge(pool, "ashlar_tier_capacity_blocks", "Capacity of the tier in blocks.",
                                  [&manager] { return static_cast<double>(manager.total_blocks()); }));
     return gauge(pool, "ashlar_tier_blocks", "Blocks in the tier.", [&manager] {
@@ -311,6 +316,13 @@ Result<std::vector<MetricRegistration>> KvBlockManager::add_metrics(MetricRegist
   if (stack.g3 != nullptr) ASHLAR_RETURN_IF_ERROR(add(*stack.g3_manager, *stack.g3));
   if (stack.g4 != nullptr) ASHLAR_RETURN_IF_ERROR(add(*stack.g4_manager, *stack.g4));
   ASHLAR_RETURN_IF_ERROR(stack.metrics.add_misses(metrics, labels, stack.pools(), out));
+  const auto add_route = [&](const OffloadWorker* worker, const TierPool* from) -> Result<void> {
+    return worker == nullptr ? Result<void>() : add_offload_metrics(*worker, *from, metrics, labels, out);
+  };
+  ASHLAR_RETURN_IF_ERROR(add_route(assembly_->to_g2.get(), stack.g1.get()));
+  ASHLAR_RETURN_IF_ERROR(add_route(assembly_->to_g3.get(), stack.g2.get()));
+  ASHLAR_RETURN_IF_ERROR(add_route(assembly_->to_g4.get(), stack.g2.get()));
+  if (stack.g4 != nullptr) ASHLAR_RETURN_IF_ERROR(stack.g4->add_metrics(metrics, labels, out));
   return out;
 }
 

@@ -153,7 +153,8 @@ TEST(MetricRegistrationTest, ViewShowsTheOwnersValueUntilItIsDestroyed) {
     const auto one = registry.add({"c", "Help"}, counter);
     const auto two = registry.add({"g", ""}, gauge);
     const auto three = registry.add({"h", ""}, histogram);
-    ASSERT_TRUE(one && two && three);
+    const auto four = registry.add_counter({"k_total", ""}, [&] { return counter.value() << 60; });
+    ASSERT_TRUE(one && two && three && four);
     counter.add(2);
     gauge.set(3);
     histogram.observe(1);
@@ -161,6 +162,7 @@ TEST(MetricRegistrationTest, ViewShowsTheOwnersValueUntilItIsDestroyed) {
     EXPECT_THAT(text, HasSubstr("\nc 2\n"));
     EXPECT_THAT(text, HasSubstr("\ng 3\n"));
     EXPECT_THAT(text, HasSubstr("\nh_count 1\n"));
+    EXPECT_THAT(text, HasSubstr("# TYPE k_total counter\nk_total 2305843009213693952\n"));
   }
   EXPECT_EQ(registry.prometheus_text(), "");
 }

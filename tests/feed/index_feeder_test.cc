@@ -38,14 +38,24 @@ class NotingIndex final : public events::IndexSink {
     index.clear(worker);
   }
   void remove_worker(events::WorkerId worker) override { index.remove_worker(worker); }
+  bool presence(const events::Worker& worker, std::span<const BlockName> names,
+                std::span<events::BlockPresence> out) const override {
+    return tells && index.presence(worker, names, out);
+  }
+  bool list(const events::Worker& worker, std::vector<events::BlockPresence>& out) const override {
+    return tells && index.list(worker, out);
+  }
 
+  bool tells = true;
   index::RadixTree index;
   std::vector<std::string> calls;
   bool refuse = false;
 };
 
-class IndexFeederTest : public ::testing::Test {
+// Over a sink that tells what it holds, and over one that does not.
+class IndexFeederTest : public ::testing::TestWithParam<bool> {
  protected:
+  IndexFeederTest() { sink_.tells = GetParam(); }
   // The event of block `position` of one sequence; its name is 100 + position.
   static KvEvent event(KvEventKind kind, std::uint32_t position, std::uint8_t tier = 0, bool local = true) {
     KvEvent event;
@@ -76,7 +86,7 @@ class IndexFeederTest : public ::testing::Test {
 
 using Calls = std::vector<std::string>;
 
-TEST_F(IndexFeederTest, GathersRuns) {
+TEST_P(IndexFeederTest, GathersRuns) {
   apply({stored(0), stored(1), stored(2), stored(0, 1), stored(3), removed(3), removed(2), removed(0, 1)});
   EXPECT_EQ(calls(), (Calls{"store 0 behind nothing: 100 101 102", "store 1 behind nothing: 100",
                             "store 0 behind 102: 103", "remove 0: 103 102", "remove 1: 100"}));
@@ -85,7 +95,7 @@ TEST_F(IndexFeederTest, GathersRuns) {
   EXPECT_EQ(feeder_.counters().verdicts[0], 3u);
 }
 
-TEST_F(IndexFeederTest, ALocalHashComesFromAnotherTier) {
+TEST_P(IndexFeederTest, ALocalHashComesFromAnotherTier) {
   apply({stored(0, 1, false)});
   EXPECT_EQ(calls(), Calls{});
   EXPECT_EQ(feeder_.counters().without_local, 1u);
@@ -96,7 +106,7 @@ TEST_F(IndexFeederTest, ALocalHashComesFromAnotherTier) {
   EXPECT_EQ(feeder_.counters().other_tiers, 1u);
 }
 
-TEST_F(IndexFeederTest, ABlockWithoutItsParentFollowsWhenTheParentComes) {
+TEST_P(IndexFeederTest, ABlockWithoutItsParentFollowsWhenTheParentComes) {
   apply({stored(2), stored(3), stored(1)});
   EXPECT_EQ(calls(), Calls{});
   apply({removed(3)});
@@ -106,7 +116,7 @@ TEST_F(IndexFeederTest, ABlockWithoutItsParentFollowsWhenTheParentComes) {
   EXPECT_EQ(sink_.index.sizes().blocks, 3u);
 }
 
-TEST_F(IndexFeederTest, TiersOfAChainMayHaveHoles) {
+TEST_P(IndexFeederTest, TiersOfAChainMayHaveHoles) {
   const std::uint8_t remote = events::Remote::kIndex;
   apply({stored(1, 1), stored(3, 1)});  // a snapshot lists tier after tier
   apply({stored(4, 2), stored(0, remote)});
@@ -127,7 +137,7 @@ TEST_F(IndexFeederTest, TiersOfAChainMayHaveHoles) {
   feeder_.check_invariants();
 }
 
-TEST_F(IndexFeederTest, ARefusedRunIsCountedAndItsChildrenAreLeftOut) {
+TEST_P(IndexFeederTest, ARefusedRunIsCountedAndItsChildrenAreLeftOut) {
   sink_.refuse = true;
   apply({stored(0), stored(1)});
   sink_.refuse = false;
@@ -138,7 +148,7 @@ TEST_F(IndexFeederTest, ARefusedRunIsCountedAndItsChildrenAreLeftOut) {
   EXPECT_EQ(feeder_.counters().refused(), 2u);
 }
 
-TEST_F(IndexFeederTest, ABlockOfSeveralGroupsIsThereWhileAllHoldIt) {
+TEST_P(IndexFeederTest, ABlockOfSeveralGroupsIsThereWhileAllHoldIt) {
   const auto in_group = [](KvEvent event, std::uint16_t group) {
     event.hash = event.hash.in_group(group);
     event.parent_bits = event.parent_bits.in_group(group);
@@ -162,7 +172,7 @@ TEST_F(IndexFeederTest, ABlockOfSeveralGroupsIsThereWhileAllHoldIt) {
   EXPECT_EQ(feeder_.counters().tracked_only, 1u);
 }
 
-TEST_F(IndexFeederTest, ClearsOfATierAndOfEverything) {
+TEST_P(IndexFeederTest, ClearsOfATierAndOfEverything) {
   apply({stored(0), stored(1), stored(0, 1)});
   KvEvent clear;
   clear.kind = KvEventKind::kCleared;
@@ -180,7 +190,7 @@ TEST_F(IndexFeederTest, ClearsOfATierAndOfEverything) {
 }
 
 // The index holds what the events add up to, as far as a path leads there.
-TEST_F(IndexFeederTest, TheIndexFollowsAnUntidyEngine) {
+TEST_P(IndexFeederTest, TheIndexFollowsAnUntidyEngine) {
   UntidyEngine engine(5, {.ranks = 2, .full_reports = 0.2});
   auto ingest = EngineIngest::create({});
   ASSERT_TRUE(ingest);
@@ -205,6 +215,9 @@ TEST_F(IndexFeederTest, TheIndexFollowsAnUntidyEngine) {
     EXPECT_EQ(feeder_.counters().verdicts[verdict], 0u) << verdict;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Sinks, IndexFeederTest, ::testing::Bool(),
+                         [](const auto& sink) { return sink.param ? "Tells" : "DoesNotTell"; });
 
 }  // namespace
 }  // namespace ashlar::feed

@@ -13,6 +13,10 @@ inline void PrintTo(const Worker& worker, std::ostream* out) {
 inline void PrintTo(StorageTier tier, std::ostream* out) {
   *out << to_string(tier);
 }
+inline void PrintTo(const BlockPresence& block, std::ostream* out) {
+  *out << block.name << " at " << block.position << " in tiers " << static_cast<int>(block.tiers) << " local "
+       << block.local.value();
+}
 inline void PrintTo(StoreVerdict verdict, std::ostream* out) {
   *out << to_string(verdict);
 }

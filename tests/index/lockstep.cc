@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -50,7 +51,36 @@ std::string Lockstep::apply(const IndexCall& call) {
   const CallAnswer expected = testing::apply(call, oracle_);
   if (tested_.answers_at_once && answer != expected)
     return "the index answers " + to_string(answer) + ", the oracle " + to_string(expected);
-  return {};
+  return compare_presence(call);
+}
+
+std::string Lockstep::compare_presence(const IndexCall& call) {
+  std::vector<BlockName> names;
+  Worker worker;
+  if (const auto* store = std::get_if<testing::StoreCall>(&call)) {
+    worker = store->worker;
+    if (store->parent) names.push_back(*store->parent);
+    for (const StoredBlock& block : store->blocks) names.push_back(block.name);
+  } else if (const auto* remove = std::get_if<testing::RemoveCall>(&call)) {
+    worker = remove->worker;
+    names = remove->names;
+  } else if (const auto* clear = std::get_if<testing::ClearCall>(&call)) {
+    worker = clear->worker;
+  } else {
+    worker = {std::get<testing::RemoveWorkerCall>(call).worker, 0};
+  }
+  std::vector<BlockPresence> held;
+  std::vector<BlockPresence> expected;
+  oracle_.list(worker, expected);
+  if (!index_->list(worker, held)) return "the index does not tell what a worker holds";
+  std::ranges::sort(held, {}, &BlockPresence::name);
+  if (held != expected) return unequal("list", held, expected);
+  for (const BlockPresence& block : expected) names.push_back(block.name);
+  held.assign(names.size(), {});
+  expected.assign(names.size(), {});
+  oracle_.presence(worker, names, expected);
+  if (!index_->presence(worker, names, held)) return "the index does not tell what a name means";
+  return held == expected ? std::string() : unequal("presence", held, expected);
 }
 
 std::string Lockstep::compare_state() {

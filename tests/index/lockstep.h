@@ -24,7 +24,7 @@ class Lockstep {
   AnyIndex& index() { return *index_; }
   const testing::IndexOracle& oracle() const { return oracle_; }
 
-  // Makes the call on both; compares the answers, where the index gives any.
+  // Makes the call on both; compares the answers, where the index gives any, and what the worker then holds.
   std::string apply(const testing::IndexCall& call);
   // Sizes and counters.
   std::string compare_state();
@@ -36,6 +36,7 @@ class Lockstep {
   std::string remove_everything(bool name_by_name);
 
  private:
+  std::string compare_presence(const testing::IndexCall& call);
   std::string compare_answers(const AnyIndex& index, std::span<const LocalHash> query, bool early_exit);
 
   IndexCase tested_;

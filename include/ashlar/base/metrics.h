@@ -156,11 +156,14 @@ class Histogram {
   std::unique_ptr<Line[]> lines_;
 };
 
+// Names and values; the order does not matter.
+using MetricLabels = std::vector<std::pair<std::string, std::string>>;
+
 // A metric by name and labels.
 struct MetricDescription {
   std::string name;
   std::string help;
-  std::vector<std::pair<std::string, std::string>> labels = {};  // name, value; the order does not matter
+  MetricLabels labels = {};
 };
 
 class MetricRegistry;
@@ -223,6 +226,9 @@ class MetricRegistry {
   Result<MetricRegistration> add(const MetricDescription& description, const Histogram& histogram);
   // A gauge computed by the scrape, on its thread. The callback must not throw.
   Result<MetricRegistration> add(const MetricDescription& description, std::function<double()> callback);
+  // The same for a counter that the component keeps in another form. Its values never fall.
+  Result<MetricRegistration> add_counter(const MetricDescription& description,
+                                         std::function<std::uint64_t()> callback);
 
   // All metrics in the Prometheus text format (version 0.0.4), families by name, members by labels.
   std::string prometheus_text() const;

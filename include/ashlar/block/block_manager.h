@@ -22,12 +22,14 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "ashlar/base/check.h"
+#include "ashlar/base/metrics.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/block_list.h"
 #include "ashlar/block/block_observer.h"
@@ -282,6 +284,13 @@ class BlockManager {
   // One relaxed load: cheap enough for every step of a scheduler.
   Pressure pressure() const noexcept { return store_->pressure(); }
   ManagerCounters counters() const { return store_->counters(); }
+  // Registers the counters and pools of this manager, labelled with its tier and `labels`. Drop the
+  // registrations before the manager. Errors: those of the registry.
+  Result<std::vector<MetricRegistration>> add_metrics(MetricRegistry& metrics,
+                                                      MetricLabels labels = {}) const {
+    labels.emplace_back("tier", std::string(Tier::kName));
+    return store_->add_metrics(metrics, labels);
+  }
   // The tokens of a registered block; nullopt if it is not registered, was staged by name, or keep_tokens is
   // off. For publishers in engine formats, which carry tokens.
   std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash) const {

@@ -21,6 +21,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "ashlar/base/strong_id.h"
 #include "ashlar/events/tier.h"
@@ -95,6 +96,18 @@ constexpr std::string_view to_string(StoreVerdict verdict) noexcept {
   return "unknown";
 }
 
+// What a worker holds under one name.
+struct BlockPresence {
+  BlockName name = {};
+  tokens::LocalHash local = {};
+  std::uint32_t position = 0;
+  std::uint8_t tiers = 0;  // a bit per StorageTier; 0: the worker holds no block of that name
+
+  bool is_held() const noexcept { return tiers != 0; }
+  bool in_tier(StorageTier tier) const noexcept { return (tiers >> static_cast<unsigned>(tier) & 1) != 0; }
+  friend bool operator==(const BlockPresence&, const BlockPresence&) = default;
+};
+
 class IndexSink {
  public:
   virtual ~IndexSink() = default;
@@ -108,6 +121,17 @@ class IndexSink {
   virtual void clear(const Worker& worker) = 0;
   // Removes all ranks of a worker.
   virtual void remove_worker(WorkerId worker) = 0;
+
+  // Writes what the worker holds under names[i] to out[i], with the effect of every earlier call for that
+  // worker, also of those that are applied later. False: this sink cannot tell; `out` is unchanged.
+  // Requires: out is as long as names.
+  virtual bool presence(const Worker& /*worker*/, std::span<const BlockName> /*names*/,
+                        std::span<BlockPresence> /*out*/) const {
+    return false;
+  }
+  // Appends everything that the worker holds, in any order. False: as presence(); a sink tells both or
+  // neither.
+  virtual bool list(const Worker& /*worker*/, std::vector<BlockPresence>& /*out*/) const { return false; }
 };
 
 }  // namespace ashlar::events

@@ -3,19 +3,27 @@
 // An index needs the hash of a block's own tokens and its parent by name. An event without a local hash uses
 // the one from an event of another tier for the same name; until there is one the block is only remembered
 // (`without_local`). A block whose parent the index does not know waits, counted as kUnknownParent, until the
-// parent arrives: events name parents that no tier holds. To an index the groups of layers are one block,
-// present while every group seen so far holds it.
+// parent arrives: events name parents that no tier holds. One whose event has no parent waits for an event
+// that has. To an index the groups of layers are one block, present while every group seen so far holds it.
+//
+// What a worker holds is kept in one place, the index: the feeder asks it (IndexSink::presence()) and keeps
+// only blocks that the index cannot have yet. Over a sink that does not tell it keeps them all. It must be
+// the only writer of its worker. A feeder over an index that already holds blocks of its worker, from a dump
+// for example, continues from there.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(1) expected per event, and a call of the sink per run; the first event of a further group
-//                visits all blocks. Memory: about 150 bytes per (rank, name) that some tier holds.
+// Complexity:    O(1) expected per event, a question per 1,024 events, and a call of the sink per run. The
+//                first event of a further group, after others were applied, and the clear of one tier list
+//                the worker's blocks. Memory: about 180 bytes per (rank, name) that waits, and 22 to 86 bytes
+//                per block whose name is not its chain hash; over a sink that does not tell, about 180 bytes
+//                per (rank, name) that some tier holds.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -28,6 +36,9 @@
 #include "ashlar/tokens/token.h"
 
 namespace ashlar::feed {
+
+struct FeederRank;
+struct FeederEntry;
 
 struct IndexFeederCounters {
   std::uint64_t events = 0;
@@ -52,7 +63,10 @@ struct IndexFeederCounters {
 class IndexFeeder {
  public:
   // The sink must outlive the feeder.
-  IndexFeeder(events::IndexSink& sink, events::WorkerId worker) : sink_(sink), worker_(worker) {}
+  IndexFeeder(events::IndexSink& sink, events::WorkerId worker);
+  IndexFeeder(const IndexFeeder&) = delete;
+  IndexFeeder& operator=(const IndexFeeder&) = delete;
+  ~IndexFeeder();
 
   // Events of an EngineIngest, which carry their rank and whether an index needs them.
   void apply(std::span<const events::KvEvent> events);
@@ -60,55 +74,47 @@ class IndexFeeder {
   void apply(std::uint32_t rank, std::span<const events::KvEvent> events);
 
   const IndexFeederCounters& counters() const noexcept { return counters_; }
+  // Blocks that it keeps itself: those that wait, or all over a sink that does not tell. O(ranks).
+  std::size_t kept() const noexcept;
   // Aborts on inconsistent state. For tests; O(blocks).
   void check_invariants() const;
 
  private:
-  using Groups = std::uint32_t;  // a bit per group, in the order they appeared
-  struct Entry {
-    tokens::SequenceHash parent;
-    tokens::SequenceHash hash;
-    tokens::LocalHash local;
-    std::uint32_t group = 0;  // of the hashes
-    std::array<Groups, events::kStorageTiers> held{};
-    std::array<bool, events::kStorageTiers> indexed{};
-    bool has_parent = false;
-    bool has_local = false;
-
-    bool is_indexed() const noexcept { return std::ranges::find(indexed, true) != indexed.end(); }
-    bool is_held() const noexcept {
-      return std::ranges::any_of(held, [](Groups groups) { return groups != 0; });
-    }
-  };
-  using Entries = std::unordered_map<events::BlockName, Entry>;
-  struct Rank {
-    Entries entries;
-    std::unordered_multimap<tokens::SequenceHash, events::BlockName> by_hash;
-    std::unordered_multimap<tokens::SequenceHash, events::BlockName> orphans;  // waiting, by their parent
-    std::vector<std::uint16_t> groups;
-    Groups required = 0;
-  };
-
-  static void check_invariants(const Rank& rank);
-  void apply(std::uint32_t rank_number, Rank& rank, const events::KvEvent& event);
-  std::optional<Groups> bit_of(std::uint32_t rank_number, Rank& rank, std::uint16_t group);
-  void clear(std::uint32_t rank_number, Rank& rank);
+  void check_invariants(const FeederRank& rank) const;
+  FeederRank& rank_of(std::uint32_t number);
+  void apply_needed(FeederRank& rank, std::span<const events::KvEvent> events);
+  // Loads what the index tells of the names in these events.
+  void prepare(FeederRank& rank, std::span<const events::KvEvent> events);
+  void load(FeederRank& rank, std::span<const events::BlockName> names,
+            std::span<const tokens::SequenceHash> hashes);
+  // Null: neither the index nor the rank has the block.
+  FeederEntry* load(FeederRank& rank, const events::BlockPresence& told);
+  void load_all(FeederRank& rank);
+  // Drops the entries that the index tells. Requires: nothing is gathered.
+  void settle(FeederRank& rank);
+  void apply(FeederRank& rank, const events::KvEvent& event);
+  std::optional<std::uint32_t> bit_of(FeederRank& rank, std::uint16_t group);
+  void clear(FeederRank& rank);
+  void clear_tier(FeederRank& rank, std::size_t tier);
   // Updates the index to match the entry.
-  void sync(std::uint32_t rank_number, Rank& rank, events::BlockName name, Entry& entry);
+  void sync(FeederRank& rank, events::BlockName name, FeederEntry& entry);
   // Stores the blocks that waited for this one, and their descendants.
-  void adopt(std::uint32_t rank_number, Rank& rank, const tokens::SequenceHash& parent);
-  void forget(Rank& rank, Entries::iterator at);
-  void store(std::uint32_t rank_number, Rank& rank, events::BlockName name, const Entry& entry,
-             std::size_t tier);
+  void adopt(FeederRank& rank, const tokens::SequenceHash& parent);
+  void store(FeederRank& rank, events::BlockName name, FeederEntry& entry, std::size_t tier);
   void remove(std::uint32_t rank_number, events::BlockName name, std::size_t tier);
-  std::optional<events::BlockName> indexed_name(const Rank& rank, const tokens::SequenceHash& hash) const;
+  std::optional<events::BlockName> indexed_name(FeederRank& rank, const tokens::SequenceHash& hash);
   // Sends the gathered run or removals.
   void flush();
 
   events::IndexSink& sink_;
   events::WorkerId worker_;
   IndexFeederCounters counters_;
-  std::unordered_map<std::uint32_t, Rank> ranks_;
+  std::unordered_map<std::uint32_t, std::unique_ptr<FeederRank>> ranks_;
+  bool tells_ = true;  // the sink, until it says otherwise
+  // Of a question to the sink.
+  std::vector<events::BlockName> asked_;
+  std::vector<tokens::SequenceHash> asked_hashes_;
+  std::vector<events::BlockPresence> told_;
 
   // The run being gathered: blocks to store, or names to remove, of one rank and tier.
   std::uint32_t run_rank_ = 0;

@@ -74,6 +74,10 @@ class FlashIndex {
   void find_matches(std::span<const std::span<const LocalHash>> queries, std::span<MatchScores> scores,
                     const FindOptions& options = {}) const;
 
+  // Takes the writers' lock for 1,024 names at a time.
+  bool presence(const Worker& worker, std::span<const BlockName> names, std::span<BlockPresence> out) const;
+  // O(nodes of the index), under the writers' lock.
+  bool list(const Worker& worker, std::vector<BlockPresence>& out) const;
   // The sink is called without the lock, after the index was copied: it may be slow, or write to this index.
   void dump(IndexSink& sink) const;
   // Finishes the sweep behind clear() first, and frees what readers have left.
@@ -88,6 +92,6 @@ class FlashIndex {
   std::unique_ptr<State> state_;
 };
 
-static_assert(Indexer<FlashIndex>);
+static_assert(PresenceIndexer<FlashIndex>);
 
 }  // namespace ashlar::index

@@ -44,6 +44,7 @@
 namespace ashlar::index {
 
 using events::BlockName;
+using events::BlockPresence;
 using events::BlocksStored;
 using events::IndexSink;
 using events::kAllStorageTiers;
@@ -233,7 +234,29 @@ concept Indexer =
       { reader.counters() } -> std::same_as<IndexCounters>;
     };
 
-// The writing calls of any Indexer behind IndexSink, so that code which is not a template can write to it.
+// An Indexer that tells what a worker holds under a name, as IndexSink::presence() and list().
+template <class T>
+concept PresenceIndexer =
+    Indexer<T> && requires(const T& reader, const Worker& worker, std::span<const BlockName> names,
+                           std::span<BlockPresence> out, std::vector<BlockPresence>& all) {
+      { reader.presence(worker, names, out) } -> std::same_as<bool>;
+      { reader.list(worker, all) } -> std::same_as<bool>;
+    };
+
+// The two calls for any Indexer: false where it does not tell.
+template <Indexer T>
+bool presence_in(const T& index, const Worker& worker, std::span<const BlockName> names,
+                 std::span<BlockPresence> out) {
+  if constexpr (PresenceIndexer<T>) return index.presence(worker, names, out);
+  return false;
+}
+template <Indexer T>
+bool list_of(const T& index, const Worker& worker, std::vector<BlockPresence>& out) {
+  if constexpr (PresenceIndexer<T>) return index.list(worker, out);
+  return false;
+}
+
+// The calls of any Indexer behind IndexSink, so that code which is not a template can make them.
 //
 // Thread safety: that of T. The index must outlive it.
 template <Indexer T>
@@ -249,6 +272,13 @@ class SinkOf final : public IndexSink {
   }
   void clear(const Worker& worker) override { index_.clear(worker); }
   void remove_worker(WorkerId worker) override { index_.remove_worker(worker); }
+  bool presence(const Worker& worker, std::span<const BlockName> names,
+                std::span<BlockPresence> out) const override {
+    return presence_in(index_, worker, names, out);
+  }
+  bool list(const Worker& worker, std::vector<BlockPresence>& out) const override {
+    return list_of(index_, worker, out);
+  }
 
  private:
   T& index_;

@@ -66,6 +66,14 @@ class LockedIndex {
     const Reading shared(*this);
     index_.find_matches(locals, scores, options);
   }
+  bool presence(const Worker& worker, std::span<const BlockName> names, std::span<BlockPresence> out) const {
+    const Reading shared(*this);
+    return presence_in(index_, worker, names, out);
+  }
+  bool list(const Worker& worker, std::vector<BlockPresence>& out) const {
+    const Reading shared(*this);
+    return list_of(index_, worker, out);
+  }
   void dump(IndexSink& sink) const {
     const Reading shared(*this);
     index_.dump(sink);

@@ -62,6 +62,13 @@ class IndexOf final : public AnyIndex {
   }
   void clear(const Worker& worker) override { index_.clear(worker); }
   void remove_worker(WorkerId worker) override { index_.remove_worker(worker); }
+  bool presence(const Worker& worker, std::span<const BlockName> names,
+                std::span<BlockPresence> out) const override {
+    return presence_in(index_, worker, names, out);
+  }
+  bool list(const Worker& worker, std::vector<BlockPresence>& out) const override {
+    return list_of(index_, worker, out);
+  }
 
   void find_matches(std::span<const LocalHash> locals, MatchScores& scores,
                     const FindOptions& options = {}) const override {

@@ -74,6 +74,9 @@ class PositionalIndexer {
 
   void find_matches(std::span<const LocalHash> locals, MatchScores& scores,
                     const FindOptions& options = {}) const;
+  bool presence(const Worker& worker, std::span<const BlockName> names, std::span<BlockPresence> out) const;
+  // O(names of the worker).
+  bool list(const Worker& worker, std::vector<BlockPresence>& out) const;
   // Each worker is sent as of one instant, but workers at different ones. The sink may call the index.
   void dump(IndexSink& sink) const;
   // `nodes` are entries.
@@ -85,6 +88,6 @@ class PositionalIndexer {
   std::unique_ptr<detail::PositionalTables> tables_;
 };
 
-static_assert(Indexer<PositionalIndexer>);
+static_assert(PresenceIndexer<PositionalIndexer>);
 
 }  // namespace ashlar::index

@@ -47,6 +47,10 @@ class RadixIndex final : public IndexSink {
   std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) override;
   void clear(const Worker& worker) override;
   void remove_worker(WorkerId worker) override;
+  bool presence(const Worker& worker, std::span<const BlockName> names,
+                std::span<BlockPresence> out) const override;
+  // O(names of the worker).
+  bool list(const Worker& worker, std::vector<BlockPresence>& out) const override;
 
   void find_matches(std::span<const LocalHash> locals, MatchScores& scores,
                     const FindOptions& options = {}) const;
@@ -65,7 +69,7 @@ extern template class RadixIndex<true>;
 // Thread safety: thread-compatible.
 using RadixTree = RadixIndex<false>;
 
-static_assert(Indexer<RadixTree>);
+static_assert(PresenceIndexer<RadixTree>);
 
 // ConcurrentRadixTree: a RadixTree for many threads, with a lock per node.
 //
@@ -84,6 +88,6 @@ static_assert(Indexer<RadixTree>);
 // Complexity:    as RadixTree, and two atomic steps per node.
 using ConcurrentRadixTree = RadixIndex<true>;
 
-static_assert(Indexer<ConcurrentRadixTree>);
+static_assert(PresenceIndexer<ConcurrentRadixTree>);
 
 }  // namespace ashlar::index

@@ -18,8 +18,9 @@
 // remove() and clear() throw std::bad_alloc and accept nothing.
 //
 // Barriers. settle() waits for everything accepted before it, in all queues; dump(), sizes() and counters()
-// settle first. remove_worker() waits for the queues of the worker's ranks and is done when it returns;
-// concurrent calls for that worker wait for it. clear() is an event like others.
+// settle first; presence() and list() wait for the events of their worker. remove_worker() waits for the
+// queues of the worker's ranks and is done when it returns; concurrent calls for that worker wait for it.
+// clear() is an event like others.
 //
 // Requires: Index may be written by several threads at a time, each with other workers, and read at the same
 // time
@@ -111,6 +112,8 @@ class WriterPool {
 
   // Returns when everything accepted before the call is applied.
   void settle() const;
+  // The same for the events of one (worker, rank).
+  void settle(const Worker& worker) const;
   // Applies accepted events and ends the threads. Later calls are refused. Idempotent; every caller waits
   // until it is done.
   void shutdown();
@@ -165,6 +168,15 @@ class ThreadPoolIndexer {
   void find_matches(std::span<const LocalHash> locals, MatchScores& scores,
                     const FindOptions& options = {}) const {
     inner_->index.find_matches(locals, scores, options);
+  }
+  // Both wait until every event of the worker is applied.
+  bool presence(const Worker& worker, std::span<const BlockName> names, std::span<BlockPresence> out) const {
+    pool_->settle(worker);
+    return presence_in(inner_->index, worker, names, out);
+  }
+  bool list(const Worker& worker, std::vector<BlockPresence>& out) const {
+    pool_->settle(worker);
+    return list_of(inner_->index, worker, out);
   }
   void dump(IndexSink& sink) const {
     pool_->settle();

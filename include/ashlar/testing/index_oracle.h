@@ -36,6 +36,10 @@ class IndexOracle final : public events::IndexSink {
                      std::span<const events::BlockName> names) override;
   void clear(const events::Worker& worker) override;
   void remove_worker(events::WorkerId worker) override;
+  bool presence(const events::Worker& worker, std::span<const events::BlockName> names,
+                std::span<events::BlockPresence> out) const override;
+  // Sorted by name.
+  bool list(const events::Worker& worker, std::vector<events::BlockPresence>& out) const override;
 
   void find_matches(std::span<const tokens::LocalHash> locals, index::MatchScores& scores,
                     const index::FindOptions& options = {}) const;
@@ -67,6 +71,7 @@ class IndexOracle final : public events::IndexSink {
     std::unordered_map<Content, Names> held;
   };
 
+  events::BlockPresence presence_of(const Cache& cache, events::BlockName name, Content content) const;
   Content content_after(Content parent, tokens::LocalHash local);
   std::optional<events::StoreVerdict> fault_of(const events::BlocksStored& event);
   // Removes a name from one tier; false when the worker does not hold it there.
@@ -84,6 +89,6 @@ class IndexOracle final : public events::IndexSink {
   index::IndexCounters counters_;
 };
 
-static_assert(index::Indexer<IndexOracle>);
+static_assert(index::PresenceIndexer<IndexOracle>);
 
 }  // namespace ashlar::testing

@@ -80,8 +80,7 @@ class KvBlockManager {
  public:
   using Registered = Result<block::BlockList<block::ImmutableBlock<events::G1>>,
                             Rejected<block::BlockList<block::CompleteBlock<events::G1>>>>;
-  // Names and values, added to every metric.
-  using MetricLabels = std::vector<std::pair<std::string, std::string>>;
+  using MetricLabels = ashlar::MetricLabels;
 
   // Errors: those of KvOptions::validate(), of allocating memory, of opening files and of attaching volumes;
   // kCapacity: out of memory, with the block counts.
@@ -178,8 +177,9 @@ class KvBlockManager {
   // ---- observe
 
   KvStatus status() const;
-  // Registers every counter of this manager. Drop the registrations before the manager. Errors: those of the
-  // registry.
+  // Registers every counter of this manager, its tiers, offload routes and queues, and of the volumes
+  // attached now; `labels` go to each. Names: docs/tiers.md. Drop the registrations before the manager.
+  // Errors: those of the registry.
   Result<std::vector<MetricRegistration>> add_metrics(MetricRegistry& metrics,
                                                       const MetricLabels& labels = {}) const;
   // Hands buffered events to a sink, tier by tier. Returns their number; 0 between attach_events() and

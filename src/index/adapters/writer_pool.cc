@@ -302,6 +302,19 @@ void WriterPool::settle() const {
   for (std::size_t i = 0; i < numbers.size(); ++i) state_->queues[i]->wait_until_applied(numbers[i]);
 }
 
+void WriterPool::settle(const Worker& worker) const {
+  Route route;
+  {
+    RouteShard& shard = state_->shard_of(worker.id);
+    const MutexLock lock(shard.mu);
+    shard.wait_while_leaving(worker.id);
+    const auto at = shard.routes.find(worker);
+    if (at == shard.routes.end()) return;  // forgotten after its last event was applied
+    route = at->second;
+  }
+  route.queue->wait_until_applied(route.last);
+}
+
 void WriterPool::shutdown() {
   const MutexLock lock(state_->shutdown_mu);
   state_->closed.store(true);

@@ -88,6 +88,23 @@ void FlashIndex::find_matches(std::span<const std::span<const LocalHash>> querie
   });
 }
 
+bool FlashIndex::presence(const Worker& worker, std::span<const BlockName> names,
+                          std::span<BlockPresence> out) const {
+  ASHLAR_CHECK(names.size() == out.size(), "%zu names, room for %zu answers", names.size(), out.size());
+  for (std::size_t first = 0; first < names.size(); first += kNamesAtOnce) {
+    const std::size_t count = std::min(names.size() - first, kNamesAtOnce);
+    const MutexLock lock(state_->writer);
+    state_->tree.presence(worker, names.subspan(first, count), out.subspan(first, count));
+  }
+  return true;
+}
+
+bool FlashIndex::list(const Worker& worker, std::vector<BlockPresence>& out) const {
+  const MutexLock lock(state_->writer);
+  state_->tree.list(worker, out);
+  return true;
+}
+
 void FlashIndex::dump(IndexSink& sink) const {
   // The sink is called without the lock: it may be slow, or write to this index.
   detail::CallBatch calls;

@@ -9,6 +9,7 @@
 //   tidy.cc          clear() and its sweep; work that one call leaves to later ones
 //   find.cc          find()
 //   dump.cc          dump(), sizes
+//   presence.cc      presence(), list()
 //
 // Invariants, between the writer's calls:
 //   - names_ has an entry (name -> block) for every block whose `named` bit is set, and no other; a block
@@ -75,6 +76,9 @@ class FlashTree {
   // Finishes the sweep, releases idle slots and frees memory that no reader holds.
   void settle();
   void dump(CallBatch& calls);
+  void presence(const Worker& worker, std::span<const BlockName> names,
+                std::span<BlockPresence> out) noexcept;
+  void list(const Worker& worker, std::vector<BlockPresence>& out);
   IndexSizes sizes();
   const IndexCounters& counters() const noexcept { return counters_; }
   FlashWork work() const noexcept;

@@ -44,6 +44,15 @@ void PositionalIndexer::find_matches(std::span<const LocalHash> locals, MatchSco
                                      const FindOptions& options) const {
   tables_->find_matches(locals, scores, options);
 }
+bool PositionalIndexer::presence(const Worker& worker, std::span<const BlockName> names,
+                                 std::span<BlockPresence> out) const {
+  tables_->presence(worker, names, out);
+  return true;
+}
+bool PositionalIndexer::list(const Worker& worker, std::vector<BlockPresence>& out) const {
+  tables_->list(worker, out);
+  return true;
+}
 void PositionalIndexer::dump(IndexSink& sink) const {
   tables_->dump(sink);
 }

@@ -58,6 +58,8 @@ class PositionalTables {
   void remove_worker(WorkerId id);
   void find_matches(std::span<const LocalHash> locals, MatchScores& scores, const FindOptions& options) const;
   void dump(IndexSink& sink) const;
+  void presence(const Worker& worker, std::span<const BlockName> names, std::span<BlockPresence> out) const;
+  void list(const Worker& worker, std::vector<BlockPresence>& out) const;
   IndexSizes sizes() const;
   IndexCounters counters() const;
 

@@ -333,6 +333,37 @@ bool PositionalTables::remove_one(WorkerBlocks& blocks, StorageTier tier, BlockN
   return true;
 }
 
+namespace {
+
+BlockPresence presence_of(const WorkerBlocks& blocks, const NameEntry& entry) {
+  const HeldBlock& record = blocks.record(entry.record());
+  return {BlockName(entry.name), record.local, record.position, entry.tiers};
+}
+
+}  // namespace
+
+void PositionalTables::presence(const Worker& worker, std::span<const BlockName> names,
+                                std::span<BlockPresence> out) const {
+  ASHLAR_CHECK(names.size() == out.size(), "%zu names, room for %zu answers", names.size(), out.size());
+  for (std::size_t i = 0; i < names.size(); ++i) out[i] = {.name = names[i]};
+  const StripeHold hold(gate_);
+  WorkerBlocks* const blocks = blocks_of(worker);
+  if (blocks == nullptr) return;
+  const MutexLock held(blocks->lock);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i + kWriteAhead < names.size()) blocks->prefetch_name(names[i + kWriteAhead]);
+    if (const NameEntry* const entry = blocks->find_name(names[i])) out[i] = presence_of(*blocks, *entry);
+  }
+}
+
+void PositionalTables::list(const Worker& worker, std::vector<BlockPresence>& out) const {
+  const StripeHold hold(gate_);
+  WorkerBlocks* const blocks = blocks_of(worker);
+  if (blocks == nullptr) return;
+  const MutexLock held(blocks->lock);
+  blocks->for_each_name([&](const NameEntry& entry) { out.push_back(presence_of(*blocks, entry)); });
+}
+
 // Queries skip a retired slot, so the order of its records does not matter.
 void PositionalTables::withdraw_all(const WorkerBlocks& blocks) noexcept {
   blocks.for_each_record([&](std::uint32_t, const HeldBlock& record) {

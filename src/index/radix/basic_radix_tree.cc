@@ -312,6 +312,42 @@ RadixNode* BasicRadixTree<kShared>::enter_first(std::span<const StoredBlock> blo
 // --- Remove. ---
 
 template <bool kShared>
+BlockPresence BasicRadixTree<kShared>::presence_of(const RadixNames::Entry& entry) {
+  const RadixNode& node = *entry.place.node();
+  const std::uint32_t offset = entry.place.offset();
+  lock_shared(node);
+  const LocalHash local = node.local(offset);
+  unlock_shared(node);
+  return {entry.name, local, node.start() + offset, entry.place.tiers()};
+}
+
+template <bool kShared>
+void BasicRadixTree<kShared>::presence(const Worker& worker, std::span<const BlockName> names,
+                                       std::span<BlockPresence> out) const {
+  ASHLAR_CHECK(names.size() == out.size(), "%zu names, room for %zu answers", names.size(), out.size());
+  for (std::size_t i = 0; i < names.size(); ++i) out[i] = {.name = names[i]};
+  const SharedSlots shared(slots_lock_);
+  Holder* const holder = holder_of(worker);
+  if (holder == nullptr) return;
+  const HolderHold hold(holder->mu);
+  const EntryMap<RadixNames::Entry>& map = holder->names.map();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i + RadixEntries::kAhead < names.size()) map.prefetch(names[i + RadixEntries::kAhead]);
+    if (const RadixNames::Entry* const entry = map.find(names[i])) out[i] = presence_of(*entry);
+  }
+}
+
+template <bool kShared>
+void BasicRadixTree<kShared>::list(const Worker& worker, std::vector<BlockPresence>& out) const {
+  const SharedSlots shared(slots_lock_);
+  Holder* const holder = holder_of(worker);
+  if (holder == nullptr) return;
+  const HolderHold hold(holder->mu);
+  out.reserve(out.size() + holder->names.map().size());
+  holder->names.map().for_each([&](const RadixNames::Entry& entry) { out.push_back(presence_of(entry)); });
+}
+
+template <bool kShared>
 std::size_t BasicRadixTree<kShared>::remove(const Worker& worker, StorageTier tier,
                                             std::span<const BlockName> names) {
   RadixTally tally;

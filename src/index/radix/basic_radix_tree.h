@@ -66,6 +66,8 @@ class BasicRadixTree {
   void remove_worker(WorkerId id);
   void find_matches(std::span<const LocalHash> locals, MatchScores& scores, const FindOptions& options) const;
   void dump(IndexSink& sink) const;
+  void presence(const Worker& worker, std::span<const BlockName> names, std::span<BlockPresence> out) const;
+  void list(const Worker& worker, std::vector<BlockPresence>& out) const;
   IndexSizes sizes() const;
   IndexCounters counters() const noexcept { return totals_.counters(); }
 
@@ -99,6 +101,8 @@ class BasicRadixTree {
     if constexpr (kShared) node.lock.unlock_shared();
   }
 
+  // What a name of a worker means. The name keeps its node alive.
+  static BlockPresence presence_of(const RadixNames::Entry& entry);
   Holder* holder_of(const Worker& worker) const ASHLAR_ATTRIBUTE(requires_shared_capability(slots_lock_));
   // Assigns a slot to the worker unless it has one.
   void admit(const Worker& worker) ASHLAR_EXCLUDES(slots_lock_);

@@ -39,6 +39,8 @@ class RadixPlace {
 
   bool in_tier(StorageTier tier) const noexcept { return (word_ & bit(tier)) != 0; }
   bool in_any_tier() const noexcept { return (word_ & kTiers) != 0; }
+  // A bit per tier.
+  std::uint8_t tiers() const noexcept { return static_cast<std::uint8_t>(word_ >> kTierShift); }
   void add_tier(StorageTier tier) noexcept { word_ |= bit(tier); }
   void take_tier(StorageTier tier) noexcept { word_ &= ~bit(tier); }
   // The content alone, as a non-zero number.

@@ -26,6 +26,17 @@ template <bool kShared>
 void RadixIndex<kShared>::remove_worker(WorkerId worker) {
   tree_->remove_worker(worker);
 }
+template <bool kShared>
+bool RadixIndex<kShared>::presence(const Worker& worker, std::span<const BlockName> names,
+                                   std::span<BlockPresence> out) const {
+  tree_->presence(worker, names, out);
+  return true;
+}
+template <bool kShared>
+bool RadixIndex<kShared>::list(const Worker& worker, std::vector<BlockPresence>& out) const {
+  tree_->list(worker, out);
+  return true;
+}
 
 template <bool kShared>
 void RadixIndex<kShared>::find_matches(std::span<const LocalHash> locals, MatchScores& scores,

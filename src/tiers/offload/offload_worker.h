@@ -70,6 +70,7 @@ class OffloadWorker {
     table_->set_priority(hash, priority);
   }
   OffloadCounters counters() const { return table_->counters(); }
+  const TierPool& to() const noexcept { return to_; }
   // For tests. See OffloadTable.
   void check_invariants() const { table_->check_invariants(); }
 

@@ -235,6 +235,36 @@ std::vector<VolumeStatus> VolumePool::volumes() const {
   return out;
 }
 
+Result<void> VolumePool::add_metrics(MetricRegistry& metrics, const MetricLabels& labels,
+                                     std::vector<MetricRegistration>& out) const {
+  struct Count {
+    const char* name;
+    const char* help;
+    Counter Attached::* counter;
+  };
+  static constexpr Count kCounts[] = {
+      {"ashlar_volume_put_total", "Blocks written to the volume.", &Attached::put},
+      {"ashlar_volume_got_total", "Blocks read from the volume.", &Attached::got},
+      {"ashlar_volume_failures_total", "Blocks whose put or get failed.", &Attached::failed},
+  };
+  for (const VolumeStatus& volume : volumes()) {
+    MetricLabels with_volume = labels;
+    with_volume.emplace_back("volume", volume.name);
+    for (const Count& count : kCounts) {
+      const auto value = [this, number = volume.number, counter = count.counter,
+                          last = std::uint64_t{0}]() mutable {
+        const MutexLock lock(mu_);
+        if (const Attached* const one = volumes_[number].get(); one != nullptr)
+          last = (one->*counter).value();
+        return last;
+      };
+      ASHLAR_TRY(MetricRegistration added, metrics.add_counter({count.name, count.help, with_volume}, value));
+      out.push_back(std::move(added));
+    }
+  }
+  return {};
+}
+
 void VolumePool::check_invariants() const {
   claims_->check_invariants();
   std::vector<std::pair<SequenceHash, BlockId>> registered;

@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/metrics.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/tiers/volume.h"
 #include "ashlar/tiers/volume_registry.h"
@@ -70,6 +71,10 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   // kNotFound.
   Result<std::size_t> detach(std::string_view name, std::optional<Clock::TimePoint> until = {});
   std::vector<VolumeStatus> volumes() const;
+  // Registers the counters of the attached volumes. One that is detached keeps its last values. The pool
+  // outlives the registrations. Errors: those of the registry.
+  Result<void> add_metrics(MetricRegistry& metrics, const MetricLabels& labels,
+                           std::vector<MetricRegistration>& out) const;
   // For tests: stops the process unless registered blocks, volumes and claims agree. O(blocks).
   // Requires: no other call runs.
   void check_invariants() const;

@@ -19,6 +19,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/clock.h"
+#include "ashlar/base/metrics.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/block_identity.h"
 #include "ashlar/block/block_observer.h"
@@ -82,6 +83,7 @@ class UntypedManager {
   virtual PoolStatus status() = 0;
   virtual Pressure pressure() const noexcept = 0;
   virtual ManagerCounters counters() = 0;
+  Result<std::vector<MetricRegistration>> add_metrics(MetricRegistry& metrics, const MetricLabels& labels);
   virtual std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash) = 0;
   virtual std::uint64_t list_stored(std::vector<events::KvEvent>& out) = 0;
   virtual void check_invariants() = 0;
