@@ -5,6 +5,7 @@
 //   tier_bench --folder PATH       files go there (the current folder unless given)
 //   tier_bench --restart BLOCKS    only: how long a restart takes with so many blocks in G3
 //   tier_bench --memory            only: memory per tracked block
+//   tier_bench --shards            only: blocks made from objects of other ranks, beside objects of their own
 //   tier_bench --gpu               only: G1 in the memory of a GPU
 //
 // Raw means: one transfer of the executor that the manager uses, with a sync at the end for a file; for a
@@ -299,17 +300,99 @@ void run_memory(const std::string& folder) {
               each, kBlocks);
 }
 
+// One rank of a model of 8 KV heads: a block of two ranks has 1 MiB. Its objects are in a folder.
+class ShardedRank {
+ public:
+  static constexpr std::uint32_t kHeads = 8;
+  static constexpr std::uint32_t kLayers = 32;
+
+  ShardedRank(const std::string& folder, const layout::Shard& shard, std::uint32_t blocks,
+              std::vector<layout::Shard> others = {})
+      : names_(tier_names(blocks)) {
+    std::filesystem::create_directories(folder);
+    tiers::KvOptions options{
+        .model = {.num_layers = kLayers,
+                  .block_size = 16,
+                  .num_heads = shard.heads.count,
+                  .head_dim = 128,
+                  .inner_dim = shard.heads.count * 128},
+        .shard = shard,
+        .block_size = 16,
+        .keys = tier_keys(),
+        .g1 = {.block_count = blocks},
+        .g2 = tiers::TierShape{.block_count = blocks + blocks / 4 + 64},
+        .g4 = tiers::VolumeShape{
+            .block_count = blocks + 64,
+            .other_shards = std::move(others),
+            .volumes = {
+                {.name = "v", .kind = "directory", .location = folder, .options = {{"sync", "false"}}}}}};
+    bytes_ = options.model.block_bytes() * blocks;
+    kv_ = KvBlockManager::create(std::move(options)).value();
+  }
+  // Puts all blocks into the folder.
+  void store() {
+    auto fresh = kv_->get_mutable_blocks(names_.size()).value();
+    block::BlockList<block::CompleteBlock<events::G1>> complete;
+    for (std::size_t i = 0; i < names_.size(); ++i)
+      complete.push_back(std::move(fresh[i]).stage(names_[i], block::KvReady::asserted_by_caller()));
+    kv_->register_blocks(std::move(complete)).value();
+    kv_->drain();
+    clear();
+    ASHLAR_CHECK(kv_->reset(events::kTierId<events::G1>).has_value(), "G1 is in use");
+  }
+  void clear() { ASHLAR_CHECK(kv_->reset(events::kTierId<events::G2>).has_value(), "G2 is in use"); }
+  void prefetch() {
+    const tiers::OnboardHandle handle = kv_->prefetch(names_).value();
+    ASHLAR_CHECK(handle.wait().has_value(), "the prefetch was cancelled");
+    for (const tiers::BlockOutcome& block : handle.blocks())
+      ASHLAR_CHECK(block.state == tiers::OnboardState::kHit, "a block did not arrive: %s",
+                   std::string(to_string(block.miss)).c_str());
+  }
+  std::uint64_t bytes() const noexcept { return bytes_; }
+
+ private:
+  std::vector<tokens::SequenceHash> names_;
+  std::uint64_t bytes_ = 0;
+  std::unique_ptr<KvBlockManager> kv_;
+};
+
+void run_shards(const std::string& folder) {
+  constexpr std::uint32_t kBlocks = 192;
+  const auto fleet = [](std::uint32_t ranks) {
+    return layout::Shard::tensor_ranks(ranks, ShardedRank::kHeads, {0, ShardedRank::kLayers}).value();
+  };
+  std::printf("%u blocks of 32 layers, 8 KV heads of 128 elements, 16 tokens; prefetch into G2\n", kBlocks);
+  for (const auto& [writers, readers] : {std::pair(2u, 4u), std::pair(1u, 4u), std::pair(4u, 2u)}) {
+    const std::string theirs = folder + "/theirs" + std::to_string(writers);
+    const std::string own = folder + "/own" + std::to_string(readers);
+    for (const layout::Shard& shard : fleet(writers)) ShardedRank(theirs, shard, kBlocks).store();
+    ShardedRank rank(own, fleet(readers)[0], kBlocks);
+    rank.store();
+    ShardedRank other(theirs, fleet(readers)[0], kBlocks, fleet(writers));
+    print_duel("TP=" + std::to_string(readers) + " from TP=" + std::to_string(writers),
+               duel_prepared(
+                   rank.bytes(), [&] { other.clear(); }, [&] { other.prefetch(); }, [&] { rank.clear(); },
+                   [&] { rank.prefetch(); }),
+               0);
+    std::filesystem::remove_all(theirs);
+    std::filesystem::remove_all(own);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::string folder = std::filesystem::current_path().string();
   std::uint32_t restart = 0;
   bool memory = false;
+  bool shards = false;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument == "--gpu") return run_gpu_tiers();
     if (argument == "--memory") {
       memory = true;
+    } else if (argument == "--shards") {
+      shards = true;
     } else if (argument == "--folder" && i + 1 < argc) {
       folder = argv[++i];
     } else if (argument == "--restart" && i + 1 < argc) {
@@ -320,7 +403,7 @@ int main(int argc, char** argv) {
         return 2;
       }
     } else {
-      std::fprintf(stderr, "tier_bench [--folder PATH] [--restart BLOCKS] [--memory] [--gpu]\n");
+      std::fprintf(stderr, "tier_bench [--folder PATH] [--restart BLOCKS] [--memory] [--shards] [--gpu]\n");
       return 2;
     }
   }
@@ -332,6 +415,8 @@ int main(int argc, char** argv) {
   bool met = true;
   if (memory) {
     run_memory(folder);
+  } else if (shards) {
+    run_shards(folder);
   } else if (restart != 0) {
     run_restart(folder, restart);
   } else {

@@ -104,17 +104,20 @@ Result<std::shared_ptr<const OtherShards>> OtherShards::create(const BlockSet& b
                         shard.to_string().c_str());
     if (shard == own.shard || common_cells(shard, own.shard) == 0) continue;
     if (std::ranges::find(sources, shard, &Source::shard) != sources.end()) continue;
-    Source& source = sources.emplace_back(Source{.shard = shard, .shapes = {}, .sizes = {}});
+    Source source{.shard = shard, .shapes = {}, .sizes = {}};
     for (const std::vector<bool>& one_for_all : kinds_of_planes(configs, shard)) {
       ASHLAR_TRY(Shape shape, shape_of(own, configs_at(configs, shard, one_for_all), shard));
       if (std::ranges::find(source.sizes, shape.object.payload_bytes) == source.sizes.end())
         source.sizes.push_back(shape.object.payload_bytes);
       source.shapes.push_back(std::move(shape));
     }
+    // Largest common part first, then as given.
+    const auto place =
+        std::ranges::upper_bound(sources, common_cells(shard, own.shard), std::ranges::greater(),
+                                 [&](const Source& other) { return common_cells(other.shard, own.shard); });
+    sources.insert(place, std::move(source));
   }
   if (sources.empty()) return std::shared_ptr<const OtherShards>();
-  std::ranges::stable_sort(sources, std::ranges::greater(),
-                           [&](const Source& source) { return common_cells(source.shard, own.shard); });
   ASHLAR_TRY(Shape mine, shape_of(own, configs, own.shard));
   ASHLAR_CHECK(mine.object == own, "the objects of %s are not described as its blocks",
                own.shard.to_string().c_str());
@@ -232,8 +235,11 @@ Result<VolumeObject> OtherShards::take(const Part& part, const tokens::SequenceH
     std::byte* const to = block.data() + own_.offsets[copy.plane];
     transfer::CopyCursor cursor(copy.plan, kStripBytes, 0,
                                 transfer::CopyCursor::units(copy.plan, kStripBytes));
-    transfer::CopyPiece piece;
-    while (cursor.next(&piece)) std::memcpy(to + piece.to.offset, from + piece.from.offset, piece.bytes);
+    transfer::CopyRow row;
+    while (cursor.next_row(&row))
+      for (std::uint64_t i = 0; i < row.count; ++i)
+        std::memcpy(to + row.to.offset + i * row.to_stride, from + row.from.offset + i * row.from_stride,
+                    row.bytes);
   }
   return *std::move(found);
 }
