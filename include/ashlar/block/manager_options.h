@@ -58,7 +58,7 @@ using PressureCallback = std::function<void(Pressure, std::size_t available)>;
 struct ManagerOptions {
   // Blocks of the pool, 1 to 2^32 - 2. The manager never grows.
   std::uint32_t block_count = 0;
-  // Tokens per block, 1 to 1024. Managers that exchange blocks must agree on it.
+  // Tokens per block, 1 to 65,536. Managers that exchange blocks must agree on it.
   std::uint32_t block_size = 16;
   // Where hashes are registered, shared by the managers of all tiers. Required.
   std::optional<BlockRegistry> registry;
