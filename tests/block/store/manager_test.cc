@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "block/store/block_state.h"
+#include "ashlar/block/block_identity.h"
 #include "support/block_fixture.h"
 
 namespace ashlar::block {
