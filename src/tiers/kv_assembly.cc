@@ -67,10 +67,15 @@ Result<void> KvBlockManager::Assembly::open() {
   stack.mover = std::make_unique<BlockMover>(
       *stack.executor, BlockMover::Options{.keys = options.keys,
                                            .read_back_after_write = options.read_back_after_write,
-                                           .clock = stack.clock});
+                                           .clock = stack.clock,
+                                           .values = &stack.values});
   ASHLAR_RETURN_IF_ERROR(open_memory());
   if (options.g3) ASHLAR_RETURN_IF_ERROR(open_disk());
   if (options.g4) ASHLAR_RETURN_IF_ERROR(open_volumes());
+  pins = std::make_shared<PinBoard>(*stack.clock);
+  for (TierPool* const pool : stack.pools())
+    pool->records().on_arrival(
+        [this, pool](std::span<const block::RegisteredBlock> blocks) { pins->arrived(*pool, blocks); });
   ASHLAR_RETURN_IF_ERROR(open_workers());
   onboarder =
       std::make_unique<Onboarder>(stack, Onboarder::Options{.threads = std::max(1u, options.onboard_threads),
@@ -219,7 +224,12 @@ Result<void> KvBlockManager::Assembly::open_workers() {
             to_g4, *stack.g2, *stack.g4, options.to_g4,
             [this](std::vector<block::Hold> holds, const MoveOptions& move) -> OffloadWorker::Finish {
               return [this, move, held = std::make_shared<std::vector<block::Hold>>(std::move(holds))] {
-                return stack.g4->put(*stack.g2, std::move(*held), move);
+                std::vector<SequenceHash> hashes;
+                for (const block::Hold& hold : *held) hashes.push_back(hold.sequence_hash());
+                const LateValues::Before before = stack.values.before();
+                MoveReport report = stack.g4->put(*stack.g2, std::move(*held), move);
+                stack.values.arrived(before, *stack.g2, *stack.g4, hashes);
+                return report;
               };
             });
         !opened)

@@ -11,6 +11,7 @@
 #include "tiers/offload/offload_worker.h"
 #include "tiers/onboard/onboarder.h"
 #include "tiers/onboard/tier_stack.h"
+#include "tiers/pool/pin_board.h"
 #include "tiers/pressure_relay.h"
 
 namespace ashlar::tiers {
@@ -58,11 +59,14 @@ struct KvBlockManager::Assembly final : block::BlockObserver {
     with(stack.g4_manager);
   }
   void name_locations(events::EventManager& events) const;
+  // The file or volume of a location; empty for memory.
+  std::string location_name(std::uint16_t location) const;
   void detach_locked() ASHLAR_REQUIRES(listener_mu);
 
   const KvOptions options;
   const std::shared_ptr<PressureRelay> relay = std::make_shared<PressureRelay>();
   TierStack stack;
+  std::shared_ptr<PinBoard> pins;
   Mutex listener_mu;  // taken before the locks of the EventManager and of the stores
   events::EventManager* listener ASHLAR_GUARDED_BY(listener_mu) = nullptr;
   std::atomic<bool> closing{false};  // no new block is offloaded

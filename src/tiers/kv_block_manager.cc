@@ -223,6 +223,7 @@ Result<std::size_t> KvBlockManager::reset(events::TierId tier, std::optional<Clo
   TierStack& stack = assembly_->stack;
   if (tier == kTierId<G1>) return g1().reset_inactive_pool();
   if (tier == kTierId<G2> && stack.g2) return stack.g2_manager->reset_inactive_pool();
+  if (tier == kTierId<G3> || tier == kTierId<G4>) assembly_->pins->forget_in(tier);
   if (tier == kTierId<G3> && stack.g3) return stack.g3->remove_everything();
   if (tier == kTierId<G4> && stack.g4) {
     std::vector<SequenceHash> hashes;
@@ -255,6 +256,7 @@ Result<void> KvBlockManager::reset_blocks(std::span<const SequenceHash> hashes,
     return make_error(ErrorCode::kTimeout,
                       "none of %zu blocks was removed: some were still being onboarded at the deadline",
                       hashes.size());
+  assembly_->pins->forget(hashes);
   withdraw({assembly_->to_g2.get(), assembly_->to_g3.get(), assembly_->to_g4.get()});
   for (const SequenceHash& hash : hashes) note(stack.g1->remove(hash));
   withdraw({assembly_->to_g2.get()});

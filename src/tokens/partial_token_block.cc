@@ -24,6 +24,12 @@ PartialTokenBlock PartialTokenBlock::after(const TokenBlock& block, const Sequen
   return next;
 }
 
+std::optional<SequenceHash> PartialTokenBlock::sequence_hash() const {
+  if (!is_full()) return std::nullopt;
+  const Result<BlockHashes> hashes = hasher_.hash_block({parent_, parent_prefix_}, tokens_, runs_);
+  return hashes ? std::optional(hashes->sequence) : std::nullopt;  // at the last position there is none
+}
+
 Result<void> PartialTokenBlock::add_token(Token token) {
   return add_tokens({&token, 1});
 }

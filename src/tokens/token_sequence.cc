@@ -15,6 +15,8 @@
 namespace ashlar::tokens {
 namespace {
 
+constexpr std::size_t kConvertedTokens = 4096;  // at once, on the stack
+
 template <class T>
 Result<TokenSequence> sequence_of(std::span<const T> tokens, std::uint32_t block_size,
                                   const SequenceHasher& hasher, std::span<const MultimodalRun> runs) {
@@ -88,8 +90,10 @@ Result<BlockRange> TokenSequence::extend(std::span<const std::uint32_t> tokens,
   ASHLAR_RETURN_IF_ERROR(begin_extend(tokens.size(), runs));
   const std::size_t first = blocks_.size();
   grow_block_list((partial_.size() + tokens.size()) / block_size());
-  std::array<Token, std::size_t{4} * kMaxBlockSize> buffer;
-  const std::size_t piece_tokens = buffer.size() / block_size() * block_size();
+  std::array<Token, kConvertedTokens> buffer;
+  // Whole blocks where some fit; a piece of a larger block goes to the partial block.
+  const std::size_t piece_tokens =
+      block_size() <= buffer.size() ? buffer.size() / block_size() * block_size() : buffer.size();
   while (!tokens.empty()) {
     const auto piece = tokens.first(std::min(tokens.size(), piece_tokens));
     std::transform(piece.begin(), piece.end(), buffer.begin(),

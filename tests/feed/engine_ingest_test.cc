@@ -5,6 +5,7 @@
 #include "ashlar/tokens/engine_hash.h"
 #include "ashlar/tokens/sequence_hasher.h"
 #include "feed/batch_builder.h"
+#include "feed/engine_messages.h"
 
 namespace ashlar::feed {
 namespace {
@@ -288,6 +289,35 @@ TEST_F(EngineIngestTest, WrongSizesAndShortTokensEndTheEvent) {
   EXPECT_EQ(counters().short_tokens, 1u);
 }
 
+TEST(EngineIngestSizes, BlocksOfHybridModelsAndTheLargest) {
+  for (const std::uint32_t size : {784u, 1056u, 1600u, 65536u}) {
+    EngineIngest ingest = *EngineIngest::create({});
+    std::vector<Token> tokens;
+    for (std::uint32_t i = 0; i < 3 * size; ++i) tokens.emplace_back(i * 7919);
+    BatchBuilder builder;
+    builder.stored(std::nullopt, names({1, 2, 3}), tokens, size);
+    // As it comes from the wire.
+    events::EngineBatch decoded;
+    ASSERT_TRUE(events::decode_engine_batch(BatchEncoder::encode(builder.batch()), decoded));
+    std::vector<KvEvent> out;
+    ingest.apply(decoded, out);
+    ASSERT_EQ(out.size(), 3u) << size;
+    std::vector<tokens::BlockHashes> expected(3);
+    ASSERT_TRUE(tokens::SequenceHasher().hash_blocks(std::nullopt, tokens, size, expected));
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(out[i].hash, expected[i].sequence) << size;
+  }
+  EngineIngest ingest = *EngineIngest::create({});
+  BatchBuilder builder;
+  builder.stored(std::nullopt, names({1}), std::vector<Token>(65537), 65537);
+  std::vector<KvEvent> out;
+  ingest.apply(builder.batch(), out);
+  EXPECT_TRUE(out.empty());
+  EXPECT_EQ(ingest.counters().wrong_block_sizes, 1u);
+  const auto refused = EngineIngest::create({.block_size = 65537});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message().find("65536"), std::string::npos) << refused.error();
+}
+
 TEST_F(EngineIngestTest, MediaAreTiersAndWhatIsNotOursIsDropped) {
   store(std::nullopt, {11}, text(0, 1));
   for (const auto& [medium, tier] :
@@ -392,7 +422,7 @@ TEST_F(EngineIngestTest, GroupsBeyondTheLimitAreCountedAndLeftOut) {
 }
 
 TEST(EngineIngestOptionsTest, AreChecked) {
-  EXPECT_EQ(EngineIngest::create({.block_size = 5000}).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(EngineIngest::create({.block_size = 70000}).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(EngineIngest::create({.max_ranks = 0}).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(EngineIngest::create({.max_groups = 0}).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(EngineIngest::create({.ranks = {1u << 31}}).error().code(), ErrorCode::kInvalidArgument);

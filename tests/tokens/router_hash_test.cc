@@ -45,7 +45,7 @@ TEST(RouterHashTest, OnlyWholeEagleWindowsCount) {
 
 TEST(RouterHashTest, EagleRefusesBlockSizesOutOfRange) {
   EXPECT_EQ(eagle_local_hashes({}, 0, 1).error().code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(eagle_local_hashes({}, 1025, 1).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(eagle_local_hashes({}, 65537, 1).error().code(), ErrorCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace ashlar::tokens {
 namespace {
 
 TEST(TokenSequenceTest, BlockSizesOutOfRangeAreRefusedWithTheValue) {
-  for (const std::uint32_t block_size : {0u, 1025u}) {
+  for (const std::uint32_t block_size : {0u, 65537u}) {
     const auto sequence = TokenSequence::create(block_size);
     ASSERT_FALSE(sequence);
     EXPECT_EQ(sequence.error().code(), ErrorCode::kInvalidArgument);

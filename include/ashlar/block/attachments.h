@@ -1,8 +1,8 @@
 // Attachments: values of any type attached to a registered hash, found again by their type.
 //
 // A type is attached uniquely (one value, replaced by the next) or many times (a growing list); the first
-// attachment of a type decides, and the other form is then an error. Values live until the last handle of the
-// hash is gone.
+// attachment of a type decides, and the other form is then an error until the last value is detached. Values
+// live until they are detached, or the last handle of the hash is gone.
 //
 //   handle.attach_unique(TenantWeight{7});
 //   handle.get<TenantWeight>().with_unique([](const TenantWeight& weight) { … });
@@ -14,6 +14,7 @@
 // Invariant:     all values of one type on one hash are attached in the same form.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -37,8 +38,8 @@ template <class T>
 struct Attachment final : AttachmentBase {
   // Space for the first value is reserved: a type with an attachment has a value, or had one.
   explicit Attachment(bool is_unique) : unique(is_unique) { values.reserve(1); }
-  const bool unique;
   Mutex mu;
+  bool unique ASHLAR_GUARDED_BY(mu);
   std::vector<T> values ASHLAR_GUARDED_BY(mu);
 };
 
@@ -107,8 +108,11 @@ class TypedAttachments {
   }
   template <class F>
   bool visit_values(F&& visit, bool unique) const {
-    if (!attachment_ || attachment_->unique != unique) return false;
-    return visit_any(std::forward<F>(visit));
+    if (!attachment_) return false;
+    const MutexLock lock(attachment_->mu);
+    if (attachment_->values.empty() || attachment_->unique != unique) return false;
+    std::forward<F>(visit)(std::span<T>(attachment_->values));
+    return true;
   }
   template <class F>
   bool visit_unique(F&& visit) const {
@@ -131,12 +135,36 @@ Result<void> attach(Entry& entry, T value) {
       return std::make_shared<Attachment<T>>(kUnique);
     });
     auto attachment = std::static_pointer_cast<Attachment<T>>(std::move(base));
-    if (attachment->unique != kUnique) return attachment_mode_error(kUnique);
     const MutexLock lock(attachment->mu);
+    if (attachment->values.empty()) attachment->unique = kUnique;
+    if (attachment->unique != kUnique) return attachment_mode_error(kUnique);
     if constexpr (kUnique) replaced.swap(attachment->values);
     attachment->values.push_back(std::move(value));
     return {};
   });
+}
+
+// Removes the values for which gone(const T&) is true; they are destroyed outside the lock.
+template <class T, class F>
+std::size_t detach_if(Entry& entry, F&& gone) {
+  auto base = find_attachment(entry, typeid(T), nullptr);
+  if (!base) return 0;
+  const auto attachment = std::static_pointer_cast<Attachment<T>>(std::move(base));
+  std::vector<T> removed;  // destroyed after the lock
+  const MutexLock lock(attachment->mu);
+  removed.reserve(attachment->values.size());
+  std::vector<T>& values = attachment->values;
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (gone(std::as_const(values[i]))) {
+      removed.push_back(std::move(values[i]));
+    } else {
+      if (kept != i) values[kept] = std::move(values[i]);
+      ++kept;
+    }
+  }
+  values.erase(values.begin() + static_cast<std::ptrdiff_t>(kept), values.end());
+  return removed.size();
 }
 
 }  // namespace detail

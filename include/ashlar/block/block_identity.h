@@ -16,6 +16,25 @@
 namespace ashlar::block {
 
 using BlockId = StrongId<struct BlockIdTag, std::uint32_t>;
+// In a block table: no block.
+inline constexpr BlockId kNoBlock{0xFFFF'FFFFu};
+
+// The states of one block's life (docs/block_lifecycle.md).
+enum class BlockState : std::uint8_t {
+  kReset,        // in the reset pool
+  kMutable,      // held by a MutableBlock, empty
+  kPartial,      // held by a PartialBlock, tokens being added
+  kScheduled,    // held by a ScheduledBlock
+  kInflight,     // held by an InflightBlock, KV being computed
+  kQuarantined,  // its InflightBlock was dropped before the device reported the end
+  kComplete,     // held by a CompleteBlock
+  kPrimary,      // registered, the block its hash finds; inactive without references
+  kDuplicate,    // registered and in use, another block of the same hash
+};
+inline constexpr std::size_t kBlockStates = 9;
+
+// The state's name in lower case.
+std::string_view to_string(BlockState state) noexcept;
 
 // The start of a Partial block: how its sequence is hashed, and which block precedes it.
 struct SequenceStart {
@@ -39,6 +58,14 @@ struct BlockIdentity {
   // The digest of all tokens up to the block's end. Unknown: the name is trusted.
   tokens::PrefixDigest prefix = {};
   tokens::SaltFingerprint salt = {};  // zero: unknown
+};
+
+// One block of a sequence, as the sequence shows it. Valid until the sequence changes.
+struct SequenceBlock {
+  BlockId id = kNoBlock;                          // kNoBlock: none allocated, or outside its group's window
+  std::span<const tokens::Token> tokens = {};     // those it has so far
+  std::optional<tokens::SequenceHash> hash = {};  // its name, once it is full
+  bool registered = false;                        // other sequences can find it
 };
 
 }  // namespace ashlar::block

@@ -259,6 +259,11 @@ class BlockManager {
     ASHLAR_RETURN_IF_ERROR(retention.validate());
     return store_->set_retention(hash, retention);
   }
+  // Sets the caller's own number on the primary block of a hash: it goes down with the block, and into events
+  // of it from now on. Errors: kNotFound; kUnsupported: without an event log or an observer none is kept.
+  Result<void> set_metadata(const tokens::SequenceHash& hash, std::uint32_t metadata) {
+    return store_->set_metadata(hash, metadata);
+  }
   // Evicts every inactive block that is not pinned into the reset pool. Returns how many.
   std::size_t reset_inactive_pool() { return store_->reset_inactive(); }
   // The next `n` victims in order, without evicting them: what a write-back should copy first.
@@ -269,6 +274,15 @@ class BlockManager {
   // moment; the visits happen after it, outside all locks.
   void for_each_registered(const std::function<void(const tokens::SequenceHash&, BlockId)>& visit) const {
     store_->for_each_registered(visit);
+  }
+
+  // ---- look inside: takes the store's lock, does not count as a use, and may throw std::bad_alloc.
+
+  // Errors: kInvalidArgument: no such block.
+  Result<BlockDescription> describe(BlockId id) const { return store_->describe(id); }
+  // The primary block of a hash; nullopt when there is none.
+  std::optional<BlockDescription> describe(const tokens::SequenceHash& hash) const {
+    return store_->describe(hash);
   }
 
   // ---- numbers

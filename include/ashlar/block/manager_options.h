@@ -15,15 +15,19 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
+#include "ashlar/block/block_identity.h"
 #include "ashlar/block/block_registry.h"
+#include "ashlar/block/block_retention.h"
 #include "ashlar/block/eviction.h"
 #include "ashlar/block/reset_allocator.h"
 #include "ashlar/events/access_sampler.h"
 #include "ashlar/events/event_log.h"
 #include "ashlar/tokens/prefix_digest.h"
+#include "ashlar/tokens/token.h"
 
 namespace ashlar::block {
 
@@ -58,7 +62,7 @@ using PressureCallback = std::function<void(Pressure, std::size_t available)>;
 struct ManagerOptions {
   // Blocks of the pool, 1 to 2^32 - 2. The manager never grows.
   std::uint32_t block_count = 0;
-  // Tokens per block, 1 to 1024. Managers that exchange blocks must agree on it.
+  // Tokens per block, 1 to 65,536. Managers that exchange blocks must agree on it.
   std::uint32_t block_size = 16;
   // Where hashes are registered, shared by the managers of all tiers. Required.
   std::optional<BlockRegistry> registry;
@@ -105,6 +109,26 @@ struct PoolStatus {
   std::size_t waiters = 0;          // allocations waiting for room
   // Blocks that an allocation can get now: reset + inactive.
   std::size_t available() const noexcept { return reset + inactive; }
+  std::string to_string() const;
+};
+
+// What a manager knows of one block (BlockManager::describe()), at one moment.
+struct BlockDescription {
+  BlockId id = {};
+  BlockState state = BlockState::kReset;
+  // Of a registered block. One that a single guard owns shows only its state here; the guard shows the rest.
+  std::optional<BlockIdentity> identity = {};
+  std::uint32_t references = 0;  // guards and sequences
+  std::uint32_t pins = 0;
+  std::uint32_t holds = 0;
+  bool reset_on_release = false;                          // the last drop does not cache it
+  std::optional<BlockRetention> retention = {};           // empty: none was set, or none is kept
+  std::optional<std::vector<tokens::Token>> tokens = {};  // with ManagerOptions::keep_tokens
+  std::vector<events::TierId> tiers = {};                 // that have a block of its hash, the fastest first
+
+  // Registered and without references: cached.
+  bool is_inactive() const noexcept { return state == BlockState::kPrimary && references == 0; }
+  // One line, without the tokens.
   std::string to_string() const;
 };
 

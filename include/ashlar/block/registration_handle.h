@@ -11,12 +11,15 @@
 //                assigned or destroyed.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <memory>
 #include <span>
 #include <utility>
 
+#include "ashlar/base/strong_id.h"
 #include "ashlar/block/attachments.h"
 #include "ashlar/block/tier.h"
 #include "ashlar/tokens/sequence_hash.h"
@@ -26,6 +29,9 @@ namespace detail {
 class RegistryEntries;
 struct Entry;
 }  // namespace detail
+
+// Names one touch callback of a registry.
+using TouchId = StrongId<struct TouchIdTag, std::uint64_t>;
 
 class RegistrationHandle {
  public:
@@ -51,6 +57,16 @@ class RegistrationHandle {
   Result<void> attach(T value) const {
     return detail::attach<T, false>(*entry_, std::move(value));
   }
+  // Removes the values of type T, or those for which gone(const T&) is true; `gone` is a visitor. Returns how
+  // many. Throws std::bad_alloc, with nothing removed.
+  template <class T>
+  std::size_t detach() const {
+    return detail::detach_if<T>(*entry_, [](const T&) { return true; });
+  }
+  template <class T, class F>
+  std::size_t detach_if(F&& gone) const {
+    return detail::detach_if<T>(*entry_, std::forward<F>(gone));
+  }
   // The attachments of type T, which may be empty. They keep the values alive, not the entry.
   template <class T>
   TypedAttachments<T> get() const {
@@ -72,7 +88,11 @@ class RegistrationHandle {
 
   // Runs `callback` at every touch of the hash: a match in any manager that shares the registry,
   // registry.touch(), touch(). Callbacks run outside all locks, on the touching thread, and must not throw.
-  void on_touch(TouchCallback callback) const;
+  // They end with the entry, or with remove_touch().
+  TouchId on_touch(TouchCallback callback) const;
+  // False when this hash has no such callback. A touch under way on another thread may still run it. Throws
+  // std::bad_alloc, with nothing removed.
+  bool remove_touch(TouchId id) const;
   // Counts one use of the hash and runs the touch callbacks.
   void touch() const;
 

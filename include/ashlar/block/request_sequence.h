@@ -141,9 +141,6 @@ struct StepOutcome {
   bool at_limit = false;  // max_tokens is reached
 };
 
-// An entry of a block table whose block is outside the window of its group.
-inline constexpr BlockId kNoBlock{0xFFFF'FFFFu};
-
 namespace detail {
 class UntypedRequest;
 struct UntypedRequestDelete {
@@ -165,6 +162,8 @@ struct RequestCalls {
   static std::size_t group_count(const UntypedRequest& request) noexcept;
   static std::span<const BlockId> table(const UntypedRequest& request, std::size_t group);
   static std::span<const tokens::SequenceHash> hashes(UntypedRequest& request);
+  static SequenceBlock block(UntypedRequest& request, std::size_t i, std::size_t group);
+  static std::size_t use_count(const UntypedRequest& request, std::size_t i, std::size_t group);
   static std::span<const BlockCopy> copies(const UntypedRequest& request) noexcept;
 
   static Result<std::size_t, SequenceError> match_prefix(UntypedRequest& request);
@@ -244,6 +243,16 @@ class [[nodiscard]] RequestSequence {
   std::span<const BlockId> block_table(std::size_t group = 0) const { return Calls::table(untyped(), group); }
   // The names of all full blocks, in group 0. Computes missing ones: not for two threads at once.
   std::span<const tokens::SequenceHash> sequence_hashes() const { return Calls::hashes(untyped()); }
+  // Block `i` of a group: its id, tokens, name and whether others can find it. Computes missing names: not
+  // for two threads at once. Requires: the tokens reach block `i`; group < group_count().
+  SequenceBlock block(std::size_t i, std::size_t group = 0) const {
+    return Calls::block(untyped(), i, group);
+  }
+  // References to block `i`, this request's and its forks' included; 0: none is allocated. A hint under
+  // concurrency. Requires: group < group_count().
+  std::size_t use_count(std::size_t i, std::size_t group = 0) const {
+    return Calls::use_count(untyped(), i, group);
+  }
 
   // The copies that the scheduled step needs first.
   std::span<const BlockCopy> copies() const noexcept { return Calls::copies(untyped()); }

@@ -119,6 +119,9 @@ struct SequenceView {
   static std::size_t cached(const UntypedSequence& sequence) noexcept;
   static std::size_t computed(const UntypedSequence& sequence) noexcept;
   static std::uint32_t block_size(const UntypedSequence& sequence) noexcept;
+  static std::span<const tokens::SequenceHash> hashes(UntypedSequence& sequence);
+  static SequenceBlock block(UntypedSequence& sequence, std::size_t i);
+  static std::size_t use_count(const UntypedSequence& sequence, std::size_t i) noexcept;
 };
 }  // namespace detail
 
@@ -143,6 +146,18 @@ class [[nodiscard]] Sequence {
   }
   // The blocks in order; empty while nothing is allocated. Valid until the sequence changes.
   std::span<const BlockId> block_table() const noexcept { return detail::SequenceView::table(untyped()); }
+  // The names of all full blocks. Computes missing ones: not for two threads at once. Valid until the
+  // sequence changes.
+  std::span<const tokens::SequenceHash> sequence_hashes() const {
+    return detail::SequenceView::hashes(untyped());
+  }
+  // Block `i`: its id, tokens, name and whether others can find it. Computes missing names: not for two
+  // threads at once. Requires: i < block_count().
+  SequenceBlock block(std::size_t i) const { return detail::SequenceView::block(untyped(), i); }
+  // References to block `i`, this sequence's included; 0: none is allocated. A hint under concurrency.
+  std::size_t use_count(std::size_t i) const noexcept {
+    return detail::SequenceView::use_count(untyped(), i);
+  }
   // Leading tokens that allocate() found in the cache.
   std::size_t cached_tokens() const noexcept { return detail::SequenceView::cached(untyped()); }
   // Leading tokens whose KV exists.

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <variant>
@@ -113,6 +114,8 @@ class [[nodiscard]] PartialBlock {
   // Tokens that still fit.
   std::uint32_t remaining() const { return block_size() - static_cast<std::uint32_t>(tokens().size()); }
   bool is_full() const { return remaining() == 0; }
+  // The name that commit() will give the block; nullopt unless it is full. O(block size).
+  std::optional<tokens::SequenceHash> sequence_hash() const { return detail::full_hash_of(slot_.get()); }
 
   // All or nothing. Errors: kCapacity when the block has no room for them.
   Result<void> add_token(tokens::Token token) { return add_tokens({&token, 1}); }
@@ -163,6 +166,10 @@ class [[nodiscard]] ScheduledBlock {
   BlockId block_id() const noexcept { return BlockId(slot_.get().id); }
   std::uint32_t block_size() const noexcept { return detail::block_size_of(slot_.get()); }
 
+  // Its tokens, and how many of them, from the first on, have their KV.
+  std::span<const tokens::Token> tokens() const { return detail::tokens_of(slot_.get()); }
+  std::uint32_t computed_tokens() const { return detail::computed_tokens_of(slot_.get()); }
+
   // The computation has started; `fence` passes when the device reports its end.
   [[nodiscard]] InflightBlock<Tier> launch(Fence fence) &&;
   // The step will not run: tokens may be added and popped again.
@@ -194,6 +201,10 @@ class [[nodiscard]] InflightBlock {
   explicit operator bool() const noexcept { return !slot_.empty(); }
   BlockId block_id() const noexcept { return BlockId(slot_.get().id); }
   std::uint32_t block_size() const noexcept { return detail::block_size_of(slot_.get()); }
+
+  // Its tokens, and how many of them, from the first on, have their KV.
+  std::span<const tokens::Token> tokens() const { return detail::tokens_of(slot_.get()); }
+  std::uint32_t computed_tokens() const { return detail::computed_tokens_of(slot_.get()); }
 
   // Errors: kNotReady while the fence has not passed.
   [[nodiscard]] auto compute_done() && -> Result<Done, Rejected<InflightBlock>> {
@@ -227,6 +238,10 @@ class [[nodiscard]] CompleteBlock {
   tokens::SequenceHash sequence_hash() const noexcept { return detail::hash_of(slot_.get()); }
   // The digest of all tokens up to the block's end; unknown when it was staged by name alone.
   tokens::PrefixDigest prefix_digest() const noexcept { return detail::prefix_of(slot_.get()); }
+
+  // Its tokens, valid while it is Complete. Empty when it was staged by name, or completed with a TokenBlock
+  // in a manager without keep_tokens.
+  std::span<const tokens::Token> tokens() const noexcept { return detail::complete_tokens_of(slot_.get()); }
 
   // Forgets tokens and name.
   [[nodiscard]] MutableBlock<Tier> reset() &&;

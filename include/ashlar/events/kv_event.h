@@ -48,7 +48,7 @@ struct KvEvent {
   std::uint64_t name_bits = 0;            // name(), set_name()
   std::uint64_t local_bits = 0;           // local(), set_local()
   std::uint32_t block = 0;     // block id in its tier; kResync: how many events were lost; kAccess: hits
-  std::uint32_t bytes = 0;     // size of the block; 0: unknown
+  std::uint32_t bytes = 0;     // size of the block; 0: unknown; UINT32_MAX: 4 GiB or more
   std::uint32_t metadata = 0;  // the producer's own
   std::uint16_t location = 0;  // number of a volume or device that the batch names; 0: the tier itself
   std::uint16_t group = 0;     // group of layers (docs/sequences.md)

@@ -82,7 +82,7 @@ Result<void> to_rolling_events(const EventBatch& batch, const RollingSource& sou
 Result<void> append_kv_events(const RollingEvent& event, std::vector<KvEvent>& out);
 
 // The rolling hashes of every full block of `tokens`, which follow `parent`. Errors: kInvalidArgument when
-// the block size is not in 1..1024.
+// the block size is not in 1..65536.
 Result<std::vector<std::uint64_t>> rolling_hashes(std::span<const tokens::Token> tokens,
                                                   std::uint32_t block_size,
                                                   std::uint64_t seed = tokens::Salt::kBaseSeed,

@@ -43,6 +43,7 @@
 #include "ashlar/tiers/volume_registry.h"
 #include "ashlar/tokens/salt.h"
 #include "ashlar/tokens/sequence_hasher.h"
+#include "ashlar/transfer/block_checksum.h"
 
 namespace ashlar::tiers {
 
@@ -75,6 +76,67 @@ struct KvStatus {
 };
 
 using RegisterOptions = block::RegistrationOptions;
+
+// The tiers that have a block of one hash.
+struct TierPresence {
+  std::uint8_t bits = 0;  // bit i: TierId(i)
+
+  bool in(events::TierId tier) const noexcept { return (bits >> tier.value() & 1) != 0; }
+  bool anywhere() const noexcept { return bits != 0; }
+  friend bool operator==(const TierPresence&, const TierPresence&) = default;
+};
+
+// The block of one hash in one tier.
+struct TierBlock {
+  events::TierId tier;
+  block::BlockDescription block;  // its state, references, pins, holds, identity, retention
+  std::uint64_t bytes = 0;
+  std::string location;                                  // file of G3, or volume of G4
+  Clock::TimePoint since = {};                           // when it entered the tier
+  bool being_written = false;                            // a precondition of its registration has not passed
+  std::optional<transfer::BlockChecksum> checksum = {};  // empty: its bytes have not been in host memory
+};
+
+// What the tiers together know of one hash. They are read one after the other.
+struct KvBlockDescription {
+  tokens::SequenceHash hash;
+  block::BlockIdentity identity;    // each part from the fastest tier that knows it
+  block::BlockRetention retention;  // in the fastest tier
+  std::size_t pins = 0;             // KvPins that name the hash
+  std::vector<TierBlock> tiers;     // the fastest first; never empty
+
+  // Null: the tier has no block of the hash.
+  const TierBlock* in(events::TierId tier) const noexcept;
+};
+
+class PinRequest;
+
+// Pins blocks by hash in every tier that has them, or gets them, until the guard is gone or its time is over.
+// A pinned block is not evicted; KvBlockManager::reset_blocks() removes it all the same, and ends the pin.
+//
+// Thread safety: thread-compatible. It may outlive the manager, and then pins nothing.
+class [[nodiscard]] KvPin {
+ public:
+  // Pins nothing.
+  KvPin() = default;
+  KvPin(KvPin&&) noexcept = default;
+  KvPin& operator=(KvPin&& other) noexcept;
+  ~KvPin();
+
+  // True until the guard is ended or its time is over.
+  bool active() const;
+  // Blocks that it pins now, over all tiers.
+  std::size_t pinned() const;
+  // Blocks that arrived in a tier that had no pin left, or no memory for it.
+  std::size_t refused() const;
+  // Ends it early.
+  void unpin() &&;
+
+ private:
+  friend class KvBlockManager;
+  explicit KvPin(std::shared_ptr<PinRequest> request) : request_(std::move(request)) {}
+  std::shared_ptr<PinRequest> request_;
+};
 
 class KvBlockManager {
  public:
@@ -147,6 +209,26 @@ class KvBlockManager {
   // Errors: as onboard_async().
   Result<OnboardHandle> prefetch(std::span<const tokens::SequenceHash> hashes,
                                  const OnboardOptions& options = {});
+
+  // ---- by hash, over all tiers
+
+  // Pins the blocks of these hashes in every tier that has them, and in every tier that gets them before
+  // `ttl` has passed, by any way. Errors: kInvalidArgument: `ttl` is not positive; kCapacity: a tier has no
+  // pins left (ManagerOptions::max_pins); then nothing is pinned.
+  Result<KvPin> pin(std::span<const tokens::SequenceHash> hashes, Clock::Duration ttl);
+  // Sets how long to keep the blocks, in every tier that has them, and their place in the queues on the way
+  // down; it goes down with them. Returns how many of the hashes some tier has. Errors: kInvalidArgument: the
+  // priority; kIo: G3 keeps the value only until it is closed.
+  Result<std::size_t> set_retention(std::span<const tokens::SequenceHash> hashes,
+                                    const block::BlockRetention& retention);
+  // The same for the caller's own number. Objects on volumes keep the one they were written with.
+  Result<std::size_t> set_metadata(std::span<const tokens::SequenceHash> hashes, std::uint32_t metadata);
+  // From the fastest tier that has the block; nullopt when none has it.
+  std::optional<std::uint32_t> metadata(const tokens::SequenceHash& hash) const;
+  // The tiers that have each hash. Volumes are not asked: find() does that.
+  std::vector<TierPresence> presence(std::span<const tokens::SequenceHash> hashes) const;
+  // Everything known; nullopt when no tier has the hash. Does not count as a use. Volumes are not asked.
+  std::optional<KvBlockDescription> describe(const tokens::SequenceHash& hash) const;
 
   // ---- volumes
 

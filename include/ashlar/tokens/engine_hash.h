@@ -130,7 +130,7 @@ LocalHash router_local_hash(std::span<const Token> tokens, std::span<const std::
 
 // Local hashes for speculative decoding with a draft head: windows of block_size + 1 tokens, one every
 // block_size tokens; only whole windows count. Errors: kInvalidArgument when the block size is not
-// in 1..1024.
+// in 1..65536.
 Result<std::vector<LocalHash>> eagle_local_hashes(std::span<const Token> tokens, std::uint32_t block_size,
                                                   std::uint64_t salt_seed);
 

@@ -24,7 +24,7 @@ namespace ashlar::tokens {
 
 class PartialTokenBlock {
  public:
-  // The empty first block of a sequence. Errors: kInvalidArgument when the block size is not in 1..1024.
+  // The empty first block of a sequence. Errors: kInvalidArgument when the block size is not in 1..65536.
   static Result<PartialTokenBlock> create(std::uint32_t block_size, const SequenceHasher& hasher = {});
   // The empty block that follows `block`. Requires: the hasher that made `block`.
   static PartialTokenBlock after(const TokenBlock& block, const SequenceHasher& hasher);
@@ -42,6 +42,9 @@ class PartialTokenBlock {
   bool empty() const noexcept { return tokens_.empty(); }
   bool is_full() const noexcept { return tokens_.size() == block_size_; }
   std::size_t remaining() const noexcept { return block_size_ - tokens_.size(); }
+
+  // The name that commit() will give the block; nullopt unless it is full. O(block size).
+  std::optional<SequenceHash> sequence_hash() const;
 
   // Errors: kCapacity, with nothing added, when the tokens do not all fit.
   Result<void> add_token(Token token);

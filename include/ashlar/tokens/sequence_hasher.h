@@ -80,7 +80,7 @@ class SequenceHasher {
   // Hashes every full block of `tokens`, which follow `parent`, into the front of `out`; tokens after the
   // last full block are left out. Returns how many blocks there were. Faster than hash_block() in a
   // loop. Requires: out.size() >= tokens.size() / block_size. Errors: as hash_block(), and kInvalidArgument
-  // when the block size is not in 1..1024; `out` is then unchanged.
+  // when the block size is not in 1..65536; `out` is then unchanged.
   Result<std::size_t> hash_blocks(const BlockBefore& parent, std::span<const Token> tokens,
                                   std::uint32_t block_size, std::span<BlockHashes> out) const;
 

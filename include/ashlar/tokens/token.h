@@ -22,7 +22,7 @@ static_assert(sizeof(Token) == sizeof(std::uint32_t) && std::is_trivially_copyab
 
 // Block sizes are counted in tokens.
 inline constexpr std::uint32_t kMinBlockSize = 1;
-inline constexpr std::uint32_t kMaxBlockSize = 1024;
+inline constexpr std::uint32_t kMaxBlockSize = 65536;
 // Errors: kInvalidArgument, with the value, when it is not in kMinBlockSize..kMaxBlockSize.
 Result<void> validate_block_size(std::uint64_t block_size);
 

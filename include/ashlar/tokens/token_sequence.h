@@ -49,7 +49,7 @@ class TokenSequence {
     PartialTokenBlock partial;
   };
 
-  // An empty sequence. Errors: kInvalidArgument when the block size is not in 1..1024.
+  // An empty sequence. Errors: kInvalidArgument when the block size is not in 1..65536.
   static Result<TokenSequence> create(std::uint32_t block_size, const SequenceHasher& hasher = {});
   // A sequence of `tokens`, of which `runs` stand for other items (multimodal_run.h).
   // Errors: kInvalidArgument for the block size, for runs that validate_runs() refuses, and for more blocks

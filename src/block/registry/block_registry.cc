@@ -156,8 +156,12 @@ bool RegistrationHandle::has_any_block(std::span<const events::TierId> tiers) co
   return false;
 }
 
-void RegistrationHandle::on_touch(TouchCallback callback) const {
-  entries_->add_touch_callback(*entry_, std::move(callback));
+TouchId RegistrationHandle::on_touch(TouchCallback callback) const {
+  return entries_->add_touch_callback(*entry_, std::move(callback));
+}
+
+bool RegistrationHandle::remove_touch(TouchId id) const {
+  return detail::RegistryEntries::remove_touch_callback(*entry_, id);
 }
 
 void RegistrationHandle::touch() const {

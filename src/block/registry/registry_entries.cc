@@ -1,5 +1,9 @@
 #include "block/registry/registry_entries.h"
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 #include "ashlar/base/check.h"
 
 namespace ashlar::block::detail {
@@ -207,17 +211,34 @@ EntryExtension& RegistryEntries::extension_of(Entry& entry) {
   return *existing;
 }
 
-void RegistryEntries::add_touch_callback(Entry& entry, RegistrationHandle::TouchCallback callback) {
+TouchId RegistryEntries::add_touch_callback(Entry& entry, RegistrationHandle::TouchCallback callback) {
   ASHLAR_CHECK(callback != nullptr, "on_touch() was given an empty function");
   EntryExtension& extension = extension_of(entry);
   auto shared = std::make_shared<const RegistrationHandle::TouchCallback>(std::move(callback));
   const MutexLock lock(extension.mu);
   auto callbacks = extension.callbacks ? std::make_shared<EntryExtension::Callbacks>(*extension.callbacks)
                                        : std::make_shared<EntryExtension::Callbacks>();
-  callbacks->push_back(std::move(shared));
+  const TouchId id(last_touch_id_.fetch_add(1, std::memory_order_relaxed) + 1);  // relaxed: only distinct
+  callbacks->push_back({id, std::move(shared)});
   extension.callbacks = std::move(callbacks);
   // relaxed: a match that starts after on_touch() returned is already ordered after it by its caller.
   has_touch_callbacks_.store(true, std::memory_order_relaxed);
+  return id;
+}
+
+bool RegistryEntries::remove_touch_callback(Entry& entry, TouchId id) {
+  EntryExtension* const extension = entry.extension.load(std::memory_order_acquire);
+  if (extension == nullptr) return false;
+  std::shared_ptr<const EntryExtension::Callbacks> replaced;  // destroyed after the lock
+  const MutexLock lock(extension->mu);
+  if (extension->callbacks == nullptr) return false;
+  const auto is_it = [&](const EntryExtension::Callback& callback) { return callback.id == id; };
+  if (std::ranges::none_of(*extension->callbacks, is_it)) return false;
+  auto left = std::make_shared<EntryExtension::Callbacks>();
+  left->reserve(extension->callbacks->size());
+  std::ranges::remove_copy_if(*extension->callbacks, std::back_inserter(*left), is_it);
+  replaced = std::exchange(extension->callbacks, left->empty() ? nullptr : std::move(left));
+  return true;
 }
 
 void RegistryEntries::run_touch_callbacks(Entry& entry) noexcept {
@@ -230,7 +251,7 @@ void RegistryEntries::run_touch_callbacks(Entry& entry) noexcept {
   if (callbacks == nullptr) return;
   entry.add_reference();
   const RegistrationHandle self = handle(&entry);
-  for (const auto& callback : *callbacks) (*callback)(self);
+  for (const auto& callback : *callbacks) (*callback.call)(self);
 }
 
 std::size_t RegistryEntries::registered_count() {

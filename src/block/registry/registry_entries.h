@@ -48,7 +48,11 @@ struct EntryExtension {
   Mutex mu;
   std::vector<std::pair<std::type_index, std::shared_ptr<AttachmentBase>>> attachments ASHLAR_GUARDED_BY(mu);
   // Replaced as a whole, so that a touch does not copy it.
-  using Callbacks = std::vector<std::shared_ptr<const RegistrationHandle::TouchCallback>>;
+  struct Callback {
+    TouchId id;
+    std::shared_ptr<const RegistrationHandle::TouchCallback> call;
+  };
+  using Callbacks = std::vector<Callback>;
   std::shared_ptr<const Callbacks> callbacks ASHLAR_GUARDED_BY(mu);  // null: none
   EntryExtension* next_retired = nullptr;  // link in a list of extensions whose entries are gone
 };
@@ -218,7 +222,8 @@ class RegistryEntries : public std::enable_shared_from_this<RegistryEntries> {
   }
   // Runs the entry's callbacks, outside all locks. Requires: the caller keeps the entry referenced.
   void run_touch_callbacks(Entry& entry) noexcept;
-  void add_touch_callback(Entry& entry, RegistrationHandle::TouchCallback callback);
+  TouchId add_touch_callback(Entry& entry, RegistrationHandle::TouchCallback callback);
+  static bool remove_touch_callback(Entry& entry, TouchId id);
   // False while no entry has ever had a touch callback: the common case, without looking at entries.
   bool has_touch_callbacks() const noexcept { return has_touch_callbacks_.load(std::memory_order_relaxed); }
 
@@ -268,6 +273,7 @@ class RegistryEntries : public std::enable_shared_from_this<RegistryEntries> {
   std::optional<TinyLfu> tracker_;
   std::array<Shard, kShards> shards_;
   std::atomic<bool> has_touch_callbacks_{false};
+  std::atomic<std::uint64_t> last_touch_id_{0};
 
   void remove_from_shards(const EntrySource* source) noexcept;
 

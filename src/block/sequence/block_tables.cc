@@ -27,6 +27,29 @@ void grow(std::vector<T>& vector, std::size_t n) {
 
 }  // namespace
 
+SequenceBlock BlockTables::block(SequenceText& text, std::size_t group, std::size_t i) const {
+  const std::size_t begin = i * block_size();
+  ASHLAR_CHECK(group < tables_.size() && begin < text.tokens.size(),
+               "block %zu of group %zu; the sequence has %zu tokens in blocks of %u, and %zu groups", i,
+               group, text.tokens.size(), block_size(), tables_.size());
+  const Table& table = tables_[group];
+  SequenceBlock out;
+  out.tokens =
+      std::span(text.tokens).subspan(begin, std::min<std::size_t>(block_size(), text.tokens.size() - begin));
+  if (i < text.full_blocks() && text.names(i + 1).size() > i)
+    out.hash = text.identity(i, static_cast<std::uint32_t>(group)).hash;
+  if (i < table.ids.size()) out.id = table.ids[i];
+  out.registered = out.id != kNoBlock && i < table.registered;
+  return out;
+}
+
+std::size_t BlockTables::use_count(std::size_t group, std::size_t i) const noexcept {
+  const Table& table = tables_[group];
+  if (i >= table.slots.size() || table.slots[i].store == nullptr) return 0;
+  if (i < table.registered) return use_count_of(table.slots[i]);
+  return i < table.shares.size() && table.shares[i] ? table.shares[i].count() : 1;
+}
+
 void BlockTables::reserve(std::size_t blocks) {
   for (Table& table : tables_) {
     table.slots.reserve(blocks);

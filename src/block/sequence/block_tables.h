@@ -48,6 +48,10 @@ class BlockTables {
   std::size_t size() const noexcept { return tables_.front().slots.size(); }
   std::span<const BlockId> ids(std::size_t group) const noexcept { return tables_[group].ids; }
   std::span<const BlockCopy> copies() const noexcept { return copies_; }
+  // Block `i` of the text, which its table may not have yet; computes its name. `text` is that of the tables.
+  SequenceBlock block(SequenceText& text, std::size_t group, std::size_t i) const;
+  // References to entry `i`, by guards, sequences and forks; 0: none allocated.
+  std::size_t use_count(std::size_t group, std::size_t i) const noexcept;
   void reserve(std::size_t blocks);
 
   // The calls below that may throw std::bad_alloc leave the tables unchanged when they do.

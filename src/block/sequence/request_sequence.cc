@@ -108,6 +108,14 @@ std::span<const BlockId> RequestCalls::table(const UntypedRequest& request, std:
 std::span<const tokens::SequenceHash> RequestCalls::hashes(UntypedRequest& request) {
   return request.text().names(request.text().full_blocks());
 }
+SequenceBlock RequestCalls::block(UntypedRequest& request, std::size_t i, std::size_t group) {
+  return request.tables().block(request.text(), group, i);
+}
+std::size_t RequestCalls::use_count(const UntypedRequest& request, std::size_t i, std::size_t group) {
+  ASHLAR_CHECK(group < request.tables().group_count(), "group %zu of %zu", group,
+               request.tables().group_count());
+  return request.tables().use_count(group, i);
+}
 std::span<const BlockCopy> RequestCalls::copies(const UntypedRequest& request) noexcept {
   return request.tables().copies();
 }

@@ -98,6 +98,16 @@ std::uint32_t SequenceView::block_size(const UntypedSequence& sequence) noexcept
   return sequence.text.rules->block_size;
 }
 
+std::span<const tokens::SequenceHash> SequenceView::hashes(UntypedSequence& sequence) {
+  return sequence.text.names(sequence.text.full_blocks());
+}
+SequenceBlock SequenceView::block(UntypedSequence& sequence, std::size_t i) {
+  return sequence.tables.block(sequence.text, 0, i);
+}
+std::size_t SequenceView::use_count(const UntypedSequence& sequence, std::size_t i) noexcept {
+  return sequence.tables.use_count(0, i);
+}
+
 UntypedSequenceManager::UntypedSequenceManager(std::shared_ptr<BlockStore> store,
                                                SequenceManagerOptions options)
     : store_(std::move(store)),

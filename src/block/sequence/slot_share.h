@@ -36,6 +36,8 @@ class SlotShare {
 
   explicit operator bool() const noexcept { return shared_ != nullptr; }
   const SlotRef& slot() const noexcept { return shared_->slot; }
+  // relaxed: a hint under concurrency.
+  std::size_t count() const noexcept { return shared_->shares.load(std::memory_order_relaxed); }
   // True when the slot has no other share, so no new one can begin, and no work that never ends may still
   // read it. acquire: pairs with the last other sharer's release; its accesses to the block come first.
   bool sole() const noexcept {

@@ -135,7 +135,12 @@ class BlockStore final : public StoreFace,
   // facts about blocks (facts.cc)
   void set_retention(const SlotRef& slot, const BlockRetention& retention) noexcept;
   Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) override;
+  Result<void> set_metadata(const tokens::SequenceHash& hash, std::uint32_t metadata) override;
   void touched(std::span<const tokens::SequenceHash> hashes) noexcept override;
+
+  // looking inside (describe.cc)
+  Result<BlockDescription> describe(BlockId id) override;
+  std::optional<BlockDescription> describe(const tokens::SequenceHash& hash) override;
 
   // for the registry, under its lock: finds registered entries
   Entry* find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) override;
@@ -237,6 +242,7 @@ class BlockStore final : public StoreFace,
   // What observers hear of the slots that are about to be registered.
   std::vector<RegisteredBlock> described(std::size_t n, Filler fill, Describe describe);
   BlockIdentity identity_of(std::uint32_t slot) const;
+  BlockDescription describe_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
   Result<void> register_unobserved(std::size_t n, Filler fill, Emitter emit, bool tentative, OnTwin on_twin);
 
   // Takes n slots from the pools and emits them. False, with nothing taken, when a pool delivers fewer than

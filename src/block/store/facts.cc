@@ -38,6 +38,22 @@ Result<void> BlockStore::set_retention(const tokens::SequenceHash& hash, const B
   }
 }
 
+Result<void> BlockStore::set_metadata(const tokens::SequenceHash& hash, std::uint32_t metadata) {
+  const Operation operation(*this);
+  const std::uint32_t slot = find_confirmed(hash);
+  if (slot == kNone) {
+    return make_error(ErrorCode::kNotFound, "no block of hash %s is registered in %s",
+                      hash.to_string().c_str(), tier_name_.c_str());
+  }
+  if (slots_.ancestry.empty()) {
+    return make_error(ErrorCode::kUnsupported,
+                      "the %s manager keeps no metadata; give it an event log or an observer",
+                      tier_name_.c_str());
+  }
+  slots_.ancestry[slot].store_metadata(metadata);
+  return {};
+}
+
 namespace {
 constexpr std::size_t kAhead = 16;  // hashes whose buckets are prefetched before their look-up
 }  // namespace

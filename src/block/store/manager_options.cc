@@ -1,7 +1,7 @@
 #include "ashlar/block/manager_options.h"
 
+#include "ashlar/block/block_identity.h"
 #include "ashlar/tokens/token.h"
-#include "block/store/block_state.h"
 
 namespace ashlar::block {
 

@@ -69,7 +69,7 @@ BlockIdentity BlockStore::identity_of(std::uint32_t slot) const {
   if (ancestry.has_local) identity.local = tokens::LocalHash(ancestry.local);
   identity.location = ancestry.location;
   identity.group = ancestry.group;
-  identity.metadata = ancestry.metadata;
+  identity.metadata = ancestry.load_metadata();
   identity.salt = ancestry.salt;
   return identity;
 }

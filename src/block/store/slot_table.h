@@ -34,7 +34,8 @@ struct PartialState {
   SequenceStart start;
   std::vector<tokens::Token> tokens;
   std::uint32_t computed = 0;
-  std::optional<Fence> fence;  // while in flight
+  std::uint32_t generation = 0;  // of the life that the tokens belong to
+  std::optional<Fence> fence;    // while in flight
 };
 
 // What listeners hear of a block besides its hash.
@@ -43,12 +44,20 @@ struct Ancestry {
   tokens::SequenceHash root;
   tokens::SaltFingerprint salt;
   std::uint64_t local = 0;
-  std::uint32_t metadata = 0;
+  std::uint32_t metadata = 0;  // of a registered block: any thread, by load_metadata() and store_metadata()
   std::uint16_t location = 0;
   std::uint16_t group = 0;
   bool has_parent = false;
   bool has_root = false;
   bool has_local = false;
+
+  // relaxed: the number stands for itself.
+  std::uint32_t load_metadata() const noexcept {
+    return std::atomic_ref(const_cast<std::uint32_t&>(metadata)).load(std::memory_order_relaxed);
+  }
+  void store_metadata(std::uint32_t value) noexcept {
+    std::atomic_ref(metadata).store(value, std::memory_order_relaxed);
+  }
 };
 
 // Where an unreferenced primary is.

@@ -123,6 +123,7 @@ Result<void> init_sequence(const SlotRef& slot, const SequenceStart& start) {
   }
   partial->tokens.clear();
   partial->computed = 0;
+  partial->generation = slot.generation;
   partial->fence.reset();
   set_state(slot, BlockState::kPartial);
   return {};
@@ -154,6 +155,25 @@ Result<void> pop_tokens(const SlotRef& slot, std::uint32_t count) {
 
 std::span<const tokens::Token> tokens_of(const SlotRef& slot) {
   return partial_of(slot).tokens;
+}
+
+std::span<const tokens::Token> complete_tokens_of(const SlotRef& slot) noexcept {
+  expect_state(slot, BlockState::kComplete);
+  const SlotTable& slots = table(slot);
+  if (slots.has_tokens(slot.id)) return slots.tokens(slot.id);
+  const PartialState* const partial = slots.partial[slot.id].get();
+  if (partial == nullptr || partial->generation != slot.generation) return {};
+  return partial->tokens;
+}
+
+std::optional<tokens::SequenceHash> full_hash_of(const SlotRef& slot) {
+  expect_state(slot, BlockState::kPartial);
+  const PartialState& partial = partial_of(slot);
+  if (partial.tokens.size() != block_size_of(slot)) return std::nullopt;
+  const auto hashes =
+      partial.start.hasher.hash_block({partial.start.parent, partial.start.parent_prefix}, partial.tokens);
+  ASHLAR_CHECK(hashes.has_value(), "block %u: parent and scheme were checked when the block began", slot.id);
+  return hashes->sequence;
 }
 
 std::uint32_t computed_tokens_of(const SlotRef& slot) {
@@ -212,6 +232,8 @@ Result<bool> compute_done(const SlotRef& slot) {
 }
 
 void reset(const SlotRef& slot) {
+  if (PartialState* const partial = table(slot).partial[slot.id].get(); partial != nullptr)
+    partial->tokens.clear();
   set_state(slot, BlockState::kMutable);
 }
 

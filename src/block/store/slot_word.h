@@ -9,8 +9,8 @@
 
 #include <cstdint>
 
+#include "ashlar/block/block_identity.h"
 #include "ashlar/block/detail/slot_ref.h"
-#include "block/store/block_state.h"
 
 namespace ashlar::block::detail {
 

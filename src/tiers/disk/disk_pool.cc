@@ -49,6 +49,23 @@ std::vector<Found> parents_first(std::vector<Found> found) {
   return ordered;
 }
 
+// The header of a block as it is written.
+G3File::Entry entry_of(std::uint32_t slot, const TierRecord& record, std::uint64_t generation) {
+  return {slot,
+          {.hash = record.hash,
+           .parent = record.parent,
+           .salt = record.salt,
+           .checksum = record.checksum.value_or(transfer::BlockChecksum()),
+           .generation = generation,
+           .has_parent = record.parent != SequenceHash(),
+           .prefix = record.prefix,
+           .root = record.root,
+           .local = record.local,
+           .metadata = record.metadata,
+           .group = record.group,
+           .priority = record.retention.priority}};
+}
+
 // A number unique to this opening of the files.
 std::uint64_t new_session() {
   std::random_device source;
@@ -96,19 +113,7 @@ class DiskPool::Reserved final : public Reservation {
     for (std::size_t i = 0; i < left.size(); ++i) {
       if (left[i].empty()) continue;
       const Place place = pool_.place(taken_.ids()[i]);
-      entries[place.part].push_back({place.slot,
-                                     {.hash = left[i].hash,
-                                      .parent = left[i].parent,
-                                      .salt = left[i].salt,
-                                      .checksum = left[i].checksum.value_or(transfer::BlockChecksum()),
-                                      .generation = ++pool_.generation_,
-                                      .has_parent = left[i].parent != SequenceHash(),
-                                      .prefix = left[i].prefix,
-                                      .root = left[i].root,
-                                      .local = left[i].local,
-                                      .metadata = left[i].metadata,
-                                      .group = left[i].group,
-                                      .priority = left[i].retention.priority}});
+      entries[place.part].push_back(entry_of(place.slot, left[i], ++pool_.generation_));
       places[place.part].push_back(i);
     }
     std::optional<Error> error;
@@ -437,6 +442,29 @@ Result<void> DiskPool::remove_from_files(std::span<const SequenceHash> hashes, b
   }
   const Result<void> cleared = hashes.empty() ? Result<void>() : clear_stale(hashes);
   return error ? Result<void>(*error) : cleared;
+}
+
+// A sector is written whole: after a failure at any moment the header is the old or the new one. The lock
+// keeps a removed block from getting a header again.
+Result<void> DiskPool::save_values(std::span<const SequenceHash> hashes) {
+  const MutexLock evictions(evict_mu_);
+  std::vector<block::Hold> holds;
+  std::vector<std::vector<G3File::Entry>> entries(files_.size());
+  for (const SequenceHash& hash : hashes) {
+    std::optional<block::Hold> held = hold(hash);
+    if (!held) continue;
+    const Place at = place(held->block_id());
+    if (!files_[at.part]->may_be_valid(at.slot)) continue;
+    entries[at.part].push_back(entry_of(at.slot, record(*held), ++generation_));
+    holds.push_back(*std::move(held));
+  }
+  Result<void> all;
+  for (std::size_t part = 0; part < files_.size(); ++part) {
+    if (entries[part].empty()) continue;
+    const Result<void> saved = files_[part]->commit(entries[part], files_[part]->failed_syncs());
+    if (!saved && all) all = saved;
+  }
+  return all;
 }
 
 Result<std::size_t> DiskPool::remove_everything() {

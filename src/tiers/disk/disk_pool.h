@@ -58,6 +58,8 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   // The same for many, with one sync per file. Hashes not present are no error, and are removed from absent
   // files too. Errors: kIo: the other blocks are removed.
   Result<void> remove_all(std::span<const tokens::SequenceHash> hashes);
+  // Writes their headers again. Syncs.
+  Result<void> save_values(std::span<const tokens::SequenceHash> hashes) override;
   // Removes all blocks, including those in absent files. Returns how many were present.
   Result<std::size_t> remove_everything();
   std::uint64_t block_bytes() const noexcept override { return block_bytes_; }

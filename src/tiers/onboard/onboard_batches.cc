@@ -96,7 +96,10 @@ std::vector<Miss> Onboarder::finish_to_host(OnboardCall& call, ToHost& to_host) 
   };
   if (stack_.g4 != nullptr)
     bring(*stack_.g4, [&](std::span<const SequenceHash> some) {
-      return stack_.g4->get(some, *stack_.g2, move_options(call));
+      const LateValues::Before before = stack_.values.before();
+      MoveReport report = stack_.g4->get(some, *stack_.g2, move_options(call));
+      stack_.values.arrived(before, *stack_.g4, *stack_.g2, some);
+      return report;
     });
   if (stack_.g3 != nullptr && !to_host.asked_g3)
     bring(*stack_.g3, [&](std::span<const SequenceHash> some) {

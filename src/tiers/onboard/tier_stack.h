@@ -12,6 +12,7 @@
 #include "tiers/onboard/cost_model.h"
 #include "tiers/onboard/kv_metrics.h"
 #include "tiers/pool/block_mover.h"
+#include "tiers/pool/late_values.h"
 #include "tiers/pool/memory_pool.h"
 #include "tiers/volume/volume_pool.h"
 
@@ -29,6 +30,7 @@ struct TierStack {
   std::unique_ptr<MemoryPool<events::G2>> g2;
   std::unique_ptr<DiskPool> g3;
   std::unique_ptr<VolumePool> g4;
+  LateValues values;
   std::unique_ptr<BlockMover> mover;
   CostModel costs;
   KvMetrics metrics;

@@ -163,6 +163,8 @@ void BlockMover::finish(Running& move) {
   Batch& batch = *move.batch_;
   if (batch.reservation == nullptr) return;
   const Clock::TimePoint now = clock_.now();
+  const LateValues::Before before =
+      options_.values != nullptr ? options_.values->before() : LateValues::Before();
   if (is_disk(move.to_))
     for (const block::Hold& hold : batch.holds) learn_checksum(move.from_, hold);
   const std::optional<TransferDone> proof = wait(move);
@@ -184,6 +186,12 @@ void BlockMover::finish(Running& move) {
                std::string(move.to_.name()).c_str(), published.registered.size(), batch.records.size());
   if (move.options_.keep) move.kept_ = std::move(batch.reservation);
   if (published.error) note(*published.error);
+  if (options_.values != nullptr) {
+    std::vector<SequenceHash> arrived;
+    for (std::size_t i = 0; i < batch.records.size(); ++i)
+      if (published.registered[i]) arrived.push_back(batch.holds[i].sequence_hash());
+    options_.values->arrived(before, move.from_, move.to_, arrived);
+  }
   for (std::size_t i = 0; i < batch.records.size(); ++i) {
     ASHLAR_DCHECK(!published.registered[i] || !batch.damaged[i],
                   "block %zu of a move is registered and damaged", i);

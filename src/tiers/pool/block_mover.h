@@ -23,6 +23,7 @@
 #include "ashlar/block/pin.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
 #include "ashlar/transfer/executor.h"
+#include "tiers/pool/late_values.h"
 #include "tiers/pool/move_control.h"
 #include "tiers/pool/tier_pool.h"
 
@@ -71,6 +72,8 @@ class BlockMover {
     // Reads blocks written to a disk back and compares them before registering them.
     bool read_back_after_write = false;
     Clock* clock = nullptr;
+    // Told of copies that have arrived; may be null. Outlives the mover.
+    LateValues* values = nullptr;
   };
   // The executor outlives the mover.
   BlockMover(transfer::Executor& executor, const Options& options);

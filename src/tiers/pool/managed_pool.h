@@ -92,6 +92,18 @@ class ManagedPool : public Base {
     record.since = records_.since(hold);
     return record;
   }
+  Result<block::Pin> pin(const tokens::SequenceHash& hash, Clock::Duration ttl) final {
+    return manager_.pin(hash, ttl);
+  }
+  Result<void> set_retention(const tokens::SequenceHash& hash, const block::BlockRetention& retention) final {
+    return manager_.set_retention(hash, retention);
+  }
+  Result<void> set_metadata(const tokens::SequenceHash& hash, std::uint32_t metadata) final {
+    return manager_.set_metadata(hash, metadata);
+  }
+  std::optional<block::BlockDescription> describe(const tokens::SequenceHash& hash) const final {
+    return manager_.describe(hash);
+  }
   const RecordTable& records() const noexcept final { return records_; }
   RecordTable& records() noexcept final { return records_; }
 

@@ -12,9 +12,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ashlar/base/check.h"
@@ -78,6 +80,11 @@ class RecordTable final : public block::BlockObserver {
   }
   // Requires: the caller owns the block.
   void forget(block::BlockId id) noexcept { set_last(id, {}); }
+  // Calls `arrived` for blocks that can be found from now on; it must not throw. Set it before other threads
+  // use the pool.
+  void on_arrival(std::function<void(std::span<const block::RegisteredBlock>)> arrived) {
+    arrived_ = std::move(arrived);
+  }
   void hit(block::BlockId id) noexcept { age_at_hit_.observe(age(id)); }
 
   void handed_out(std::span<const block::BlockId> blocks) noexcept override {
@@ -93,6 +100,9 @@ class RecordTable final : public block::BlockObserver {
       since_[block.id.value()].store(now, std::memory_order_relaxed);
       if (block.after && !block.after->passed()) set_precondition(block.id, *block.after);
     }
+  }
+  void registered(std::span<const block::RegisteredBlock> blocks) noexcept override {
+    if (arrived_) arrived_(blocks);
   }
   void evicted(std::span<const block::EvictedBlock> blocks) noexcept override {
     evicted_.add(blocks.size());
@@ -141,6 +151,7 @@ class RecordTable final : public block::BlockObserver {
   }
 
   Clock& clock_;
+  std::function<void(std::span<const block::RegisteredBlock>)> arrived_;
   mutable Mutex fences_mu_;
   Fences fences_ ASHLAR_GUARDED_BY(fences_mu_);
   std::atomic<std::size_t> fence_count_{0};  // of fences_; a block's owner and holders see their own

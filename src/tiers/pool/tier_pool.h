@@ -11,8 +11,11 @@
 #include <string_view>
 #include <vector>
 
+#include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
+#include "ashlar/block/block_retention.h"
 #include "ashlar/block/fence.h"
+#include "ashlar/block/manager_options.h"
 #include "ashlar/block/pin.h"
 #include "ashlar/events/tier.h"
 #include "ashlar/tokens/sequence_hash.h"
@@ -38,6 +41,14 @@ class TierPool {
   // Errors: kNotFound; kIo.
   virtual Result<void> remove(const tokens::SequenceHash& hash) = 0;
   virtual TierRecord record(const block::Hold& hold) const = 0;
+  // By hash, as BlockManager's calls of these names. Errors: kNotFound; theirs.
+  virtual Result<block::Pin> pin(const tokens::SequenceHash& hash, Clock::Duration ttl) = 0;
+  virtual Result<void> set_retention(const tokens::SequenceHash& hash,
+                                     const block::BlockRetention& retention) = 0;
+  virtual Result<void> set_metadata(const tokens::SequenceHash& hash, std::uint32_t metadata) = 0;
+  virtual std::optional<block::BlockDescription> describe(const tokens::SequenceHash& hash) const = 0;
+  // Makes retention and metadata of these blocks survive a restart, where the tier does. Errors: kIo.
+  virtual Result<void> save_values(std::span<const tokens::SequenceHash>) { return {}; }
   // Whether the tier has the block with another salt. Unknown salts are not compared.
   bool has_other_salt(const tokens::SequenceHash& hash, const tokens::SaltFingerprint& salt) {
     const tokens::SaltFingerprint unknown;

@@ -1,5 +1,5 @@
 #include "block/property/naive_manager.h"
-#include "block/store/block_state.h"
+#include "ashlar/block/block_identity.h"
 
 #include <algorithm>
 

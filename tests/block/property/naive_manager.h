@@ -23,10 +23,10 @@
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
+#include "ashlar/block/block_identity.h"
 #include "ashlar/block/manager_options.h"
 #include "ashlar/events/kv_event.h"
 #include "ashlar/tokens/sequence_hash.h"
-#include "block/store/block_state.h"
 
 namespace ashlar::block::property {
 

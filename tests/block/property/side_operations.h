@@ -2,8 +2,8 @@
 // side.h.
 #pragma once
 
+#include "ashlar/block/block_identity.h"
 #include "block/property/side.h"
-#include "block/store/block_state.h"
 
 namespace ashlar::block::property {
 

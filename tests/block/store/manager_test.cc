@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "block/store/block_state.h"
+#include "ashlar/block/block_identity.h"
 #include "support/block_fixture.h"
 
 namespace ashlar::block {
@@ -28,8 +28,9 @@ TEST(ManagerBuilderTest, EveryBadOptionIsNamedWithItsValue) {
       {"no blocks", [](auto& b) { b.block_count(0); },
        "block_count is 0; a manager needs 1 to 4294967294 blocks"},
       {"too many blocks", [](auto& b) { b.block_count(UINT32_MAX); }, "block_count is 4294967295"},
-      {"no tokens", [](auto& b) { b.block_size(0); }, "block_size is 0 tokens; it must be 1 to 1024"},
-      {"too many tokens", [](auto& b) { b.block_size(1025); }, "block_size is 1025 tokens"},
+      {"no tokens", [](auto& b) { b.block_size(0); }, "block_size is 0 tokens; it must be 1 to 65536"},
+      {"too many tokens", [](auto& b) { b.block_size(65537); },
+       "block_size is 65537 tokens; it must be 1 to 65536"},
       {"low over high", [](auto& b) { b.watermarks({3, 2}); },
        "low watermark 3 is above the high watermark 2"},
       {"high over all", [](auto& b) { b.watermarks({0, 9}); },

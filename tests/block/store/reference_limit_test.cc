@@ -7,11 +7,11 @@
 #include <span>
 #include <vector>
 
+#include "ashlar/block/block_identity.h"
 #include "ashlar/block/detail/store_calls.h"
 #include "ashlar/block/detail/untyped_manager.h"
 #include "ashlar/events/tier.h"
 #include "ashlar/testing/managers.h"
-#include "block/store/block_state.h"
 #include "block/store/block_store.h"
 #include "support/block_fixture.h"
 

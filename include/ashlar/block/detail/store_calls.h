@@ -31,11 +31,17 @@ void stage(const SlotRef& slot, const BlockIdentity& identity);
 void complete(const SlotRef& slot, const BlockIdentity& identity, std::span<const tokens::Token> tokens);
 Result<void> init_sequence(const SlotRef& slot, const SequenceStart& start);
 
+// In Complete. Empty when the store has none: staged by name, or completed with a token block and not kept.
+std::span<const tokens::Token> complete_tokens_of(const SlotRef& slot) noexcept;
+
 // In Partial; commit() leads to Complete, schedule() to Scheduled.
 Result<void> add_tokens(const SlotRef& slot, std::span<const tokens::Token> tokens);
 Result<void> pop_tokens(const SlotRef& slot, std::uint32_t count);
+// The next two also in Scheduled and Inflight.
 std::span<const tokens::Token> tokens_of(const SlotRef& slot);
 std::uint32_t computed_tokens_of(const SlotRef& slot);
+// The name of a full block; nullopt for another.
+std::optional<tokens::SequenceHash> full_hash_of(const SlotRef& slot);
 Result<void> commit(const SlotRef& slot);
 Result<void> schedule(const SlotRef& slot);
 

@@ -74,6 +74,9 @@ class UntypedManager {
   virtual Result<PinRef> pin(const tokens::SequenceHash& hash, Clock::Duration ttl) = 0;
   virtual Result<HoldRef> hold(const tokens::SequenceHash& hash) = 0;
   virtual Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) = 0;
+  virtual Result<void> set_metadata(const tokens::SequenceHash& hash, std::uint32_t metadata) = 0;
+  virtual Result<BlockDescription> describe(BlockId id) = 0;
+  virtual std::optional<BlockDescription> describe(const tokens::SequenceHash& hash) = 0;
   // Documented at BlockManager, under the same or similar names.
   virtual std::size_t reset_inactive() = 0;
   virtual std::vector<tokens::SequenceHash> next_victims(std::size_t n) = 0;

@@ -1,0 +1,504 @@
+// KvBlockManager by hash over all tiers: pins, retention, metadata, presence, and what it tells of a block.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ashlar/base/random.h"
+#include "ashlar/testing/manual_clock.h"
+#include "ashlar/tiers/kv_block_manager.h"
+#include "ashlar/tokens/token_sequence.h"
+#include "support/gates.h"
+#include "support/scratch_folder.h"
+#include "support/until_seen.h"
+#include "tiers/kv_workload.h"
+#include "tiers/tier_ids.h"
+
+namespace ashlar::tiers {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using tokens::SequenceHash;
+
+class ByHashTest : public ::testing::Test {
+ protected:
+  // G1, G2, two files and a volume: 8, 12, 40 and 40 blocks, hence 2, 3, 10 and 10 pins.
+  void open() {
+    KvOptions options = KvWorkload::options_in(folder_.path());
+    options.clock = &clock_;
+    kv_ = KvBlockManager::create(options).value();
+  }
+  static std::vector<SequenceHash> sequence(std::uint64_t number, std::size_t blocks) {
+    return KvWorkload::sequence(number, blocks);
+  }
+  // Computes what no tier has; right bytes are part of it.
+  void use(const std::vector<SequenceHash>& hashes, const RegisterOptions& how = {}) {
+    int wrong = 0;
+    {
+      const auto table = KvWorkload(*kv_).request(hashes, &wrong, how);
+      EXPECT_TRUE(table);
+    }
+    EXPECT_EQ(wrong, 0);
+    kv_->drain();
+  }
+  // More new blocks than any tier has.
+  void flood() {
+    for (int i = 0; i < 10; ++i) use(sequence(++last_, 6));
+  }
+  std::vector<TierPresence> presence(const std::vector<SequenceHash>& hashes) {
+    return kv_->presence(hashes);
+  }
+  static TierPresence in(std::initializer_list<events::TierId> tiers) {
+    TierPresence out;
+    for (const events::TierId tier : tiers) out.bits |= static_cast<std::uint8_t>(1u << tier.value());
+    return out;
+  }
+  static constexpr Clock::Duration kHour = std::chrono::hours(1);
+
+  ScratchFolder folder_;
+  ashlar::testing::ManualClock clock_;
+  std::unique_ptr<KvBlockManager> kv_;
+  std::uint64_t last_ = 1000;
+};
+
+TEST_F(ByHashTest, APinKeepsBlocksInEveryTierThatHasThem) {
+  open();
+  const auto hashes = sequence(1, 2);
+  use(hashes);
+  const std::vector<TierPresence> everywhere(2, in({kG1, kG2, kG3, kG4}));
+  ASSERT_EQ(presence(hashes), everywhere);
+  std::optional<KvPin> pin = kv_->pin(hashes, kHour).value();
+  EXPECT_TRUE(pin->active());
+  EXPECT_EQ(pin->pinned(), 8u);
+  flood();
+  EXPECT_EQ(presence(hashes), everywhere);
+  pin.reset();
+  flood();
+  EXPECT_EQ(presence(hashes), std::vector<TierPresence>(2)) << "nothing keeps them any longer";
+  kv_->check_invariants();
+}
+
+TEST_F(ByHashTest, APinKeepsBlocksThatArriveLater) {
+  open();
+  const auto hashes = sequence(1, 2);
+  KvPin pin = kv_->pin(hashes, kHour).value();
+  EXPECT_EQ(pin.pinned(), 0u);
+  use(hashes);
+  EXPECT_EQ(pin.pinned(), 8u) << "registered in G1, offloaded to the others";
+  flood();
+  EXPECT_EQ(presence(hashes), std::vector<TierPresence>(2, in({kG1, kG2, kG3, kG4})));
+  EXPECT_EQ(pin.refused(), 0u);
+  std::move(pin).unpin();
+  EXPECT_FALSE(pin.active());
+  flood();
+  EXPECT_EQ(presence(hashes), std::vector<TierPresence>(2));
+}
+
+TEST_F(ByHashTest, BlocksThatComeUpAgainArePinnedThere) {
+  open();
+  const auto hashes = sequence(1, 2);
+  use(hashes);
+  ASSERT_TRUE(kv_->reset(kG1));
+  ASSERT_TRUE(kv_->reset(kG2));
+  const KvPin pin = kv_->pin(hashes, kHour).value();
+  EXPECT_EQ(pin.pinned(), 4u);
+  use(hashes);
+  EXPECT_EQ(pin.pinned(), 8u);
+  flood();
+  EXPECT_EQ(presence(hashes), std::vector<TierPresence>(2, in({kG1, kG2, kG3, kG4})));
+}
+
+TEST_F(ByHashTest, APinEndsWithItsTime) {
+  open();
+  const auto hashes = sequence(1, 2);
+  use(hashes);
+  const KvPin pin = kv_->pin(hashes, kHour).value();
+  clock_.advance(kHour - std::chrono::seconds(1));
+  flood();
+  EXPECT_TRUE(pin.active());
+  EXPECT_EQ(kv_->describe(hashes[0])->pins, 1u);
+  EXPECT_EQ(presence(hashes), std::vector<TierPresence>(2, in({kG1, kG2, kG3, kG4})));
+  clock_.advance(std::chrono::seconds(1));
+  EXPECT_FALSE(pin.active());
+  EXPECT_EQ(pin.pinned(), 0u);
+  EXPECT_EQ(kv_->describe(hashes[0])->pins, 0u);
+  flood();
+  EXPECT_EQ(presence(hashes), std::vector<TierPresence>(2));
+  use(hashes);
+  EXPECT_EQ(kv_->describe(hashes[0])->in(kG1)->block.pins, 0u) << "what arrives now is not pinned";
+}
+
+TEST_F(ByHashTest, PinsThatATierCannotHaveAreRefusedWhole) {
+  open();
+  const auto hashes = sequence(1, 3);
+  use(hashes);
+  const Result<KvPin> refused = kv_->pin(hashes, kHour);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kCapacity);
+  EXPECT_THAT(refused.error().message(), HasSubstr("3 hashes cannot be pinned in g1: all 2 pins are taken"));
+  for (const SequenceHash& hash : hashes) {
+    const KvBlockDescription found = kv_->describe(hash).value();
+    for (const TierBlock& here : found.tiers) EXPECT_EQ(here.block.pins, 0u);
+  }
+  EXPECT_EQ(kv_->pin(hashes, Clock::Duration::zero()).error().code(), ErrorCode::kInvalidArgument);
+  // One that arrives where no pin is left is counted.
+  const auto later = sequence(2, 3);
+  const KvPin pin = kv_->pin(later, kHour).value();
+  use(later);
+  EXPECT_EQ(pin.refused(), 1u);
+  EXPECT_EQ(pin.pinned(), 11u);
+}
+
+TEST_F(ByHashTest, ManyPinsOfOneHashAreAllKept) {
+  open();
+  const auto hashes = sequence(1, 1);
+  KvPin first = kv_->pin(hashes, kHour).value();
+  const std::vector<SequenceHash> twice = {hashes[0], hashes[0]};
+  const KvPin second = kv_->pin(twice, kHour).value();
+  use(hashes);
+  EXPECT_EQ(second.pinned(), 4u) << "a hash named twice is pinned once";
+  EXPECT_EQ(kv_->describe(hashes[0])->pins, 2u);
+  EXPECT_EQ(kv_->describe(hashes[0])->in(kG1)->block.pins, 2u);
+  first = KvPin();
+  EXPECT_EQ(kv_->describe(hashes[0])->in(kG1)->block.pins, 1u);
+  flood();
+  EXPECT_EQ(presence(hashes), std::vector<TierPresence>(1, in({kG1, kG2, kG3, kG4})));
+}
+
+TEST_F(ByHashTest, PinnedBlocksAreRemovedByResetBlocks) {
+  open();
+  const auto hashes = sequence(1, 2);
+  use(hashes);
+  const KvPin pin = kv_->pin(hashes, kHour).value();
+  ASSERT_TRUE(kv_->reset_blocks(std::span(hashes).subspan(1)));
+  EXPECT_EQ(presence(hashes), (std::vector<TierPresence>{in({kG1, kG2, kG3, kG4}), {}}));
+  EXPECT_EQ(pin.pinned(), 4u);
+  kv_->check_invariants();
+  use(hashes);
+  EXPECT_EQ(pin.pinned(), 4u) << "the pin of a removed block does not come back with it";
+  flood();
+  EXPECT_EQ(presence(hashes), (std::vector<TierPresence>{in({kG1, kG2, kG3, kG4}), {}}));
+  ASSERT_TRUE(kv_->reset(kG3));
+  ASSERT_TRUE(kv_->reset(kG4));
+  EXPECT_EQ(presence(hashes)[0], in({kG1, kG2}));
+  kv_->check_invariants();
+}
+
+TEST_F(ByHashTest, AGuardMayOutliveTheManager) {
+  open();
+  const auto hashes = sequence(1, 2);
+  use(hashes);
+  KvPin pin = kv_->pin(hashes, kHour).value();
+  kv_.reset();
+  EXPECT_FALSE(pin.active());
+  EXPECT_EQ(pin.pinned(), 0u);
+  pin = KvPin();
+}
+
+// Random calls; a block that was seen in a tier under a pin must stay there until the pin ends.
+TEST_F(ByHashTest, NoPinnedBlockIsEverLost) {
+  Random random(11);
+  KvOptions options = KvWorkload::options_in(folder_.path());
+  options.clock = &clock_;
+  options.to_g2.trigger = Trigger::kNearEviction;
+  kv_ = KvBlockManager::create(options).value();
+  struct Kept {
+    KvPin pin;
+    std::vector<SequenceHash> hashes;
+    Clock::TimePoint end;
+    std::map<SequenceHash, std::uint8_t> seen;
+  };
+  std::vector<Kept> kept;
+  std::size_t checked = 0;
+  for (int step = 0; step < 600; ++step) {
+    const auto hashes = sequence(1 + random.below(12), 1 + random.below(5));
+    switch (random.below(8)) {
+      case 0: {
+        std::vector<SequenceHash> some = {hashes.back()};
+        const auto ttl = std::chrono::seconds(1 + random.below(20));
+        if (auto pin = kv_->pin(some, ttl)) kept.push_back({*std::move(pin), some, clock_.now() + ttl, {}});
+        break;
+      }
+      case 1:
+        if (!kept.empty()) kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(random.below(kept.size())));
+        break;
+      case 2:
+        clock_.advance(std::chrono::seconds(random.below(3)));
+        break;
+      case 3:
+        ASSERT_TRUE(kv_->reset(random.below(2) == 0 ? kG1 : kG2));
+        break;
+      default:
+        int wrong = 0;
+        {
+          const auto table = KvWorkload(*kv_).request(hashes, &wrong);  // nothing where pins leave no room
+        }
+        ASSERT_EQ(wrong, 0);
+        kv_->drain();
+    }
+    std::erase_if(kept, [&](const Kept& one) { return clock_.now() >= one.end; });
+    for (Kept& one : kept) {
+      ASSERT_TRUE(one.pin.active());
+      const std::vector<TierPresence> now = kv_->presence(one.hashes);
+      for (std::size_t i = 0; i < now.size(); ++i) {
+        std::uint8_t& seen = one.seen[one.hashes[i]];
+        if (one.pin.refused() == 0) {
+          ASSERT_EQ(seen & ~now[i].bits, 0) << "step " << step;
+          seen |= now[i].bits;
+          checked += static_cast<std::size_t>(__builtin_popcount(seen));
+        }
+      }
+    }
+  }
+  EXPECT_GT(checked, 1000u);
+  kept.clear();
+  kv_->check_invariants();
+}
+
+// ---- values
+
+TEST_F(ByHashTest, RetentionAndMetadataReachEveryTierAndSurviveARestart) {
+  open();
+  const auto hashes = sequence(1, 3);
+  use(hashes);
+  EXPECT_EQ(kv_->set_retention(std::span(hashes).first(2), {.priority = 90}).value(), 2u);
+  EXPECT_EQ(kv_->set_metadata(std::span(hashes).subspan(1), 4711).value(), 2u);
+  EXPECT_EQ(kv_->metadata(hashes[0]), 0u);
+  EXPECT_EQ(kv_->metadata(hashes[1]), 4711u);
+  const auto expect_values = [&](std::initializer_list<events::TierId> tiers) {
+    for (std::size_t i = 0; i < hashes.size(); ++i) {
+      const std::optional<KvBlockDescription> found = kv_->describe(hashes[i]);
+      ASSERT_TRUE(found);
+      EXPECT_EQ(found->retention.priority, i < 2 ? 90 : block::BlockRetention::kDefaultPriority) << i;
+      EXPECT_EQ(found->identity.metadata, i < 1 ? 0u : 4711u) << i;
+      for (const events::TierId tier : tiers) {
+        ASSERT_TRUE(found->in(tier)) << i;
+        const block::BlockDescription& here = found->in(tier)->block;
+        EXPECT_EQ(here.retention.value_or(block::BlockRetention()).priority,
+                  i < 2 ? 90 : block::BlockRetention::kDefaultPriority)
+            << i << " in tier " << unsigned{tier.value()};
+        EXPECT_EQ(here.identity->metadata, i < 1 ? 0u : 4711u) << i << " in tier " << unsigned{tier.value()};
+      }
+    }
+  };
+  expect_values({kG1, kG2, kG3, kG4});
+  kv_.reset();
+  open();
+  expect_values({kG3});
+  use(hashes);
+  expect_values({kG1, kG2, kG3});
+
+  const auto unknown = sequence(77, 1);
+  EXPECT_EQ(kv_->set_metadata(unknown, 1).value(), 0u);
+  EXPECT_EQ(kv_->set_retention(unknown, {}).value(), 0u);
+  EXPECT_FALSE(kv_->metadata(unknown[0]));
+  EXPECT_EQ(kv_->set_retention(hashes, {.priority = 101}).error().code(), ErrorCode::kInvalidArgument);
+}
+
+// The values of a copy are fixed when its header is written; others set them before it can be found.
+TEST_F(ByHashTest, ValuesSetWhileACopyIsInFlightReachIt) {
+  Gate gate;
+  std::atomic<bool> armed{false};
+  const auto faults = std::make_shared<ScriptedFaults>(
+      [&](storage::IoDirection direction, std::uint64_t offset, std::uint64_t) {
+        constexpr std::uint64_t kTable = 69632;  // docs/formats/g3_file.md
+        if (armed && direction == storage::IoDirection::kWrite && offset >= kTable && offset < kTable + 4096)
+          gate.pass();
+        return storage::IoVerdict{};
+      });
+  KvOptions options = KvWorkload::options(folder_.file("g3"), faults);
+  options.to_g3.trigger = Trigger::kOnCall;
+  kv_ = KvBlockManager::create(options).value();
+  const auto hashes = sequence(1, 1);
+  use(hashes);
+  armed = true;
+  const OffloadHandle handle = kv_->offload_to(kG3, hashes).value();
+  gate.wait_for_somebody();
+  ASSERT_EQ(presence(hashes)[0], in({kG1, kG2}));
+  EXPECT_EQ(kv_->set_metadata(hashes, 5).value(), 1u);
+  EXPECT_EQ(kv_->set_retention(hashes, {.priority = 60}).value(), 1u);
+  armed = false;
+  gate.open();
+  kv_->drain();
+  const auto expect_values = [&] {
+    const std::optional<KvBlockDescription> found = kv_->describe(hashes[0]);
+    ASSERT_TRUE(found && found->in(kG3));
+    EXPECT_EQ(found->in(kG3)->block.identity->metadata, 5u);
+    EXPECT_EQ(found->in(kG3)->block.retention->priority, 60);
+  };
+  expect_values();
+  kv_.reset();
+  kv_ = KvBlockManager::create(options).value();
+  expect_values();
+}
+
+TEST_F(ByHashTest, AnErrorOfTheDiskIsReportedAndTheValueKept) {
+  std::atomic<int> error{0};
+  const auto faults =
+      std::make_shared<ScriptedFaults>([&](storage::IoDirection, std::uint64_t, std::uint64_t) {
+        return storage::IoVerdict{.error = error.load()};
+      });
+  kv_ = KvBlockManager::create(KvWorkload::options(folder_.file("g3"), faults)).value();
+  const auto hashes = sequence(1, 1);
+  use(hashes);
+  error = EIO;
+  EXPECT_EQ(kv_->set_metadata(hashes, 5).error().code(), ErrorCode::kIo);
+  error = 0;
+  EXPECT_EQ(kv_->describe(hashes[0])->in(kG3)->block.identity->metadata, 5u);
+  EXPECT_EQ(kv_->set_metadata(hashes, 6).value(), 1u);
+  kv_.reset();
+  kv_ = KvBlockManager::create(KvWorkload::options(folder_.file("g3"), faults)).value();
+  EXPECT_EQ(kv_->metadata(hashes[0]), 6u);
+}
+
+// A removed block whose value is set must not be found again by a restart.
+TEST_F(ByHashTest, ASavedValueDoesNotBringARemovedBlockBack) {
+  open();
+  const auto hashes = sequence(1, 2);
+  use(hashes);
+  {
+    const auto used = kv_->g3()->match_blocks(hashes);
+    ASSERT_EQ(used.size(), 2u);
+    ASSERT_TRUE(kv_->reset_blocks(hashes));  // G3 forgets them with the last reference
+    EXPECT_EQ(kv_->set_metadata(hashes, 9).value(), 2u);
+  }
+  kv_.reset();
+  open();
+  EXPECT_EQ(presence(hashes), std::vector<TierPresence>(2));
+}
+
+// ---- looking inside
+
+TEST_F(ByHashTest, ADescriptionHasEverythingOfEveryTier) {
+  open();
+  const tokens::SequenceHasher hasher = kv_->hasher(tokens::Salt("lora", "tenant"));
+  const auto text =
+      tokens::TokenSequence::create(
+          std::vector<tokens::Token>{tokens::Token(1), tokens::Token(2), tokens::Token(3), tokens::Token(4),
+                                     tokens::Token(5), tokens::Token(6), tokens::Token(7), tokens::Token(8)},
+          4, hasher)
+          .value();
+  const tokens::TokenBlock& second = text.blocks()[1];
+  const SequenceHash hash = second.sequence_hash();
+  EXPECT_FALSE(kv_->describe(hash));
+  clock_.advance(std::chrono::seconds(5));
+  const Clock::TimePoint registered = clock_.now();
+  auto [written, signal] = block::Fence::create();
+  {
+    auto empty = kv_->get_mutable_blocks(2).value();
+    block::BlockList<block::CompleteBlock<events::G1>> complete;
+    for (std::size_t i = 0; i < 2; ++i)
+      complete.push_back(
+          std::move(empty[i]).complete(text.blocks()[i], block::KvReady::asserted_by_caller()).value());
+    const auto table =
+        kv_->register_blocks(std::move(complete), {.retention = {.priority = 50},
+                                                   .after = {written},
+                                                   .salt = tokens::salt_fingerprint(hasher.salt())})
+            .value();
+    const std::optional<KvBlockDescription> found = kv_->describe(hash);
+    ASSERT_TRUE(found);
+    ASSERT_EQ(found->tiers.size(), 1u);
+    EXPECT_TRUE(found->tiers[0].being_written);
+    EXPECT_EQ(found->tiers[0].block.references, 1u);
+    EXPECT_EQ(found->tiers[0].block.state, block::BlockState::kPrimary);
+  }
+  std::move(signal).signal();
+  while (!presence({hash})[0].in(kG4)) kv_->drain();
+  const block::Hold hold = kv_->g2()->hold(hash).value();
+  const KvPin pin = kv_->pin(std::span(&hash, 1), kHour).value();
+  const KvBlockDescription found = kv_->describe(hash).value();
+  EXPECT_EQ(found.hash, hash);
+  EXPECT_EQ(found.identity.parent, text.blocks()[0].sequence_hash());
+  EXPECT_EQ(found.identity.root, text.blocks()[0].sequence_hash());
+  EXPECT_EQ(found.identity.local, second.local_hash());
+  EXPECT_EQ(found.identity.prefix, second.prefix_digest());
+  EXPECT_EQ(found.identity.salt, tokens::salt_fingerprint(hasher.salt()));
+  EXPECT_EQ(found.retention.priority, 50);
+  EXPECT_EQ(found.pins, 1u);
+  ASSERT_EQ(found.tiers.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) {
+    const TierBlock& here = found.tiers[i];
+    EXPECT_EQ(here.tier, events::TierId(static_cast<std::uint8_t>(i)));
+    EXPECT_EQ(here.block.pins, 1u) << i;
+    EXPECT_EQ(here.block.holds, i == 1 ? 1u : 0u) << i;
+    EXPECT_EQ(here.block.references, 0u) << i;
+    EXPECT_TRUE(here.block.is_inactive()) << i;
+    EXPECT_EQ(here.block.identity->salt, tokens::salt_fingerprint(hasher.salt())) << i;
+    EXPECT_EQ(here.since, registered) << i;
+    EXPECT_FALSE(here.being_written);
+    EXPECT_THAT(here.block.tiers, ElementsAre(kG1, kG2, kG3, kG4));
+    EXPECT_GE(here.bytes, KvWorkload::model().block_bytes());
+  }
+  EXPECT_FALSE(found.tiers[0].checksum);
+  EXPECT_TRUE(found.tiers[2].checksum);
+  EXPECT_EQ(found.tiers[3].checksum, found.tiers[2].checksum);
+  EXPECT_EQ(found.tiers[0].location, "");
+  EXPECT_THAT(found.tiers[2].location, HasSubstr("/g3."));
+  EXPECT_EQ(found.tiers[3].location, "v");
+  EXPECT_EQ(kv_->registry().count(hash), 0u);
+}
+
+// ---- threads
+
+// Requests, pins and values by several threads: bytes are right, and no pin outlives its guard.
+TEST_F(ByHashTest, ThreadsPinSetAndMoveAtOnce) {
+  kv_ = KvBlockManager::create(KvWorkload::options_in(folder_.path())).value();
+  constexpr std::uint64_t kSequences = 6;
+  std::atomic<bool> over{false};
+  std::atomic<int> wrong{0};
+  std::atomic<std::uint64_t> pinned{0}, onboarded{0}, values{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t)
+    threads.emplace_back([&, t] {
+      Random random(static_cast<std::uint64_t>(t) + 1);
+      while (!over) {
+        const auto hashes = sequence(1 + random.below(kSequences), 1 + random.below(3));
+        int bad = 0;
+        if (KvWorkload(*kv_).request(hashes, &bad)) ++onboarded;
+        wrong += bad;
+      }
+    });
+  threads.emplace_back([&] {
+    Random random(7);
+    while (!over) {
+      const auto hashes = sequence(1 + random.below(kSequences), 1);
+      if (auto pin = kv_->pin(hashes, kHour)) pinned += pin->pinned();
+    }
+  });
+  threads.emplace_back([&] {
+    Random random(8);
+    while (!over) {
+      const auto hashes = sequence(1 + random.below(kSequences), 3);
+      values += kv_->set_metadata(hashes, static_cast<std::uint32_t>(random.below(1000))).value();
+      (void)kv_->describe(hashes[0]);
+      (void)kv_->set_retention(hashes, {.priority = static_cast<std::uint8_t>(random.below(100))});
+    }
+  });
+  const ashlar::testing::UntilSeen until(0.3);
+  while (!until.over([&] { return pinned > 50 && onboarded > 200 && values > 50; }))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  over = true;
+  for (std::thread& thread : threads) thread.join();
+  kv_->drain();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_GT(pinned, 50u);
+  for (std::uint64_t number = 1; number <= kSequences; ++number)
+    for (const SequenceHash& hash : sequence(number, 3)) {
+      const std::optional<KvBlockDescription> found = kv_->describe(hash);
+      if (!found) continue;
+      EXPECT_EQ(found->pins, 0u);
+      for (const TierBlock& here : found->tiers) EXPECT_EQ(here.block.pins, 0u);
+    }
+  kv_->check_invariants();
+}
+
+}  // namespace
+}  // namespace ashlar::tiers
