@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -11,7 +12,10 @@
 #include <vector>
 
 #include "ashlar/tiers/kv_block_manager.h"
+#include "ashlar/transfer/host_executors.h"
+#include "ashlar/transfer/transfer_engine.h"
 #include "support/engine_tensors.h"
+#include "support/fake_device.h"
 #include "support/scratch_folder.h"
 #include "tiers/kv_workload.h"
 #include "tiers/tier_ids.h"
@@ -83,9 +87,8 @@ std::vector<Arrangement> arrangements() {
 
 // The set that an engine might make itself.
 std::shared_ptr<const transfer::BlockSet> block_set(const std::vector<EnginePlane>& planes,
-                                                    const EngineTensors& tensors) {
+                                                    const std::vector<PlaneMemory>& memory) {
   std::vector<transfer::Plane> out;
-  const std::vector<PlaneMemory> memory = tensors.memory();
   for (std::size_t p = 0; p < planes.size(); ++p) {
     layout::LayoutConfig config = planes[p].config;
     config.block_count = kEngineBlocks;
@@ -110,6 +113,50 @@ KvOptions engine_options(const std::vector<EnginePlane>& planes) {
   return options;
 }
 
+// The tensors of an engine on a device, with their copy on the host, where the test looks at them.
+class DeviceTensors {
+ public:
+  explicit DeviceTensors(EngineTensors& host) : host_(host) {
+    for (std::size_t p = 0; p < host_.planes(); ++p)
+      for (std::size_t i = 0; i < host_.tensor_count(p); ++i)
+        tensors_.push_back({p, i, device_->allocate(host_.tensor(p, i).size())});
+    put();
+  }
+  std::vector<PlaneMemory> memory() const {
+    return host_.memory([&](std::size_t plane, std::size_t i) {
+      return std::ranges::find_if(tensors_,
+                                  [&](const Tensor& one) { return one.plane == plane && one.number == i; })
+          ->memory;
+    });
+  }
+  std::shared_ptr<transfer::Executor> executor() const {
+    return std::shared_ptr<transfer::Executor>(
+        transfer::TransferEngine::create({.executors = {std::make_shared<FakeDeviceExecutor>(device_),
+                                                        transfer::MemcpyExecutor::create().value(),
+                                                        transfer::FileExecutor::create().value()}})
+            .value());
+  }
+  void put() {
+    for (const Tensor& one : tensors_)
+      std::ranges::copy(host_.tensor(one.plane, one.number), device_->driver(one.memory.address));
+  }
+  void get() {
+    for (const Tensor& one : tensors_)
+      std::copy_n(device_->driver(one.memory.address), one.memory.bytes,
+                  host_.tensor(one.plane, one.number).begin());
+  }
+
+ private:
+  struct Tensor {
+    std::size_t plane;
+    std::size_t number;
+    storage::ExternalMemory memory;
+  };
+  EngineTensors& host_;
+  const std::shared_ptr<FakeDevice> device_ = std::make_shared<FakeDevice>();
+  std::vector<Tensor> tensors_;
+};
+
 class EngineMemoryTest : public ::testing::TestWithParam<Arrangement> {
  protected:
   VolumeDescriptor volume(const std::string& kind) const {
@@ -123,14 +170,21 @@ class EngineMemoryTest : public ::testing::TestWithParam<Arrangement> {
     }
     return {.name = "v", .kind = kind, .location = path, .options = {{"sync", "false"}}};
   }
-  void open(const std::string& volume_kind) {
+  void open(const std::string& volume_kind, bool on_device) {
     kv_.reset();
+    device_.reset();
     engine_ = std::make_unique<EngineTensors>(GetParam().planes, kEngineBlocks);
     KvOptions options = engine_options(GetParam().planes);
+    std::vector<PlaneMemory> memory = engine_->memory();
+    if (on_device) {
+      device_ = std::make_unique<DeviceTensors>(*engine_);
+      memory = device_->memory();
+      options.executor = device_->executor();
+    }
     if (GetParam().as_block_set) {
-      options.g1 = {.blocks = block_set(GetParam().planes, *engine_)};
+      options.g1 = {.blocks = block_set(GetParam().planes, memory)};
     } else {
-      options.g1.memory = engine_->memory();
+      options.g1.memory = memory;
     }
     options.g3 = DiskShape{.block_count = 40,
                            .paths = {folder_.file("g3.0"), folder_.file("g3.1")},
@@ -148,25 +202,32 @@ class EngineMemoryTest : public ::testing::TestWithParam<Arrangement> {
       engine_->compute(fresh[i].block_id().value(), hashes[i]);
       complete.push_back(std::move(fresh[i]).stage(hashes[i], block::KvReady::asserted_by_caller()));
     }
+    if (device_) device_->put();
     const auto stored = kv_->register_blocks(std::move(complete)).value();
     ASSERT_TRUE(kv_->drain());
   }
-  // Everything in G1 is gone; the blocks come back from below.
-  void expect_back(const std::vector<SequenceHash>& hashes) {
+  void overwrite() {
     ASSERT_TRUE(kv_->reset(kG1));
     engine_->scribble();
+    if (device_) device_->put();
+  }
+  // Everything in G1 is gone; the blocks come back from below.
+  void expect_back(const std::vector<SequenceHash>& hashes) {
+    overwrite();
     const OnboardTable table = kv_->onboard(hashes);
     ASSERT_EQ(table.size(), hashes.size());
+    if (device_) device_->get();
     for (std::size_t i = 0; i < hashes.size(); ++i)
       EXPECT_TRUE(engine_->has(table[i].block_id().value(), hashes[i])) << "block " << i;
   }
   void expect_back_by_layer(const std::vector<SequenceHash>& hashes) {
-    ASSERT_TRUE(kv_->reset(kG1));
-    engine_->scribble();
+    overwrite();
     const OnboardHandle handle = kv_->onboard_async(hashes, {.by_layer = true}).value();
     for (std::uint32_t layer = 0; layer < 3; ++layer) {
       const auto ids = handle.wait_layer(layer).value();
       ASSERT_EQ(ids.size(), hashes.size());
+      if (device_ && layer < 2) continue;  // the copy on the host is made of all layers
+      if (device_) device_->get();
       for (std::size_t i = 0; i < ids.size(); ++i)
         EXPECT_TRUE(engine_->has(ids[i].value(), hashes[i], layer)) << "block " << i << ", layer " << layer;
     }
@@ -175,15 +236,21 @@ class EngineMemoryTest : public ::testing::TestWithParam<Arrangement> {
 
   ScratchFolder folder_;
   std::unique_ptr<EngineTensors> engine_;
+  std::unique_ptr<DeviceTensors> device_;  // null: the tensors are on the host
   std::unique_ptr<KvBlockManager> kv_;
 };
 
 TEST_P(EngineMemoryTest, EveryTierCarriesEveryByte) {
+  struct Place {
+    const char* volume;
+    bool on_device;
+  };
   std::uint64_t number = 0;
-  for (const char* const kind : {"directory", "file"}) {
-    SCOPED_TRACE(kind);
+  for (const auto& [kind, on_device] :
+       {Place{"directory", false}, Place{"file", false}, Place{"directory", true}, Place{"file", true}}) {
+    SCOPED_TRACE(::testing::Message() << kind << (on_device ? ", device" : ", host"));
     const auto hashes = KvWorkload::sequence(++number, 5);
-    open(kind);
+    open(kind, on_device);
     ASSERT_FALSE(HasFatalFailure());
     compute(hashes);
     expect_back(hashes);
@@ -199,7 +266,7 @@ TEST_P(EngineMemoryTest, EveryTierCarriesEveryByte) {
     ASSERT_TRUE(kv_->offload_to(kG3, hashes).value().wait());
     EXPECT_TRUE(engine_->rest_is_untouched());
 
-    open(kind);  // with new tensors
+    open(kind, on_device);  // with new tensors
     ASSERT_FALSE(HasFatalFailure());
     expect_back(hashes);
     EXPECT_EQ(kv_->status().g3->onboarded, 5u);
@@ -255,7 +322,7 @@ TEST(EngineMemory, AnotherArrangementReadsTheSameFile) {
 TEST(EngineMemory, IsReleasedWithTheManagerAndNotBefore) {
   const std::vector<EnginePlane> planes = {{.config = kv_plane(layout::Dtype::kBF16)}};
   const auto owner = std::make_shared<int>(0);
-  EngineTensors engine(planes, kEngineBlocks);
+  const EngineTensors engine(planes, kEngineBlocks);
   KvOptions options = engine_options(planes);
   options.g1.memory = engine.memory();
   for (storage::ExternalMemory& region : options.g1.memory[0].regions) region.owner = owner;
@@ -351,7 +418,7 @@ TEST_F(EngineMemoryErrors, Overlap) {
   expect_refused(options_, "(region 0 of plane 0 and region 0 of plane 1: ");
   // G2 from the caller, too; in memory of its own.
   options_.g1.memory = engine_.memory();
-  EngineTensors host(planes_, 12);
+  const EngineTensors host(planes_, 12);
   options_.g2->memory = host.memory();
   EXPECT_TRUE(KvBlockManager::create(options_));
   options_.g2->memory[0].regions[1].address = region(0, 1).address;
@@ -386,7 +453,7 @@ TEST_F(EngineMemoryErrors, KindsOfMemory) {
 
 TEST_F(EngineMemoryErrors, BlockSetsOfAnotherModel) {
   options_.g1.memory.clear();
-  options_.g1.blocks = block_set(planes_, engine_);
+  options_.g1.blocks = block_set(planes_, engine_.memory());
   ASSERT_TRUE(KvBlockManager::create(options_));
   options_.g1.block_count = 7;
   expect_refused(options_, "g1.blocks has 8 blocks; g1.block_count is 7");

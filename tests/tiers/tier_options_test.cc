@@ -11,7 +11,9 @@
 #include <thread>
 #include <vector>
 
+#include "ashlar/block/block_orders.h"
 #include "ashlar/tiers/kv_block_manager.h"
+#include "ashlar/tokens/token_sequence.h"
 #include "examples/lower_tier_first.h"
 #include "support/scratch_folder.h"
 #include "tiers/kv_workload.h"
@@ -22,9 +24,6 @@ namespace {
 
 using block::BlockId;
 using events::G1;
-using events::G2;
-using events::G3;
-using events::G4;
 using ::testing::HasSubstr;
 using tokens::SequenceHash;
 
@@ -49,6 +48,7 @@ class TierOptionsTest : public ::testing::Test {
   }
   static std::vector<SequenceHash> names(std::uint64_t first, std::size_t count) {
     std::vector<SequenceHash> hashes;
+    hashes.reserve(count);
     for (std::uint64_t i = 0; i < count; ++i) hashes.push_back(SequenceHash::root(1000 + first + i));
     return hashes;
   }
@@ -89,8 +89,8 @@ class TierOptionsTest : public ::testing::Test {
 // Evicts what was released last: no backend of the library does.
 class NewestFirst {
  public:
-  NewestFirst(const block::EvictionContext& context, std::shared_ptr<std::atomic<int>> evicted)
-      : order_(context.block_count), evicted_(std::move(evicted)) {}
+  NewestFirst(const block::EvictionContext& context, std::atomic<int>* evicted)
+      : order_(context.block_count), evicted_(evicted) {}
   void insert(BlockId id, const SequenceHash&) { order_.push_back(id); }
   void remove(BlockId id) { order_.remove(id); }
   void touch(BlockId id) {
@@ -98,8 +98,8 @@ class NewestFirst {
     order_.push_back(id);
   }
   std::optional<BlockId> pop() {
-    if (order_.size() == 0) return std::nullopt;
     std::vector<BlockId> all(order_.size());
+    if (all.empty()) return std::nullopt;
     order_.peek(all);
     order_.remove(all.back());
     ++*evicted_;
@@ -116,18 +116,17 @@ class NewestFirst {
 
  private:
   block::IntrusiveOrder order_;
-  std::shared_ptr<std::atomic<int>> evicted_;
+  std::atomic<int>* evicted_;
 };
 static_assert(block::EvictionBackend<NewestFirst>);
 
 TEST_F(TierOptionsTest, EveryTierEvictsByABackendOfTheUser) {
-  std::array<std::shared_ptr<std::atomic<int>>, 4> evicted;
-  for (auto& count : evicted) count = std::make_shared<std::atomic<int>>(0);
+  std::array<std::atomic<int>, 4> evicted = {};
   KvOptions made = options();
-  made.g1.eviction = block::eviction_of<NewestFirst>(evicted[0]);
-  made.g2->eviction = block::eviction_of<NewestFirst>(evicted[1]);
-  made.g3->eviction = block::eviction_of<NewestFirst>(evicted[2]);
-  made.g4->eviction = block::eviction_of<NewestFirst>(evicted[3]);
+  made.g1.eviction = block::eviction_of<NewestFirst>(&evicted[0]);
+  made.g2->eviction = block::eviction_of<NewestFirst>(&evicted[1]);
+  made.g3->eviction = block::eviction_of<NewestFirst>(&evicted[2]);
+  made.g4->eviction = block::eviction_of<NewestFirst>(&evicted[3]);
   open(made);
   const auto hashes = names(0, 14);
   for (const SequenceHash& hash : hashes) {
@@ -147,10 +146,10 @@ TEST_F(TierOptionsTest, EveryTierEvictsByABackendOfTheUser) {
   EXPECT_EQ(in(kG2, hashes), first_and_last(12));
   EXPECT_EQ(in(kG3, hashes), first_and_last(10));
   EXPECT_EQ(in(kG4, hashes), first_and_last(6));
-  EXPECT_EQ(*evicted[0], 6);
-  EXPECT_EQ(*evicted[1], 2);
-  EXPECT_EQ(*evicted[2], 4);
-  EXPECT_EQ(*evicted[3], 8);
+  EXPECT_EQ(evicted[0], 6);
+  EXPECT_EQ(evicted[1], 2);
+  EXPECT_EQ(evicted[2], 4);
+  EXPECT_EQ(evicted[3], 8);
 }
 
 TEST_F(TierOptionsTest, WhatALowerTierHasGoesFirst) {
@@ -297,6 +296,7 @@ TEST_F(TierOptionsTest, G1KeepsTokensAndReleasesAsItIsTold) {
   made.to_g2.trigger = Trigger::kOnArrival;
   open(made);
   std::vector<tokens::Token> prompt;
+  prompt.reserve(8);
   for (std::uint32_t i = 0; i < 8; ++i) prompt.emplace_back(i + 1);
   auto sequence = tokens::TokenSequence::create(4, kv_->hasher()).value();
   ASSERT_TRUE(sequence.extend(prompt));

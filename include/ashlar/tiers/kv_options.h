@@ -45,11 +45,11 @@ struct PoolOptions {
   block::ResetAllocatorFactory reset_allocator = {};
   std::size_t max_pins = 0;  // 0: a quarter of the blocks
   // on_pressure of G1 runs on the thread whose call crossed a watermark. Those of the other tiers run on a
-  // thread of the manager, one after the other, once create() has returned; they may call the manager, but
-  // not destroy it. The destructor waits for one that runs.
+  // thread of the manager, one after the other, and may begin just before create() returns. They may call
+  // the manager, but not destroy it; the destructor waits for one that runs.
   block::Watermarks watermarks = {};
   block::PressureCallback on_pressure = {};
-  // G1 only: other tiers get blocks by name and digest, and would keep nothing that they release.
+  // Both for G1 only: blocks arrive in the other tiers without tokens, and stay there without users.
   bool keep_tokens = false;
   bool default_reset_on_release = false;
 };

@@ -1,0 +1,106 @@
+// FakeDevice: memory of a device without one, for machines that have no GPU. The host cannot read or write at
+// its addresses: that ends the process. Its executor copies between it and host memory, as a GPU's would.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "ashlar/base/check.h"
+#include "ashlar/storage/external_storage.h"
+#include "ashlar/transfer/copy_plan.h"
+#include "ashlar/transfer/executor.h"
+#include "transfer/admission.h"
+#include "transfer/transfer_state.h"
+
+namespace ashlar {
+
+class FakeDevice {
+ public:
+  static constexpr std::uint64_t kBytes = 1 << 20;
+
+  // One memory, mapped twice: by the device's addresses without any right, and for the driver.
+  FakeDevice() {
+    const int file = memfd_create("fake_device", MFD_CLOEXEC);
+    ASHLAR_CHECK(file >= 0 && ftruncate(file, kBytes) == 0, "no memory for the fake device");
+    device_ = map(file, PROT_NONE);
+    driver_ = map(file, PROT_READ | PROT_WRITE);
+    close(file);
+  }
+  ~FakeDevice() {
+    munmap(device_, kBytes);
+    munmap(driver_, kBytes);
+  }
+  FakeDevice(const FakeDevice&) = delete;
+  FakeDevice& operator=(const FakeDevice&) = delete;
+
+  // As cudaMalloc(); freed with the device.
+  storage::ExternalMemory allocate(std::uint64_t bytes) {
+    std::byte* const address = device_ + used_;
+    used_ += (bytes + 255) / 256 * 256;
+    ASHLAR_CHECK(used_ <= kBytes, "the fake device has %llu bytes", static_cast<unsigned long long>(kBytes));
+    return {.kind = StorageKind::kDevice, .address = address, .bytes = bytes, .device = 0};
+  }
+  // Where the driver reads and writes an address of the device; others stay as they are.
+  std::byte* driver(std::byte* address) const noexcept {
+    return address >= device_ && address < device_ + kBytes ? driver_ + (address - device_) : address;
+  }
+
+ private:
+  static std::byte* map(int file, int rights) {
+    void* const address = mmap(nullptr, kBytes, rights, MAP_SHARED, file, 0);
+    ASHLAR_CHECK(address != MAP_FAILED, "the fake device cannot be mapped");
+    return static_cast<std::byte*>(address);
+  }
+  std::byte* device_;
+  std::byte* driver_;
+  std::uint64_t used_ = 0;
+};
+
+// Copies on the submitting thread.
+class FakeDeviceExecutor final : public transfer::Executor {
+ public:
+  explicit FakeDeviceExecutor(std::shared_ptr<const FakeDevice> device) : device_(std::move(device)) {}
+
+  std::string_view name() const noexcept override { return "fake_device"; }
+  bool handles(const transfer::BlockSet& from, const transfer::BlockSet& to) const noexcept override {
+    return (from.kind() == StorageKind::kDevice && to.host_accessible()) ||
+           (to.kind() == StorageKind::kDevice && from.host_accessible());
+  }
+  Result<transfer::Transfer> submit(transfer::TransferRequest request) override {
+    ASHLAR_RETURN_IF_ERROR(transfer::check_handles(*this, request.plan));
+    ASHLAR_TRY(const std::shared_ptr<transfer::TransferState> state,
+               transfer::TransferState::admit(std::move(request), admission_));
+    state->start();
+    const transfer::TransferPlan& plan = state->plan();
+    transfer::TransferStats stats;
+    for (std::size_t plane = 0; plane < plan.copies().size(); ++plane) {
+      const transfer::CopyPlan& copy = plan.copies()[plane];
+      transfer::CopyCursor cursor(copy, kStrip, 0, transfer::CopyCursor::units(copy, kStrip));
+      transfer::CopyPiece piece;
+      while (cursor.next(&piece)) {
+        std::memcpy(device_->driver(plan.to().address(plane, piece.to)),
+                    device_->driver(plan.from().address(plane, piece.from)), piece.bytes);
+        stats.bytes += piece.bytes;
+        ++stats.operations;
+      }
+    }
+    state->moved(stats);
+    state->finish();
+    return transfer::Transfer(state);
+  }
+  transfer::ExecutorCounters counters() const override { return admission_.counters(); }
+
+ private:
+  static constexpr std::uint64_t kStrip = 4096;
+  const std::shared_ptr<const FakeDevice> device_;
+  transfer::Admission admission_{{}, Clock::real()};
+};
+
+}  // namespace ashlar
