@@ -112,7 +112,9 @@ std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const
     if (found == tiers.end() && options_.probe && stack_.g4 != nullptr && i >= probed) {
       // One probe per stretch unknown to this process.
       const BlockLineage lineage{.parent = i == 0 ? first.parent : hashes[i - 1],
-                                 .root = hashes[0].position() == 0 ? hashes[0] : first.root};
+                                 .root = hashes[0].position() == 0 ? hashes[0] : first.root,
+                                 .locals = first.locals.subspan(std::min(i, first.locals.size())),
+                                 .group = first.group};
       probed = i + std::max<std::size_t>(1, stack_.g4->probe(hashes.subspan(i), limits, lineage));
       found = std::ranges::find_if(tiers, [&](TierPool* pool) { return pool->has(hashes[i]); });
     }
@@ -137,7 +139,7 @@ void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
   std::vector<TierRun> runs;
   if (!call->stopped() && !call->late())
     runs = find(call->hashes, {.deadline = call->options.deadline, .stop = call->control.stop_token()},
-                {.parent = call->options.parent, .root = call->options.root});
+                {.parent = call->options.parent, .root = call->options.root, .locals = call->options.locals});
   std::size_t known = 0;
   for (const TierRun& run : runs) {
     known += run.count;

@@ -77,8 +77,8 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   // limits. Objects that stay are still known; the rest are removed.
   Result<void> remove_all(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits = {});
 
-  // Asks the volumes for the leading `hashes` not known yet, until one is absent; `first` is what the caller
-  // knows of the first, for their records. Returns how many leading hashes are known now. Limits are by the
+  // Asks the volumes for the leading `hashes` not known yet, until one is absent; `first` is what the
+  // caller knows of them, for their records. Returns how many leading hashes are known now. Limits are by the
   // clock of the pool, here and below.
   std::size_t probe(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits = {},
                     const BlockLineage& first = {});
