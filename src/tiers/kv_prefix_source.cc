@@ -49,8 +49,14 @@ void KvPrefixSource::matched(std::span<const block::BlockId> blocks) noexcept {
   stack_.metrics.of(kTierId<G1>).hits.add(hits);
 }
 
-void KvPrefixSource::look_up(std::span<const SequenceHash> hashes, const block::PrefixBudget& budget) {
-  static_cast<void>(onboarder_.find(hashes, {.deadline = deadline(budget)}));
+void KvPrefixSource::look_up(const Wanted& wanted, const block::PrefixBudget& budget) {
+  static_cast<void>(onboarder_.find(
+      wanted.hashes, {.deadline = deadline(budget)},
+      {.parent = wanted.parent, .root = wanted.root, .locals = wanted.locals, .group = wanted.group}));
+}
+
+bool KvPrefixSource::discovers() const noexcept {
+  return onboarder_.probes();
 }
 
 bool KvPrefixSource::has(const SequenceHash& hash) {
@@ -70,6 +76,7 @@ std::unique_ptr<block::PrefixSource::Arrival> KvPrefixSource::bring(const Wanted
                                .by_layer = budget.by_layer && !waits,
                                .prefixes = {wanted.prefixes.begin(), wanted.prefixes.end()},
                                .salt = wanted.salt,
+                               .locals = {wanted.locals.begin(), wanted.locals.end()},
                                .parent = wanted.parent,
                                .root = wanted.root,
                                .on_done = std::move(on_done)};

@@ -22,7 +22,8 @@ class KvPrefixSource final : public block::PrefixSource {
       : stack_(stack), onboarder_(onboarder), offer_(std::move(offer)) {}
 
   void matched(std::span<const block::BlockId> blocks) noexcept override;
-  void look_up(std::span<const tokens::SequenceHash> hashes, const block::PrefixBudget& budget) override;
+  void look_up(const Wanted& wanted, const block::PrefixBudget& budget) override;
+  bool discovers() const noexcept override;
   bool has(const tokens::SequenceHash& hash) override;
   std::unique_ptr<Arrival> bring(const Wanted& wanted, const block::PrefixBudget& budget,
                                  std::function<void()> on_done) override;

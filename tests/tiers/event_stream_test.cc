@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
+#include "ashlar/block/request_sequence.h"
 #include "ashlar/events/event_codec.h"
 #include "ashlar/events/event_manager.h"
 #include "ashlar/feed/feed_source.h"
@@ -262,6 +263,59 @@ TEST(TierEventsTest, SayTheFileAndTheVolumeThatHoldABlock) {
   EXPECT_EQ(at[folder.path() + "/g3.0"] + at[folder.path() + "/g3.1"], 4u);
   EXPECT_EQ(all.events.front().bytes, options.model.block_bytes());
   kv->detach_events();
+}
+
+// What another worker put on a shared volume is published as if it had been computed here.
+TEST(TierEventsTest, BlocksFoundOnAVolumeAreKnownWithTheirPlace) {
+  for (const std::size_t groups : {1u, 2u}) {
+    SCOPED_TRACE(groups);
+    const ScratchFolder theirs;
+    const ScratchFolder ours;
+    std::vector<tokens::Token> prompt;
+    for (std::uint32_t i = 0; i < 13; ++i) prompt.emplace_back(7 * i);
+    const auto text = tokens::TokenSequence::create(prompt, 4).value();
+    // Returns the cached tokens.
+    const auto run = [&](KvBlockManager& kv, std::size_t tokens) {
+      auto request = block::RequestSequence<events::G1>::create(
+                         kv.g1(), {prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(tokens)},
+                         {.groups = std::vector<block::CacheGroup>(groups)})
+                         .value();
+      const std::size_t cached = request.match_prefix().value();
+      EXPECT_TRUE(request.schedule_prefill(request.tokens_to_compute()));
+      EXPECT_TRUE(request.apply_prefill(tokens::Token(1)));
+      request.release();
+      kv.drain();
+      return cached;
+    };
+    const auto other = KvBlockManager::create(KvWorkload::options_in(theirs.path())).value();
+    EXPECT_EQ(run(*other, 13), 0u);
+
+    KvOptions options = KvWorkload::options_in(ours.path());
+    options.g4->volumes[0].location = theirs.path() + "/volume";
+    options.event_capacity = 1024;
+    const auto kv = KvBlockManager::create(std::move(options)).value();
+    auto sink = std::make_shared<events::BatchRecorder>();
+    const auto manager = EventManager::create({.stream = {kWorker, 1}}).value();
+    ASSERT_TRUE(manager->add_sink(sink));
+    ASSERT_TRUE(kv->attach_events(*manager));
+    EXPECT_EQ(run(*kv, 5), 4u);
+    EXPECT_EQ(run(*kv, 13), 12u) << "the first block from G1, the others from the volume";
+    ASSERT_TRUE(manager->flush(Clock::real().now() + std::chrono::seconds(30)));
+    std::size_t found = 0;
+    for (const KvEvent& event : sink->events()) {
+      if (event.tier != events::kTierId<events::G4> || event.kind != KvEventKind::kStored) continue;
+      ++found;
+      const auto& block = text.blocks()[event.hash.position()];
+      EXPECT_EQ(event.hash, block.sequence_hash().in_group(event.group));
+      ASSERT_EQ(event.parent().has_value(), block.parent().has_value());
+      EXPECT_EQ(event.parent().value_or(SequenceHash()),
+                block.parent() ? block.parent()->in_group(event.group) : SequenceHash());
+      EXPECT_EQ(event.prefix_group(), text.blocks()[0].sequence_hash().in_group(event.group));
+      EXPECT_EQ(event.local(), block.local_hash());
+    }
+    EXPECT_EQ(found, 3 * groups);
+    kv->detach_events();
+  }
 }
 
 TEST(TierEventsTest, AManagerWithoutEventsCannotBeListenedTo) {

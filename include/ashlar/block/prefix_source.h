@@ -45,8 +45,12 @@ class PrefixSource {
     std::span<const tokens::SequenceHash> hashes;
     std::span<const tokens::PrefixDigest> prefixes;  // one per hash: a block with another digest is a miss
     tokens::SaltFingerprint salt = {};
-    std::optional<tokens::SequenceHash> parent = {};  // the block before the first; nullopt at position 0
-    std::optional<tokens::SequenceHash> root = {};    // the first block of the sequence
+    // For the events of blocks that are found elsewhere, if they are one stretch of a sequence: the block
+    // before the first, the first of the sequence, the hashes of their own tokens, their group of layers.
+    std::optional<tokens::SequenceHash> parent = {};
+    std::optional<tokens::SequenceHash> root = {};
+    std::span<const tokens::LocalHash> locals = {};  // one per hash, or none
+    std::uint16_t group = 0;
   };
   // Blocks on their way into the pool. Those that have arrived stay there until its end. Destroying it
   // cancels the rest.
@@ -67,7 +71,9 @@ class PrefixSource {
   virtual void matched(std::span<const BlockId>) noexcept {}
   // has() will be asked about these blocks, a sequence in order: where looking takes time, once for all.
   // Within the time of the budget.
-  virtual void look_up(std::span<const tokens::SequenceHash>, const PrefixBudget&) {}
+  virtual void look_up(const Wanted&, const PrefixBudget&) {}
+  // Whether it finds blocks that no tier here knows, and publishes them: it then wants Wanted::locals.
+  virtual bool discovers() const noexcept { return false; }
   // Whether some tier seems to have a block: a hint.
   virtual bool has(const tokens::SequenceHash& hash) = 0;
   // Brings the longest prefix of the wanted blocks that the tiers have. Null when that is none. Without

@@ -43,8 +43,8 @@ class EventRecorder final : public events::EventSink {
 };
 
 // The (hash, tier) pairs present according to the events. Remembers the first inconsistent event: a Stored of
-// a present block, a Removed of an absent one, an unknown parent, a number out of sequence. A kResync does
-// not change the state; numbering continues there.
+// a present block, a Removed of an absent one, a parent that cannot be one, a number out of sequence. A
+// kResync does not change the state; numbering continues there.
 //
 // Complexity: O(log present) per event.
 class PresenceMirror final : public events::EventSink {

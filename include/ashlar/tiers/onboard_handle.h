@@ -87,8 +87,9 @@ struct OnboardOptions {
   std::vector<tokens::PrefixDigest> prefixes = {};
   // Salt of the request; a block with another salt is a miss. Zero: not compared.
   tokens::SaltFingerprint salt = {};
-  // For hashes from the middle of a sequence: the block before the first one, and the first of the sequence.
-  // Blocks found on volumes are published with them.
+  // For the events of blocks that are found on volumes: the hashes of their own tokens, one each or none; and
+  // for hashes from the middle of a sequence, the block before the first one and the first of the sequence.
+  std::vector<tokens::LocalHash> locals = {};
   std::optional<tokens::SequenceHash> parent = {};
   std::optional<tokens::SequenceHash> root = {};
   // Called once when the call has ended, however it ended, on the thread that ended it. It must not throw,

@@ -137,15 +137,20 @@ BlockTables::Arrival BlockTables::bring(SequenceText& text, std::size_t matched,
   source->matched(ids(0));
   if (matched >= limit || budget.max_blocks == 0) return nullptr;
   const std::span<const tokens::SequenceHash> names = text.names(limit);
-  PrefixSource::Wanted wanted{.hashes = names.subspan(matched),
-                              .prefixes = std::span(text.prefixes).subspan(matched, names.size() - matched),
-                              .salt = text.rules->salt,
-                              .root = names[0]};
-  if (matched != 0) wanted.parent = names[matched - 1];
-  if (tables_.size() == 1 && !tables_.front().group.window) {
-    const std::size_t most = std::min(wanted.hashes.size(), budget.max_blocks);
-    wanted.hashes = wanted.hashes.first(most);
-    wanted.prefixes = wanted.prefixes.first(most);
+  const bool one_group = tables_.size() == 1 && !tables_.front().group.window;
+  const std::size_t from = one_group ? matched : 0;
+  const std::size_t most = std::min(names.size() - matched, budget.max_blocks);
+  std::vector<tokens::LocalHash> locals;
+  if (source->discovers())
+    for (std::size_t i = from; i < (one_group ? matched + most : names.size()); ++i)
+      locals.push_back(text.local_hash(i));
+  PrefixSource::Wanted wanted{.hashes = names.subspan(matched, most),
+                              .prefixes = std::span(text.prefixes).subspan(matched, most),
+                              .salt = text.rules->salt};
+  if (one_group) {
+    if (matched != 0) wanted.parent = names[matched - 1];
+    wanted.root = names[0];
+    wanted.locals = locals;
     return source->bring(wanted, budget, std::move(on_done));
   }
   // By position, all groups that need it: a hit needs every group.
@@ -153,7 +158,12 @@ BlockTables::Arrival BlockTables::bring(SequenceText& text, std::size_t matched,
   for (std::uint32_t g = 0; g < tables_.size(); ++g) {
     hashes.clear();
     for (const tokens::SequenceHash& name : names) hashes.push_back(name.in_group(g));
-    source->look_up(hashes, budget);
+    source->look_up({.hashes = hashes,
+                     .prefixes = {},
+                     .root = hashes.front(),
+                     .locals = locals,
+                     .group = static_cast<std::uint16_t>(g)},
+                    budget);
   }
   hashes.clear();
   std::vector<Known> known(tables_.size());

@@ -83,7 +83,7 @@ BlockIdentity SequenceText::identity(std::size_t i, std::uint32_t group) const {
   return {.hash = hashes[i].in_group(group),
           .parent = i == 0 ? std::nullopt : std::optional(hashes[i - 1].in_group(group)),
           .root = hashes[0].in_group(group),
-          .local = rules->hasher.local_hash(block(i), std::uint64_t{i} * rules->block_size, rules->runs),
+          .local = local_hash(i),
           .group = static_cast<std::uint16_t>(group),
           .metadata = rules->metadata,
           .prefix = prefixes[i],

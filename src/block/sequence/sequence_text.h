@@ -56,6 +56,10 @@ struct SequenceText {
   void forget_names_from(std::size_t first);
   // The name of block `i` in a group. Requires: names(i + 1) was called.
   BlockIdentity identity(std::size_t i, std::uint32_t group) const;
+  // The hash of a full block's own tokens.
+  tokens::LocalHash local_hash(std::size_t i) const {
+    return rules->hasher.local_hash(block(i), std::uint64_t{i} * rules->block_size, rules->runs);
+  }
   std::span<const tokens::Token> block(std::size_t i) const {
     return std::span(tokens).subspan(i * rules->block_size, rules->block_size);
   }

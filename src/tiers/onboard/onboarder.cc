@@ -114,7 +114,9 @@ std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const
       // One probe per stretch unknown to this process.
       refused.reset();
       const BlockLineage lineage{.parent = i == 0 ? first.parent : hashes[i - 1],
-                                 .root = hashes[0].position() == 0 ? hashes[0] : first.root};
+                                 .root = hashes[0].position() == 0 ? hashes[0] : first.root,
+                                 .locals = first.locals.subspan(std::min(i, first.locals.size())),
+                                 .group = first.group};
       probed = i + std::max<std::size_t>(1, stack_.g4->probe(hashes.subspan(i), limits, lineage, &refused));
       found = std::ranges::find_if(tiers, [&](TierPool* pool) { return pool->has(hashes[i]); });
     }
@@ -143,7 +145,8 @@ void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
   bool other_shards = false;
   if (!call->stopped() && !call->late())
     runs = find(call->hashes, {.deadline = call->options.deadline, .stop = call->control.stop_token()},
-                {.parent = call->options.parent, .root = call->options.root}, &other_shards);
+                {.parent = call->options.parent, .root = call->options.root, .locals = call->options.locals},
+                &other_shards);
   std::size_t known = 0;
   for (const TierRun& run : runs) {
     known += run.count;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "ashlar/base/clock.h"
 #include "ashlar/block/block_identity.h"
@@ -27,10 +28,12 @@ struct EventLocation {
   }
 };
 
-// What a caller knows of the first of several hashes: the block before it, and the first of its sequence.
+// What a caller knows of a stretch of a sequence beyond its hashes.
 struct BlockLineage {
-  std::optional<tokens::SequenceHash> parent = {};
-  std::optional<tokens::SequenceHash> root = {};
+  std::optional<tokens::SequenceHash> parent = {};  // the block before the first
+  std::optional<tokens::SequenceHash> root = {};    // the first block of the sequence
+  std::span<const tokens::LocalHash> locals = {};   // of their own tokens, one per hash or none
+  std::uint16_t group = 0;                          // group of layers
 };
 
 struct TierRecord {

@@ -454,6 +454,8 @@ std::size_t VolumePool::probe(std::span<const SequenceHash> hashes, const CallLi
       const std::optional<SequenceHash> parent = asked == 0 ? first.parent : hashes[asked - 1];
       if (parent && parent->can_precede(record.hash)) record.parent = *parent;
       record.root = hashes[0].position() == 0 ? hashes[0] : first.root;
+      if (asked < first.locals.size()) record.local = first.locals[asked];
+      record.group = first.group;
     }
     if (wanted.empty()) break;
     std::optional<Error> unusable = ask(std::move(wanted), limits);

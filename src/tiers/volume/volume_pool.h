@@ -90,7 +90,7 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   Result<void> remove_all(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits = {});
 
   // Asks the volumes for the leading `hashes` not known yet, until one is absent; `first` is what the caller
-  // knows of the first, for their records. Returns how many leading hashes are known now. `refused` is set
+  // knows of them, for their records. Returns how many leading hashes are known now. `refused` is set
   // when the volumes have the next one in shards of other ranks that do not make one of this rank. Limits are
   // by the clock of the pool, here and below.
   std::size_t probe(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits = {},

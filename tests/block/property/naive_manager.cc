@@ -147,6 +147,12 @@ void NaiveManager::to_reset_pool(Id id) {
 
 NaiveManager::Registration NaiveManager::register_blocks(std::span<const Id> candidates) {
   Registration result;
+  // Blocks that were staged without a parent follow each other where they can.
+  for (std::size_t i = 1; i < candidates.size(); ++i) {
+    Block& block = blocks_[candidates[i]];
+    const Hash& before = blocks_[candidates[i - 1]].hash;
+    if (!block.parent && before.can_precede(block.hash)) block.parent = before;
+  }
   // All are checked before any is registered: against what is there, and against each other.
   for (std::size_t i = 0; i < candidates.size() && !result.refused; ++i) {
     const Block& block = blocks_[candidates[i]];
