@@ -40,9 +40,11 @@ void KvPin::unpin() && {
 }
 
 Result<KvPin> KvBlockManager::pin(std::span<const SequenceHash> hashes, Clock::Duration ttl) {
-  const std::vector<TierPool*> pools = assembly_->stack.pools();
-  ASHLAR_TRY(std::shared_ptr<PinRequest> request, assembly_->pins->pin(hashes, ttl, pools));
-  return KvPin(std::move(request));
+  return unless_out_of_memory([&]() -> Result<KvPin> {
+    const std::vector<TierPool*> pools = assembly_->stack.pools();
+    ASHLAR_TRY(std::shared_ptr<PinRequest> request, assembly_->pins->pin(hashes, ttl, pools));
+    return KvPin(std::move(request));
+  });
 }
 
 // ---- values
@@ -78,15 +80,19 @@ Result<std::size_t> KvBlockManager::set_retention(std::span<const SequenceHash> 
   for (OffloadWorker* const worker : {assembly_->to_g3.get(), assembly_->to_g4.get()})
     if (worker != nullptr)
       for (const SequenceHash& hash : hashes) worker->set_priority(hash, retention.priority);
-  return set_each(assembly_->stack, hashes, [&](TierPool& pool, const SequenceHash& hash) {
-    return pool.set_retention(hash, retention);
+  return unless_out_of_memory([&] {
+    return set_each(assembly_->stack, hashes, [&](TierPool& pool, const SequenceHash& hash) {
+      return pool.set_retention(hash, retention);
+    });
   });
 }
 
 Result<std::size_t> KvBlockManager::set_metadata(std::span<const SequenceHash> hashes,
                                                  std::uint32_t metadata) {
-  return set_each(assembly_->stack, hashes, [&](TierPool& pool, const SequenceHash& hash) {
-    return pool.set_metadata(hash, metadata);
+  return unless_out_of_memory([&] {
+    return set_each(assembly_->stack, hashes, [&](TierPool& pool, const SequenceHash& hash) {
+      return pool.set_metadata(hash, metadata);
+    });
   });
 }
 

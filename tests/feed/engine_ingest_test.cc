@@ -298,7 +298,8 @@ TEST(EngineIngestSizes, BlocksOfHybridModelsAndTheLargest) {
     builder.stored(std::nullopt, names({1, 2, 3}), tokens, size);
     // As it comes from the wire.
     events::EngineBatch decoded;
-    ASSERT_TRUE(events::decode_engine_batch(BatchEncoder::encode(builder.batch()), decoded));
+    const std::vector<std::byte> payload = BatchEncoder::encode(builder.batch());  // the batch refers to it
+    ASSERT_TRUE(events::decode_engine_batch(payload, decoded));
     std::vector<KvEvent> out;
     ingest.apply(decoded, out);
     ASSERT_EQ(out.size(), 3u) << size;

@@ -31,11 +31,13 @@ using tokens::SequenceHash;
 class ByHashTest : public ::testing::Test {
  protected:
   // G1, G2, two files and a volume: 8, 12, 40 and 40 blocks, hence 2, 3, 10 and 10 pins.
-  void open() {
-    KvOptions options = KvWorkload::options_in(folder_.path());
-    options.clock = &clock_;
-    kv_ = KvBlockManager::create(options).value();
+  KvOptions options() {
+    KvOptions made = KvWorkload::options_in(folder_.path());
+    made.g3->survive_power_loss = false;  // floods of blocks, each synced, would take long
+    made.clock = &clock_;
+    return made;
   }
+  void open() { kv_ = KvBlockManager::create(options()).value(); }
   static std::vector<SequenceHash> sequence(std::uint64_t number, std::size_t blocks) {
     return KvWorkload::sequence(number, blocks);
   }
@@ -206,10 +208,9 @@ TEST_F(ByHashTest, AGuardMayOutliveTheManager) {
 // Random calls; a block that was seen in a tier under a pin must stay there until the pin ends.
 TEST_F(ByHashTest, NoPinnedBlockIsEverLost) {
   Random random(11);
-  KvOptions options = KvWorkload::options_in(folder_.path());
-  options.clock = &clock_;
-  options.to_g2.trigger = Trigger::kNearEviction;
-  kv_ = KvBlockManager::create(options).value();
+  KvOptions write_back = options();
+  write_back.to_g2.trigger = Trigger::kNearEviction;
+  kv_ = KvBlockManager::create(write_back).value();
   struct Kept {
     KvPin pin;
     std::vector<SequenceHash> hashes;
@@ -314,9 +315,9 @@ TEST_F(ByHashTest, ValuesSetWhileACopyIsInFlightReachIt) {
           gate.pass();
         return storage::IoVerdict{};
       });
-  KvOptions options = KvWorkload::options(folder_.file("g3"), faults);
-  options.to_g3.trigger = Trigger::kOnCall;
-  kv_ = KvBlockManager::create(options).value();
+  KvOptions by_call = KvWorkload::options(folder_.file("g3"), faults);
+  by_call.to_g3.trigger = Trigger::kOnCall;
+  kv_ = KvBlockManager::create(by_call).value();
   const auto hashes = sequence(1, 1);
   use(hashes);
   armed = true;
@@ -336,7 +337,7 @@ TEST_F(ByHashTest, ValuesSetWhileACopyIsInFlightReachIt) {
   };
   expect_values();
   kv_.reset();
-  kv_ = KvBlockManager::create(options).value();
+  kv_ = KvBlockManager::create(by_call).value();
   expect_values();
 }
 
@@ -450,7 +451,7 @@ TEST_F(ByHashTest, ADescriptionHasEverythingOfEveryTier) {
 
 // Requests, pins and values by several threads: bytes are right, and no pin outlives its guard.
 TEST_F(ByHashTest, ThreadsPinSetAndMoveAtOnce) {
-  kv_ = KvBlockManager::create(KvWorkload::options_in(folder_.path())).value();
+  open();
   constexpr std::uint64_t kSequences = 6;
   std::atomic<bool> over{false};
   std::atomic<int> wrong{0};

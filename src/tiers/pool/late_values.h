@@ -38,9 +38,11 @@ class LateValues {
   std::invoke_result_t<F> set(F&& set) {
     const MutexLock lock(mu_);
     ++begun_;
-    auto done = std::forward<F>(set)();
-    ++ended_;
-    return done;
+    struct Ending {
+      std::atomic<std::uint64_t>& ended;
+      ~Ending() { ++ended; }
+    } const ending{ended_};
+    return std::forward<F>(set)();
   }
 
   Before before() const noexcept {
