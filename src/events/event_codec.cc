@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "ashlar/base/check.h"
+#include "events/dump_check.h"
 #include "tokens/xxhash_inline.h"
 
 namespace ashlar::events {
@@ -299,6 +300,14 @@ void encode_batch(const EventBatch& batch, std::vector<std::byte>& out) {
   out.resize(static_cast<std::size_t>(to.at() - out.data()));
   const std::uint64_t checksum = checksum_of(out);
   std::memcpy(out.data() + 8, &checksum, sizeof checksum);
+}
+
+void set_parts(std::span<std::byte> batch, std::uint32_t part, std::uint32_t parts) noexcept {
+  ASHLAR_DCHECK(is_whole_batch(batch), "%zu bytes that are no batch", batch.size());
+  std::memcpy(batch.data() + 80, &part, sizeof part);
+  std::memcpy(batch.data() + 84, &parts, sizeof parts);
+  const std::uint64_t checksum = checksum_of(batch);
+  std::memcpy(batch.data() + 8, &checksum, sizeof checksum);
 }
 
 bool is_whole_batch(std::span<const std::byte> bytes) noexcept {

@@ -1,9 +1,11 @@
 #include "ashlar/events/router_event_json.h"
 
+#include <algorithm>
 #include <array>
 #include <unordered_map>
 
 #include "ashlar/events/event_codec.h"
+#include "events/dump_check.h"
 #include "events/json_reader.h"
 #include "events/json_writer.h"
 
@@ -15,11 +17,12 @@ constexpr std::array<std::string_view, kStorageTiers> kTierNames = {"device", "h
 
 class RouterDecoder {
  public:
-  RouterDecoder(std::string_view json, RouterEvent& out) noexcept : in_(json), out_(out) {}
+  RouterDecoder(JsonReader& in, RouterEvent& out) noexcept : in_(in), out_(out) {}
 
   bool event() {
     bool identified = false;
     bool told = false;
+    const std::size_t start = in_.offset();
     if (!in_.begin_object("a router event must be an object")) return false;
     for (bool more = true;;) {
       if (!in_.next_key(key_, more)) return false;
@@ -41,13 +44,11 @@ class RouterDecoder {
         return false;
       }
     }
-    if (!identified) return in_.fail_at("a router event without worker_id", 0);
-    if (!told) return in_.fail_at("a router event without event", 0);
-    if (!in_.at_end()) return in_.fail("more text after the event");
+    if (!identified) return in_.fail_at("a router event without worker_id", start);
+    if (!told) return in_.fail_at("a router event without event", start);
     return true;
   }
 
-  const JsonReader& reader() const noexcept { return in_; }
   bool unknown_tier() const noexcept { return unknown_tier_; }
   const std::string& text() const noexcept { return text_; }
 
@@ -181,12 +182,21 @@ class RouterDecoder {
     }
   }
 
-  JsonReader in_;
+  JsonReader& in_;
   RouterEvent& out_;
   std::string key_;
   std::string text_;
   bool unknown_tier_ = false;
 };
+
+Error fault_of(const JsonReader& in, const RouterDecoder& decoder, std::string_view json, const char* what) {
+  if (decoder.unknown_tier())
+    return make_error(ErrorCode::kUnsupported,
+                      "%s: storage tier \"%.64s\"; known are device, host_pinned, disk, external and remote", what,
+                      decoder.text().c_str());
+  return make_error(ErrorCode::kCorruption, "%s: %s, at byte %zu of %zu", what, in.fault(), in.fault_offset(),
+                    json.size());
+}
 
 Error no_router_form(const KvEvent& event, const char* why) {
   return make_error(ErrorCode::kUnsupported, "event %llu (%s) has no form for routers: %s",
@@ -248,16 +258,11 @@ void append_router_event(const RouterEvent& event, std::string& out) {
 
 Result<void> decode_router_event(std::string_view json, RouterEvent& out) {
   out = {};
-  RouterDecoder decoder(json, out);
-  if (decoder.event()) return {};
+  JsonReader in(json);
+  RouterDecoder decoder(in, out);
+  if (decoder.event() && (in.at_end() || in.fail("more text after the event"))) return {};
   out = {};
-  if (decoder.unknown_tier())
-    return make_error(
-        ErrorCode::kUnsupported,
-        "router event: storage tier \"%.64s\"; known are device, host_pinned, disk, external and remote",
-        decoder.text().c_str());
-  return make_error(ErrorCode::kCorruption, "router event: %s, at byte %zu of %zu", decoder.reader().fault(),
-                    decoder.reader().fault_offset(), json.size());
+  return fault_of(in, decoder, json, "router event");
 }
 
 Result<void> to_router_events(const EventBatch& batch, std::uint64_t& next_id,
@@ -335,6 +340,152 @@ Result<void> append_kv_events(const RouterEvent& event, std::vector<KvEvent>& ou
     record.set_parent(*hash);
   }
   return {};
+}
+
+// --- The dump of an index. ---
+
+RouterDumpWriter::RouterDumpWriter(std::string_view key, std::uint32_t block_size) {
+  out_ = "{";
+  append_quoted(out_, key);
+  out_ += ":{\"block_size\":";
+  append_number(out_, block_size);
+  out_ += ",\"events\":[";
+}
+
+void RouterDumpWriter::append(RouterEvent event) {
+  if (error_) return;
+  if (event.tier.value() >= kTierNames.size()) {
+    error_ = make_error(ErrorCode::kUnsupported, "a dump for routers cannot have tier %u; they know %zu",
+                        unsigned{event.tier.value()}, kTierNames.size());
+    return;
+  }
+  if (!next_ids_.empty()) out_ += ',';
+  event.event_id = next_ids_[event.worker]++;
+  append_router_event(event, out_);
+}
+
+StoreVerdict RouterDumpWriter::store(const BlocksStored& event) {
+  append({.worker = event.worker,
+          .tier = TierId(static_cast<std::uint8_t>(event.tier)),
+          .parent = event.parent,
+          .start_position = event.start_position,
+          .blocks = {event.blocks.begin(), event.blocks.end()}});
+  return error_ ? StoreVerdict::kFull : StoreVerdict::kApplied;
+}
+
+std::size_t RouterDumpWriter::remove(const Worker& worker, StorageTier tier,
+                                     std::span<const BlockName> names) {
+  append({.worker = worker,
+          .tier = TierId(static_cast<std::uint8_t>(tier)),
+          .kind = KvEventKind::kRemoved,
+          .removed = {names.begin(), names.end()}});
+  return names.size();
+}
+
+void RouterDumpWriter::clear(const Worker& worker) {
+  append({.worker = worker, .kind = KvEventKind::kCleared});
+}
+
+void RouterDumpWriter::remove_worker(WorkerId worker) {
+  if (!error_)
+    error_ = make_error(ErrorCode::kUnsupported, "a dump removes no workers; this one removes worker %llu",
+                        static_cast<unsigned long long>(worker.value()));
+}
+
+Result<std::string> RouterDumpWriter::finish() && {
+  if (error_) return *error_;
+  out_ += "]}}";
+  return std::move(out_);
+}
+
+namespace {
+
+template <class Calls>
+Result<void> make_call(const RouterEvent& event, Calls& calls) {
+  const auto tier = static_cast<StorageTier>(event.tier.value());
+  if (event.kind == KvEventKind::kCleared) return calls.clear(event.worker);
+  if (event.kind == KvEventKind::kRemoved) return calls.remove(event.worker, tier, event.removed);
+  return calls.store({.worker = event.worker,
+                      .tier = tier,
+                      .parent = event.parent,
+                      .start_position = event.start_position,
+                      .blocks = event.blocks});
+}
+
+// Makes the calls of the chosen index of a dump. Sets `block_size`.
+template <class Calls>
+Result<void> make_router_calls(std::string_view json, std::string_view key, Calls& calls,
+                               std::uint32_t& block_size) {
+  JsonReader in(json);
+  RouterEvent event;
+  RouterDecoder decoder(in, event);
+  std::string word;
+  std::size_t keys = 0;
+  bool is_found = false;
+  const auto fault = [&] { return fault_of(in, decoder, json, "router dump"); };
+  if (!in.begin_object("a dump must be an object")) return fault();
+  for (bool more = true;;) {
+    if (!in.next_key(word, more)) return fault();
+    if (!more) break;
+    ++keys;
+    if (key.empty() ? keys > 1 : word != key) {
+      if (!in.skip()) return fault();
+      continue;
+    }
+    if (is_found && !in.fail("the same key twice")) return fault();
+    is_found = true;
+    if (!in.begin_object("the dump of an index must be an object")) return fault();
+    bool has_events = false;
+    for (bool field = true;;) {
+      if (!in.next_key(word, field)) return fault();
+      if (!field) break;
+      if (word == "block_size") {
+        std::uint64_t tokens = 0;
+        if (!in.read_unsigned(tokens, UINT32_MAX, "block_size must be an integer of 32 bits")) return fault();
+        block_size = static_cast<std::uint32_t>(tokens);
+      } else if (word == "events") {
+        if (has_events && !in.fail("events twice")) return fault();
+        has_events = true;
+        if (!in.begin_array("events must be an array")) return fault();
+        for (bool item = true;;) {
+          if (!in.next_item(item)) return fault();
+          if (!item) break;
+          const std::size_t at = in.offset();
+          event = {};
+          if (!decoder.event()) return fault();
+          if (const Result<void> made = make_call(event, calls); !made)
+            return make_error(made.error().code(), "router dump: %s; the event at byte %zu of %zu",
+                              made.error().message().c_str(), at, json.size());
+        }
+      } else if (!in.skip()) {
+        return fault();
+      }
+    }
+    if (!has_events && !in.fail("an index without events")) return fault();
+  }
+  if (!in.at_end() && !in.fail("more text after the dump")) return fault();
+  if (!key.empty() && !is_found)
+    return make_error(ErrorCode::kNotFound, "the dump has %zu indexes, none of the key \"%.*s\"", keys,
+                      static_cast<int>(std::min<std::size_t>(key.size(), 64)), key.data());
+  if (key.empty() && keys != 1)
+    return make_error(ErrorCode::kNotFound, "the dump has %zu indexes; name the key of one", keys);
+  return {};
+}
+
+}  // namespace
+
+Result<DumpCounts> read_router_dump(std::string_view json, IndexSink& into, std::string_view key) {
+  DumpCheck check;
+  std::uint32_t block_size = 0;
+  ASHLAR_RETURN_IF_ERROR(make_router_calls(json, key, check, block_size));
+  DumpCounts counts = check.counts();
+  counts.block_size = block_size;
+  DumpApply apply(into);
+  if (const Result<void> made = make_router_calls(json, key, apply, block_size); !made) {
+    apply.undo();
+    return made.error();
+  }
+  return counts;
 }
 
 }  // namespace ashlar::events

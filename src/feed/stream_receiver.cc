@@ -312,6 +312,12 @@ void StreamReceiver::check_invariants() const {
                bytes, budget_.used(), budget_.limit());
 }
 
+std::optional<events::StreamPosition> StreamReceiver::position(const events::Worker& worker) const {
+  const auto at = streams_.find(worker);
+  if (at == streams_.end()) return std::nullopt;
+  return events::StreamPosition{.incarnation = at->second.id.incarnation, .next = at->second.next};
+}
+
 bool StreamReceiver::is_complete(const events::Worker& worker) const {
   const auto at = streams_.find(worker);
   return at != streams_.end() && at->second.complete && at->second.waiting.empty();

@@ -134,6 +134,16 @@ class IndexSink {
   virtual bool list(const Worker& /*worker*/, std::vector<BlockPresence>& /*out*/) const { return false; }
 };
 
+// What a dump of an index held when it was read.
+struct DumpCounts {
+  std::size_t workers = 0;       // (worker, rank)s
+  std::size_t stored = 0;        // blocks of its stores
+  std::size_t removed = 0;       // names of its removals: blocks that only bridged a hole
+  std::uint32_t block_size = 0;  // tokens; 0: not said
+
+  friend bool operator==(const DumpCounts&, const DumpCounts&) = default;
+};
+
 }  // namespace ashlar::events
 
 template <>

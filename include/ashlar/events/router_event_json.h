@@ -11,8 +11,11 @@
 // Thread safety: plain values and free functions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,5 +61,43 @@ Result<void> to_router_events(const EventBatch& batch, std::uint64_t& next_id, s
 // kUnsupported: a parent without a position; kInvalidArgument: a position that does not agree with the
 // parent, or is beyond SequenceHash::kMaxPosition.
 Result<void> append_kv_events(const RouterEvent& event, std::vector<KvEvent>& out);
+
+// RouterDumpWriter: the dump of an index as router events, in the form of a router's GET /dump:
+//
+//   {"model:group":{"block_size":16,"events":[…]}}
+//
+//   RouterDumpWriter writer("llama:default", 16);
+//   index.dump(writer);
+//   const std::string json = std::move(writer).finish().value();
+//   read_router_dump(json, other);
+//
+// Thread safety: thread-compatible. Memory: the text, about 75 bytes per (worker, tier, block).
+class RouterDumpWriter final : public IndexSink {
+ public:
+  explicit RouterDumpWriter(std::string_view key = "default:default", std::uint32_t block_size = 0);
+
+  // Calls that have no form are remembered as the error of finish().
+  StoreVerdict store(const BlocksStored& event) override;
+  std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) override;
+  void clear(const Worker& worker) override;
+  void remove_worker(WorkerId worker) override;
+
+  // Errors: kUnsupported: a tier beyond those of routers, or a call that no dump has: remove_worker().
+  [[nodiscard]] Result<std::string> finish() &&;
+
+ private:
+  void append(RouterEvent event);
+
+  std::string out_;
+  std::map<Worker, std::uint64_t> next_ids_;
+  std::optional<Error> error_;
+};
+
+// Makes the calls of a dump on `into`; of one with several keys, those of `key`. The whole dump is checked
+// first: an error leaves `into` unchanged. Requires: `into` holds nothing of the dump's workers. Errors:
+// kCorruption: not a dump, truncated, a block that is stored twice or whose parent is missing; kUnsupported:
+// an unknown storage tier; kNotFound: no such key, or several and none was named; kCapacity: `into` refused
+// a store: the workers of the dump are cleared.
+Result<DumpCounts> read_router_dump(std::string_view json, IndexSink& into, std::string_view key = {});
 
 }  // namespace ashlar::events

@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "ashlar/base/byte_budget.h"
+#include "ashlar/events/event_codec.h"
 #include "ashlar/feed/feed_source.h"
 
 namespace ashlar::feed {
@@ -88,6 +89,9 @@ class StreamReceiver final : public BatchConsumer {
   // Whether the state of the worker is complete: no gap is open, and none was abandoned since the last
   // snapshot.
   bool is_complete(const events::Worker& worker) const;
+  // Where it stands in the worker's stream: what an index that it feeds holds, apart from a gap. Empty: the
+  // worker is unknown.
+  std::optional<events::StreamPosition> position(const events::Worker& worker) const;
   const Counters& counters() const noexcept { return counters_; }
   // Bytes counted against max_waiting_bytes.
   std::size_t waiting_bytes() const noexcept { return budget_.used(); }

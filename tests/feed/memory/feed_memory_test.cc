@@ -6,6 +6,8 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +17,9 @@
 #include "ashlar/feed/engine_session.h"
 #include "ashlar/feed/engine_source.h"
 #include "ashlar/feed/feed_source.h"
+#include "ashlar/feed/index_feeder.h"
 #include "ashlar/feed/stream_receiver.h"
+#include "ashlar/index/flash_index.h"
 #include "events/event_samples.h"
 #include "feed/engine_messages.h"
 #include "support/kvrec.h"
@@ -374,6 +378,41 @@ TEST(FeedMemoryTest, SparseFilesTakeNoMemory) {
   } nobody;
   EXPECT_EQ(source->poll(nobody, {}).value(), 0u);
   EXPECT_LE(peak.bytes(), kMiB);
+}
+
+// What the index holds is not kept a second time. Names that an engine chose take a table of 16 bytes each.
+TEST(FeedMemoryTest, AFeederKeepsNothingThatTheIndexTells) {
+  static constexpr std::size_t kBlocks = 200'000;
+  const auto kept_bytes = [](bool own_names) {
+    index::FlashIndex index;
+    index::SinkOf<index::FlashIndex> sink(index);
+    auto feeder = std::make_unique<IndexFeeder>(sink, events::WorkerId(7));
+    Random random(3);
+    std::vector<KvEvent> batch;
+    std::optional<tokens::SequenceHash> last;
+    for (std::size_t i = 0; i < kBlocks; ++i) {
+      KvEvent event;
+      if (i % 64 == 0) last.reset();
+      event.hash = last ? last->child(random.next()).value() : tokens::SequenceHash::root(random.next());
+      event.set_parent(last);
+      event.set_local(tokens::LocalHash(random.next()));
+      if (own_names) event.set_name(events::BlockName(random.next()));
+      last = event.hash;
+      batch.push_back(event);
+      if (batch.size() < 100) continue;
+      feeder->apply(0, batch);
+      batch.clear();
+    }
+    EXPECT_EQ(feeder->kept(), 0u);
+    EXPECT_EQ(index.sizes().blocks, kBlocks);
+    const std::size_t before = g_live_bytes.load();
+    feeder.reset();
+    return before - g_live_bytes.load();
+  };
+  EXPECT_LT(kept_bytes(false), kBlocks / 2) << "less than half a byte per block";
+  const std::size_t with_names = kept_bytes(true);
+  EXPECT_GE(with_names, kBlocks * 16);
+  EXPECT_LT(with_names, kBlocks * 48);
 }
 
 }  // namespace
