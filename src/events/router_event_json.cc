@@ -192,8 +192,8 @@ class RouterDecoder {
 Error fault_of(const JsonReader& in, const RouterDecoder& decoder, std::string_view json, const char* what) {
   if (decoder.unknown_tier())
     return make_error(ErrorCode::kUnsupported,
-                      "%s: storage tier \"%.64s\"; known are device, host_pinned, disk, external and remote", what,
-                      decoder.text().c_str());
+                      "%s: storage tier \"%.64s\"; known are device, host_pinned, disk, external and remote",
+                      what, decoder.text().c_str());
   return make_error(ErrorCode::kCorruption, "%s: %s, at byte %zu of %zu", what, in.fault(), in.fault_offset(),
                     json.size());
 }
