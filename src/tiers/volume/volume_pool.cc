@@ -385,7 +385,8 @@ Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes, const 
           if (!one) note_error(one.error());
           all &= one.has_value();
         }
-        if (all && place && is_on(*place, number)) forget(hashes[i], *place);
+        const bool gone = place == Place{number} ? removed[i * per_hash].has_value() : all;
+        if (gone && place && is_on(*place, number)) forget(hashes[i], *place);
       }
     } else if (!error) {
       // Asks the volume: the object may be unknown to this process.

@@ -274,11 +274,17 @@ void VolumePool::settle_others(OthersReading& reading, std::size_t i, MoveReport
   reading.records[i] = {};
   const std::size_t member = reading.members[i];
   const Use& volume = *reading.volumes[outcome.part];
-  const Error& error = *outcome.error;
-  report.blocks[member] = is_stop(error, limits) ? Moved::kStopped : outcome.how;
+  const bool stopped = is_stop(*outcome.error, limits);
+  // Another volume of the block was detached, which ends the wait for this one.
+  const bool left = !stopped && is_stop(*outcome.error, reading.limits);
+  const Error error =
+      left ? make_error(ErrorCode::kUnavailable, "a volume with a part of block %s was detached while in use",
+                        reading.hashes[member].to_string().c_str())
+           : *outcome.error;
+  report.blocks[member] = stopped ? Moved::kStopped : outcome.how;
   if (outcome.how != Moved::kGone && !report.error) report.error = error;
   if (outcome.how == Moved::kFailed) {
-    if (!is_stop(error, reading.limits)) note(*volume, error);
+    if (!stopped && !left) note(*volume, error);
     return;
   }
   if (outcome.how == Moved::kDamaged) {
