@@ -286,7 +286,7 @@ KvStatus KvBlockManager::status() const {
   if (assembly_->to_g3 != nullptr) status.to_g3 = assembly_->to_g3->counters();
   if (assembly_->to_g4 != nullptr) status.to_g4 = assembly_->to_g4->counters();
   if (stack.g4 != nullptr) status.volumes = stack.g4->volumes();
-  if (stack.g4 != nullptr) status.other_shards = stack.g4->last_refusal();
+  if (stack.g4 != nullptr) status.shard_refusal = stack.g4->last_refusal();
   return status;
 }
 

@@ -196,12 +196,12 @@ inline void expect_fleets_read_each_other(const KvOptions& base, ShardedModel mo
       EXPECT_EQ(FleetRank(model, base, shard).onboard(hashes), 0u) << "not without the option";
       FleetRank reader(model, base, shard, writers);
       EXPECT_EQ(reader.kv().find(hashes), (std::vector<TierRun>{{VolumeTier::kG4, 0, 3}}));
-      EXPECT_EQ(reader.onboard(hashes), 3u) << reader.kv().status().other_shards;
+      EXPECT_EQ(reader.onboard(hashes), 3u) << reader.kv().status().shard_refusal;
       reader.push_out();
       EXPECT_EQ(reader.onboard(hashes), 3u) << "again, from the same place";
       EXPECT_EQ(reader.kv().status().volumes[0].put, 0u) << "nothing is stored twice";
       EXPECT_EQ(reader.kv().status().g4->damaged, 0u);
-      EXPECT_EQ(reader.kv().status().other_shards, "");
+      EXPECT_EQ(reader.kv().status().shard_refusal, "");
       reader.expect_counts_exact();
     }
   }
@@ -280,7 +280,7 @@ inline void expect_a_missing_shard_is_a_miss(const KvOptions& base, std::uint64_
   EXPECT_EQ(call.wait().value().size(), 1u);
   EXPECT_EQ(call.blocks()[1].miss, Miss::kOtherShards);
   EXPECT_EQ(call.blocks()[2].miss, Miss::kBehind);
-  EXPECT_EQ(first.kv().status().other_shards,
+  EXPECT_EQ(first.kv().status().shard_refusal,
             "block " + hashes[1].to_string() +
                 ": rank 0 of 2 (layers 0 to 1, heads 0 to 1) cannot be made from the objects of rank 0 of 4 "
                 "(layers 0 to 1, heads 0 to 0): no source has layer 0, head 1");
@@ -330,7 +330,7 @@ inline void expect_shards_keep_their_identity(const KvOptions& base) {
     FleetRank mixed(model, base, model.fleet(2)[0], model.fleet(4));
     for (const std::uint32_t first : {5000u, 6000u}) {
       EXPECT_EQ(matched(mixed, first), 0u);
-      EXPECT_THAT(mixed.kv().status().other_shards, ::testing::HasSubstr("hold different texts"));
+      EXPECT_THAT(mixed.kv().status().shard_refusal, ::testing::HasSubstr("hold different texts"));
     }
     EXPECT_EQ(mixed.misses(Miss::kOtherShards), 2u);
     EXPECT_EQ(mixed.onboard(names), 0u) << "also for those who trust names";

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -14,9 +15,12 @@
 #include <vector>
 
 #include "ashlar/base/mutex.h"
+#include "support/gates.h"
 #include "support/scratch_folder.h"
+#include "support/scripted_volume.h"
 #include "support/until_seen.h"
 #include "tiers/shard_scenario.h"
+#include "tiers/volume/directory_volume.h"
 
 namespace ashlar::tiers {
 namespace {
@@ -190,7 +194,7 @@ TEST_F(ShardsTest, AreCutAndGatheredByLayersToo) {
   for (const Shard& shard : {Shard{{0, 4}, {0, 4}, 0, 1}, Shard{{0, 4}, {2, 2}, 1, 2},
                              Shard{{2, 2}, {0, 4}, 1, 2}, Shard{{0, 2}, {1, 2}, 0, 9}}) {
     FleetRank reader(model, base, shard, grid);
-    EXPECT_EQ(reader.onboard(hashes), 3u) << shard.to_string() << ": " << reader.kv().status().other_shards;
+    EXPECT_EQ(reader.onboard(hashes), 3u) << shard.to_string() << ": " << reader.kv().status().shard_refusal;
   }
 }
 
@@ -227,7 +231,7 @@ class RefusedShardsTest : public ShardsTest {
     EXPECT_EQ(call.blocks()[0].state, OnboardState::kMiss);
     EXPECT_EQ(call.blocks()[0].miss, why) << to_string(call.blocks()[0].miss);
     EXPECT_EQ(call.blocks()[1].miss, Miss::kBehind);
-    EXPECT_THAT(rank.kv().status().other_shards, HasSubstr(says));
+    EXPECT_THAT(rank.kv().status().shard_refusal, HasSubstr(says));
     rank.store(hashes);
     EXPECT_EQ(rank.onboard(hashes), 2u) << "its own";
     rank.push_out();
@@ -330,6 +334,46 @@ TEST_F(ShardsTest, AreLostWhileTheyAreKnown) {
   EXPECT_EQ(reader.misses(Miss::kOtherShards), 1u) << "now it was asked for again";
   reader.push_out();
   reader.expect_counts_exact();
+}
+
+// One of the volumes with the parts of a block never answers a read.
+TEST_F(ShardsTest, AreGivenUpWhereAVolumeIsSilent) {
+  const ShardedModel model;
+  const Hashes hashes = VolumeTier::sequence(1, 2);
+  for (const Shard& shard : model.fleet(2))
+    FleetRank(model, VolumeTier::options({directory(shard.rank == 0 ? "a" : "b")}), shard).store(hashes);
+  const auto gate = std::make_shared<Gate>();
+  const auto script = std::make_shared<VolumeScript>();
+  script->on_call = [gate](VolumeCall call) {
+    if (call == VolumeCall::kGet) gate->pass();
+  };
+  VolumeDescriptor silent = directory("b");
+  silent.kind = "scripted";
+  VolumeRegistry kinds = VolumeRegistry::with_builtin();
+  kinds.add("scripted", [script](const VolumeDescriptor& descriptor) {
+    return DirectoryVolume::attach(descriptor).transform([&](std::unique_ptr<Volume>&& made) {
+      return std::unique_ptr<Volume>(std::make_unique<ScriptedVolume>(std::move(made), script));
+    });
+  });
+  for (const char* const leaves : {"a", "b"}) {
+    FleetRank reader(model, VolumeTier::options({directory("a"), silent}, kinds), model.fleet(1)[0],
+                     model.fleet(2));
+    const auto soon = [] { return Clock::real().now() + std::chrono::milliseconds(20); };
+    const OnboardHandle late = reader.kv().onboard_async(hashes, {.deadline = soon()}).value();
+    EXPECT_TRUE(late.wait().value().empty());
+    EXPECT_EQ(late.blocks()[0].miss, Miss::kLate);
+    const OnboardHandle cancelled = reader.kv().onboard_async(hashes).value();
+    gate->wait_for_somebody();
+    cancelled.cancel();
+    EXPECT_EQ(code_of(cancelled.wait()), ErrorCode::kCancelled);
+    const OnboardHandle left = reader.kv().onboard_async(hashes).value();
+    EXPECT_EQ(reader.kv().unregister_volume(leaves, soon()).value(), 2u);
+    EXPECT_TRUE(left.wait().value().empty());
+    EXPECT_NE(left.blocks()[0].miss, Miss::kCancelled) << "nobody cancelled it";
+    EXPECT_TRUE(reader.kv().shutdown());
+    reader.expect_counts_exact();
+  }
+  gate->open();
 }
 
 TEST_F(ShardsTest, StayWhenTheirReaderEvictsThem) {

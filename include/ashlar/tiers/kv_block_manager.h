@@ -69,7 +69,7 @@ struct KvStatus {
   std::optional<OffloadCounters> to_g4;
   std::vector<VolumeStatus> volumes;
   // Why the last block that was a miss for Miss::kOtherShards could not be used; empty: none was.
-  std::string other_shards;
+  std::string shard_refusal;
 
   // Over all reasons.
   std::uint64_t missed() const noexcept;

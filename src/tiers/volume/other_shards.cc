@@ -86,6 +86,7 @@ Result<std::shared_ptr<const BlockSet>> OtherShards::set_of(const Shape& shape, 
   ASHLAR_TRY(const std::shared_ptr<storage::ExternalStorage> storage,
              storage::ExternalStorage::create({.address = memory.data(), .bytes = memory.size()}));
   std::vector<transfer::Plane> planes;
+  planes.reserve(shape.planes.size());
   for (std::size_t i = 0; i < shape.planes.size(); ++i)
     planes.push_back({shape.planes[i].layout, shape.planes[i].shard, {{storage, shape.offsets[i]}}});
   return BlockSet::create(std::move(planes));

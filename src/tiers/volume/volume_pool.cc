@@ -415,7 +415,8 @@ Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes, const 
           if (!one) note_error(one.error());
           all &= one.has_value();
         }
-        if (all && place && is_on(*place, number)) forget(hashes[i], *place);
+        const bool gone = place == Place{number} ? removed[i * per_hash].has_value() : all;
+        if (gone && place && is_on(*place, number)) forget(hashes[i], *place);
       }
     } else if (!error) {
       // Asks the volume: the object may be unknown to this process.
@@ -482,7 +483,7 @@ std::optional<Error> VolumePool::ask(std::vector<TierRecord> wanted, const CallL
       claims_->take_free(std::move(objects), ObjectClaims::Kind::kShared);
   const Asking asking{.uses = uses, .claim = *claim, .limits = while_used.get()};
   std::vector<std::optional<Place>> found;
-  for (const std::optional<Number>& number : holders(asking, std::move(keys), names))
+  for (const std::optional<Number>& number : holders(asking, keys, names))
     found.push_back(number ? std::optional<Place>(*number) : std::nullopt);
   std::optional<Error> refused;
   if (options_.others != nullptr) refused = find_in_others(asking, names, found);
@@ -506,7 +507,7 @@ std::optional<Error> VolumePool::ask(std::vector<TierRecord> wanted, const CallL
 
 // Asks all volumes at once: a silent one does not delay the others' answers.
 std::vector<std::optional<VolumePool::Number>> VolumePool::holders(const Asking& asking,
-                                                                   std::vector<std::string> keys,
+                                                                   const std::vector<std::string>& keys,
                                                                    std::span<const SequenceHash> names) {
   ASHLAR_DCHECK(keys.size() == names.size(), "%zu keys for %zu names", keys.size(), names.size());
   std::vector<std::optional<Number>> found(keys.size());

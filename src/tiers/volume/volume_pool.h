@@ -143,7 +143,7 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   std::optional<Error> ask(std::vector<TierRecord> wanted, const CallLimits& limits);
   // For each key, the first volume that has it. Object i is one of block names[i]; objects being removed
   // count as absent.
-  std::vector<std::optional<Number>> holders(const Asking& asking, std::vector<std::string> keys,
+  std::vector<std::optional<Number>> holders(const Asking& asking, const std::vector<std::string>& keys,
                                              std::span<const tokens::SequenceHash> names);
   // Looks for objects of other ranks where `found` is empty. Returns why the first that stays empty cannot be
   // made from them.

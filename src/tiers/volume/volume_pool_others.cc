@@ -91,7 +91,7 @@ std::optional<Error> VolumePool::find_in_others(const Asking& asking, std::span<
         keys.push_back(others.key(source, names[i]));
         owners.push_back(names[i]);
       }
-    const std::vector<std::optional<Number>> holding = holders(asking, std::move(keys), owners);
+    const std::vector<std::optional<Number>> holding = holders(asking, keys, owners);
     for (std::size_t at = 0; at < round.size(); ++at) {
       const auto its = std::span(holding).subspan(at * others.size(), others.size());
       std::vector<bool> present;
@@ -208,6 +208,7 @@ void VolumePool::read_others(OthersReading& reading, std::size_t first, std::siz
     const std::span<const std::uint64_t> sizes = others.payload_bytes(part.source);
     for (std::size_t size = 0; size < sizes.size() && !left.empty(); ++size) {
       std::vector<std::string> keys;
+      keys.reserve(left.size());
       for (const std::size_t i : left) keys.push_back(others.key(part.source, hash_of(i)));
       const auto images = std::make_shared<const Images>(std::move(keys), sizes[size]);
       const std::vector<Result<void>> got = call<Result<void>>(
@@ -273,11 +274,17 @@ void VolumePool::settle_others(OthersReading& reading, std::size_t i, MoveReport
   reading.records[i] = {};
   const std::size_t member = reading.members[i];
   const Use& volume = *reading.volumes[outcome.part];
-  const Error& error = *outcome.error;
-  report.blocks[member] = is_stop(error, limits) ? Moved::kStopped : outcome.how;
+  const bool stopped = is_stop(*outcome.error, limits);
+  // Another volume of the block was detached, which ends the wait for this one.
+  const bool left = !stopped && is_stop(*outcome.error, reading.limits);
+  const Error error =
+      left ? make_error(ErrorCode::kUnavailable, "a volume with a part of block %s was detached while in use",
+                        reading.hashes[member].to_string().c_str())
+           : *outcome.error;
+  report.blocks[member] = stopped ? Moved::kStopped : outcome.how;
   if (outcome.how != Moved::kGone && !report.error) report.error = error;
   if (outcome.how == Moved::kFailed) {
-    if (!is_stop(error, reading.limits)) note(*volume, error);
+    if (!stopped && !left) note(*volume, error);
     return;
   }
   if (outcome.how == Moved::kDamaged) {

@@ -120,7 +120,9 @@ TEST(OtherShardsTest, MakeWhatTheModelSaysFromWhateverIsPresent) {
     const Shard mine{some_range(random, model.layers), some_range(random, model.heads), 0, 7};
     const auto own = model.blocks(mine, layout::order::kFullyContiguousNhd);
     std::vector<Shard> named;
-    for (std::uint32_t i = 0; i < 1 + random.below(5); ++i)
+    const std::uint64_t count = 1 + random.below(5);
+    named.reserve(count);
+    for (std::uint32_t i = 0; i < count; ++i)
       named.push_back({some_range(random, model.layers), some_range(random, model.heads), i, 6});
     const auto others = OtherShards::create(*own, described(*own), named).value();
     if (others == nullptr) {
@@ -130,6 +132,7 @@ TEST(OtherShardsTest, MakeWhatTheModelSaysFromWhateverIsPresent) {
       continue;
     }
     std::vector<bool> present;
+    present.reserve(others->size());
     for (std::size_t i = 0; i < others->size(); ++i) present.push_back(random.below(4) != 0);
     // The oracle: every head of every layer has a present source.
     bool covered = true;
