@@ -15,6 +15,7 @@
 #include "ashlar/base/log.h"
 #include "ashlar/base/random.h"
 #include "ashlar/testing/time_box.h"
+#include "support/rounds.h"
 #include "support/scratch_folder.h"
 #include "support/until_seen.h"
 #include "tiers/disk/g3_places.h"

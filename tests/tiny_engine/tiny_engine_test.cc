@@ -203,6 +203,32 @@ TEST(TinyEngineTest, FleetsShareAVolume) {
   for (std::uint32_t rank = 0; rank < 2; ++rank) EXPECT_GT(second->kv(rank).status().g4->onboarded, 0u);
 }
 
+// The same among fleets that divide the model in different ways: a rank cuts its heads out of an object, or
+// puts several together.
+TEST(TinyEngineTest, FleetsOfDifferentDegreesShareAVolume) {
+  const std::vector<Request> requests = conversations(14, 6);
+  for (const std::uint32_t writers : {1u, 2u, 4u})
+    for (const std::uint32_t readers : {1u, 2u, 4u}) {
+      if (writers == readers) continue;
+      SCOPED_TRACE(std::to_string(writers) + " to " + std::to_string(readers));
+      const ScratchFolder folder;
+      EngineOptions options = engine_down_to(events::kTierId<events::G4>, folder.path());
+      options.ranks = writers;
+      {
+        const auto first = make_engine(options);
+        serve(*first, requests);
+        for (std::uint32_t rank = 0; rank < writers; ++rank) ASSERT_TRUE(first->kv(rank).shutdown());
+      }
+      options.ranks = readers;
+      options.kv.g4->other_shards =
+          layout::Shard::tensor_ranks(writers, options.model.heads, {0, options.model.layers}).value();
+      const auto second = make_engine(options);
+      EXPECT_GT(cached_tokens(serve(*second, requests)), 0u);
+      for (std::uint32_t rank = 0; rank < readers; ++rank)
+        EXPECT_GT(second->kv(rank).status().g4->onboarded, 0u);
+    }
+}
+
 // ---- control
 
 // One bit of one value of the first block in G1.
