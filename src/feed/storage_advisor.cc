@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -337,7 +338,8 @@ void StorageAdvisor::report_removals() {
   // The hook may look around, so everything is settled first.
   std::vector<std::pair<Holder, BlockHolding>> gone;
   gone.swap(removals_);
-  std::ranges::stable_sort(gone, {}, [](const auto& one) { return one.first.hash; });
+  std::ranges::sort(
+      gone, {}, [](const auto& one) { return std::tuple(one.first.hash, one.first.tier, one.first.worker); });
   for (auto& [holder, holding] : gone) {
     if (removal_hook_ == nullptr) return;
     if (blocks_.contains(holder)) continue;
