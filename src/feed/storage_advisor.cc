@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <numeric>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -338,12 +338,9 @@ void StorageAdvisor::report_removals() {
   // The hook may look around, so everything is settled first.
   std::vector<std::pair<Holder, BlockHolding>> gone;
   gone.swap(removals_);
-  // By hash; of one hash in the order of their removal.
-  std::vector<std::size_t> order(gone.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::sort(order, {}, [&](std::size_t i) { return std::pair(gone[i].first.hash, i); });
-  for (const std::size_t i : order) {
-    auto& [holder, holding] = gone[i];
+  std::ranges::sort(
+      gone, {}, [](const auto& one) { return std::tuple(one.first.hash, one.first.tier, one.first.worker); });
+  for (auto& [holder, holding] : gone) {
     if (removal_hook_ == nullptr) return;
     if (blocks_.contains(holder)) continue;
     BlockRemoval removal{.holding = std::move(holding)};
