@@ -360,6 +360,30 @@ TEST_F(ByHashTest, AnErrorOfTheDiskIsReportedAndTheValueKept) {
   EXPECT_EQ(kv_->metadata(hashes[0]), 6u);
 }
 
+// The object keeps what it was written with; what was set since is known here.
+TEST_F(ByHashTest, ValuesOfABlockThatOnlyAVolumeHasComeUpWithIt) {
+  open();
+  const auto hashes = sequence(1, 2);
+  use(hashes, {.retention = {.priority = 90}, .metadata = 4});
+  for (const events::TierId tier : {kG1, kG2, kG3}) kv_->reset(tier).value();
+  const block::BlockRetention retention{.until = clock_.now() + kHour};
+  EXPECT_EQ(kv_->set_retention(std::span(hashes).first(1), retention).value(), 1u);
+  EXPECT_EQ(kv_->set_metadata(std::span(hashes).first(1), 0).value(), 1u);
+  const auto expect_values = [&](events::TierId tier) {
+    for (std::size_t i = 0; i < hashes.size(); ++i) {
+      const std::optional<KvBlockDescription> found = kv_->describe(hashes[i]);
+      ASSERT_TRUE(found && found->in(tier)) << i;
+      EXPECT_EQ(found->in(tier)->block.retention.value_or(block::BlockRetention()),
+                i == 0 ? retention : block::BlockRetention{.priority = 90})
+          << i;
+      EXPECT_EQ(found->in(tier)->block.identity->metadata, i == 0 ? 0u : 4u) << i;
+    }
+  };
+  expect_values(kG4);
+  use(hashes);
+  for (const events::TierId tier : {kG1, kG2, kG4}) expect_values(tier);
+}
+
 // A removed block whose value is set must not be found again by a restart.
 TEST_F(ByHashTest, ASavedValueDoesNotBringARemovedBlockBack) {
   open();
