@@ -112,7 +112,9 @@ struct KvBlockDescription {
 class PinRequest;
 
 // Pins blocks by hash in every tier that has them, or gets them, until the guard is gone or its time is over.
-// A pinned block is not evicted; KvBlockManager::reset_blocks() removes it all the same, and ends the pin.
+// A pinned block is not evicted; KvBlockManager::reset_blocks() removes it all the same, and ends the pin. A
+// block that is lost (its volume was detached, its bytes are damaged or missing) leaves its tier too; a new
+// copy there is pinned again.
 //
 // Thread safety: thread-compatible. It may outlive the manager, and then pins nothing.
 class [[nodiscard]] KvPin {

@@ -370,6 +370,7 @@ bool VolumePool::forget(const SequenceHash& hash, Place place) {
   auto block = find(hash);
   if (!block || where_[block->block_id().value()] != place) return false;
   block->set_reset_on_release(true);
+  records_.removed(std::span(&hash, 1));
   return true;
 }
 
