@@ -219,8 +219,9 @@ class KvBlockManager {
   // pins left (ManagerOptions::max_pins); then nothing is pinned.
   Result<KvPin> pin(std::span<const tokens::SequenceHash> hashes, Clock::Duration ttl);
   // Sets how long to keep the blocks, in every tier that has them, and their place in the queues on the way
-  // down; it goes down with them. Returns how many of the hashes some tier has. Errors: kInvalidArgument: the
-  // priority; kIo: G3 keeps the value only until it is closed.
+  // down; it goes down with them. After a restart of G3 the priority no longer ends. Returns how many of the
+  // hashes some tier has. Errors: kInvalidArgument: the priority; kIo: G3 keeps the value only until it is
+  // closed.
   Result<std::size_t> set_retention(std::span<const tokens::SequenceHash> hashes,
                                     const block::BlockRetention& retention);
   // The same for the caller's own number. Objects on volumes keep the one they were written with.
