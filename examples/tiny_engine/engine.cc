@@ -243,6 +243,7 @@ void Engine::admit() {
 // Looks for the longest prefix that any tier has. What is in G1 is shared at once; the rest is on its way
 // while others compute.
 void Engine::start(std::unique_ptr<Job> job) {
+  note_blocks(*job, 0, job->tokens().size());
   bool arriving = false;
   for (Sequence& sequence : job->ranks) {
     if (!options_.prefix_caching) {
@@ -383,8 +384,10 @@ void Engine::copy_block(std::size_t rank, const block::BlockCopy& copy) {
 // The KV of the step exists: blocks that it filled are registered, offered to the tiers below, and announced.
 void Engine::apply(const std::vector<Chunk>& chunks) {
   std::vector<Token> decoded;
-  for (const Chunk& chunk : chunks)
+  for (const Chunk& chunk : chunks) {
+    note_blocks(*chunk.job, chunk.begin, chunk.end);
     if (chunk.decode) decoded.push_back(choose(chunk.logits, 0));
+  }
   if (!decoded.empty())
     for (Rank& rank : ranks_) rank.decodes.apply_decode(decoded).value();
   for (const Chunk& chunk : chunks) {
@@ -397,7 +400,6 @@ void Engine::apply(const std::vector<Chunk>& chunks) {
   for (const Chunk& chunk : chunks) {
     Job& job = *chunk.job;
     job.waited = false;
-    note_blocks(job, chunk.begin);
     if (!chunk.yields) continue;
     job.reply.logits = mix_logits(job.reply.logits, chunk.logits);
     fork_samples(job, chunk.logits);
@@ -422,12 +424,12 @@ void Engine::fork_samples(Job& job, const std::vector<float>& logits) {
 
 // ---- tokens of blocks
 
-void Engine::note_blocks(const Job& job, std::size_t from) {
+// Before the blocks are registered or come up: an event may be on its way as soon as they are.
+void Engine::note_blocks(const Job& job, std::size_t begin, std::size_t end) {
   const std::size_t size = options_.block_size;
   const std::span<const tokens::SequenceHash> hashes = job.ranks[0].sequence_hashes();
-  const std::size_t full = job.computed() / size;
   const std::lock_guard lock(book_mu_);
-  for (std::size_t i = from / size; i < full; ++i) {
+  for (std::size_t i = begin / size; i < end / size; ++i) {
     const std::span<const Token> tokens = job.tokens().subspan(i * size, size);
     if (!book_.emplace(hashes[i], std::vector(tokens.begin(), tokens.end())).second) continue;
     book_order_.push_back(hashes[i]);

@@ -121,7 +121,7 @@ class Engine {
   std::uint32_t rank_count() const noexcept { return static_cast<std::uint32_t>(ranks_.size()); }
   ashlar::tiers::KvBlockManager& kv(std::uint32_t rank = 0) { return *ranks_[rank].kv; }
   KvTensors& tensors(std::uint32_t rank = 0) { return *ranks_[rank].tensors; }
-  // The tokens of a block computed here, for events in the format of engines.
+  // The tokens of a block that a request here has named, for events in the format of engines.
   std::optional<std::vector<Token>> tokens_of_block(const ashlar::tokens::SequenceHash& hash) const;
 
  private:
@@ -148,7 +148,7 @@ class Engine {
   void copy_block(std::size_t rank, const ashlar::block::BlockCopy& copy);
   void apply(const std::vector<Chunk>& chunks);
   void fork_samples(Job& job, const std::vector<float>& logits);
-  void note_blocks(const Job& job, std::size_t from);
+  void note_blocks(const Job& job, std::size_t begin, std::size_t end);
   void end(Job& job, std::string error = {});
 
   const EngineOptions options_;

@@ -57,7 +57,7 @@ std::string human_bytes(std::uint64_t bytes) {
 std::string_view tier_name(events::TierId tier) {
   static constexpr std::string_view kNames[] = {events::G1::kName, events::G2::kName, events::G3::kName,
                                                 events::G4::kName, events::Remote::kName};
-  return tier.value() < 5 ? kNames[tier.value()] : "own";
+  return tier.value() < std::size(kNames) ? kNames[tier.value()] : "own";
 }
 
 // Smaller is faster; tiers of users are the slowest.

@@ -73,9 +73,12 @@ Result<void> KvBlockManager::Assembly::open() {
   if (options.g3) ASHLAR_RETURN_IF_ERROR(open_disk());
   if (options.g4) ASHLAR_RETURN_IF_ERROR(open_volumes());
   pins = std::make_shared<PinBoard>(*stack.clock);
-  for (TierPool* const pool : stack.pools())
+  for (TierPool* const pool : stack.pools()) {
     pool->records().on_arrival(
         [this, pool](std::span<const block::RegisteredBlock> blocks) { pins->arrived(*pool, blocks); });
+    pool->records().on_removal(
+        [this, pool](std::span<const SequenceHash> hashes) { pins->removed(pool->tier(), hashes); });
+  }
   ASHLAR_RETURN_IF_ERROR(open_workers());
   onboarder =
       std::make_unique<Onboarder>(stack, Onboarder::Options{.threads = std::max(1u, options.onboard_threads),

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,6 +20,7 @@
 #include "support/gates.h"
 #include "support/scratch_folder.h"
 #include "support/until_seen.h"
+#include "tiers/disk/g3_places.h"
 #include "tiers/kv_workload.h"
 #include "tiers/tier_ids.h"
 
@@ -194,6 +197,51 @@ TEST_F(ByHashTest, PinnedBlocksAreRemovedByResetBlocks) {
   kv_->check_invariants();
 }
 
+// A pin keeps a block from being evicted; it does not make a block of what is gone.
+TEST_F(ByHashTest, APinDoesNotKeepABlockWhoseVolumeHasLeft) {
+  open();
+  const auto hashes = sequence(1, 2);
+  use(hashes);
+  const KvPin pin = kv_->pin(hashes, kHour).value();
+  EXPECT_EQ(kv_->unregister_volume("v").value(), 2u);
+  EXPECT_EQ(presence(hashes), std::vector<TierPresence>(2, in({kG1, kG2, kG3})));
+  EXPECT_EQ(pin.pinned(), 6u);
+  ASSERT_TRUE(kv_->register_volume({.name = "w", .kind = "directory", .location = folder_.file("volume")}));
+  ASSERT_TRUE(kv_->offload_to(kG4, hashes).value().wait());
+  EXPECT_EQ(pin.pinned(), 8u) << "a new copy is pinned again";
+  kv_->check_invariants();
+}
+
+TEST_F(ByHashTest, APinDoesNotKeepADamagedOrMissingBlock) {
+  KvOptions made = KvWorkload::options(folder_.file("g3"));
+  std::filesystem::create_directory(folder_.file("volume"));
+  made.g4 = VolumeShape{.block_count = 40,
+                        .volumes = {{.name = "v", .kind = "directory", .location = folder_.file("volume")}}};
+  kv_ = KvBlockManager::create(made).value();
+  const auto hashes = sequence(1, 1);
+  use(hashes);
+  kv_->reset(kG1).value();
+  kv_->reset(kG2).value();
+  const KvPin pin = kv_->pin(hashes, kHour).value();
+  EXPECT_EQ(pin.pinned(), 2u);
+  {
+    const block::Hold hold = kv_->g3()->hold(hashes[0]).value();
+    std::fstream file(folder_.file("g3"), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(g3_blocks_at(40) + hold.block_id().value() * 4096 + 100));
+    file.put('x').put('y');
+  }
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_.file("volume")))
+    if (entry.is_regular_file()) std::filesystem::remove(entry.path());
+  EXPECT_TRUE(kv_->onboard(hashes).empty());
+  EXPECT_EQ(kv_->status().g3->damaged, 1u);
+  EXPECT_EQ(presence(hashes)[0], TierPresence());
+  EXPECT_EQ(pin.pinned(), 0u);
+  kv_->check_invariants();
+  use(hashes);
+  EXPECT_EQ(presence(hashes)[0], in({kG1, kG2, kG3, kG4}));
+  EXPECT_EQ(pin.pinned(), 4u);
+}
+
 TEST_F(ByHashTest, AGuardMayOutliveTheManager) {
   open();
   const auto hashes = sequence(1, 2);
@@ -358,6 +406,30 @@ TEST_F(ByHashTest, AnErrorOfTheDiskIsReportedAndTheValueKept) {
   kv_.reset();
   kv_ = KvBlockManager::create(KvWorkload::options(folder_.file("g3"), faults)).value();
   EXPECT_EQ(kv_->metadata(hashes[0]), 6u);
+}
+
+// The object keeps what it was written with; what was set since is known here.
+TEST_F(ByHashTest, ValuesOfABlockThatOnlyAVolumeHasComeUpWithIt) {
+  open();
+  const auto hashes = sequence(1, 2);
+  use(hashes, {.retention = {.priority = 90}, .metadata = 4});
+  for (const events::TierId tier : {kG1, kG2, kG3}) kv_->reset(tier).value();
+  const block::BlockRetention retention{.until = clock_.now() + kHour};
+  EXPECT_EQ(kv_->set_retention(std::span(hashes).first(1), retention).value(), 1u);
+  EXPECT_EQ(kv_->set_metadata(std::span(hashes).first(1), 0).value(), 1u);
+  const auto expect_values = [&](events::TierId tier) {
+    for (std::size_t i = 0; i < hashes.size(); ++i) {
+      const std::optional<KvBlockDescription> found = kv_->describe(hashes[i]);
+      ASSERT_TRUE(found && found->in(tier)) << i;
+      EXPECT_EQ(found->in(tier)->block.retention.value_or(block::BlockRetention()),
+                i == 0 ? retention : block::BlockRetention{.priority = 90})
+          << i;
+      EXPECT_EQ(found->in(tier)->block.identity->metadata, i == 0 ? 0u : 4u) << i;
+    }
+  };
+  expect_values(kG4);
+  use(hashes);
+  for (const events::TierId tier : {kG1, kG2, kG4}) expect_values(tier);
 }
 
 // A removed block whose value is set must not be found again by a restart.

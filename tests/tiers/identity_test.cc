@@ -11,6 +11,7 @@
 
 #include "ashlar/block/request_sequence.h"
 #include "ashlar/block/sequence_manager.h"
+#include "ashlar/tokens/token_sequence.h"
 #include "support/scratch_folder.h"
 #include "tiers/kv_workload.h"
 #include "tiers/tier_ids.h"

@@ -606,9 +606,7 @@ TEST_P(RandomRequestsTest, OverFourTiers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, RandomRequestsTest,
-                         ::testing::Values("lru", "multi_lru", "lineage", "lineage_round_robin", "retention",
-                                           "hashmap_fifo"),
+INSTANTIATE_TEST_SUITE_P(Backends, RandomRequestsTest, ::testing::ValuesIn(block::eviction_names()),
                          [](const auto& backend) { return backend.param; });
 
 }  // namespace

@@ -112,7 +112,9 @@ struct KvBlockDescription {
 class PinRequest;
 
 // Pins blocks by hash in every tier that has them, or gets them, until the guard is gone or its time is over.
-// A pinned block is not evicted; KvBlockManager::reset_blocks() removes it all the same, and ends the pin.
+// A pinned block is not evicted; KvBlockManager::reset_blocks() removes it all the same, and ends the pin. A
+// block that is lost (its volume was detached, its bytes are damaged or missing) leaves its tier too; a new
+// copy there is pinned again.
 //
 // Thread safety: thread-compatible. It may outlive the manager, and then pins nothing.
 class [[nodiscard]] KvPin {
@@ -217,8 +219,9 @@ class KvBlockManager {
   // pins left (ManagerOptions::max_pins); then nothing is pinned.
   Result<KvPin> pin(std::span<const tokens::SequenceHash> hashes, Clock::Duration ttl);
   // Sets how long to keep the blocks, in every tier that has them, and their place in the queues on the way
-  // down; it goes down with them. Returns how many of the hashes some tier has. Errors: kInvalidArgument: the
-  // priority; kIo: G3 keeps the value only until it is closed.
+  // down; it goes down with them. After a restart of G3 the priority no longer ends. Returns how many of the
+  // hashes some tier has. Errors: kInvalidArgument: the priority; kIo: G3 keeps the value only until it is
+  // closed.
   Result<std::size_t> set_retention(std::span<const tokens::SequenceHash> hashes,
                                     const block::BlockRetention& retention);
   // The same for the caller's own number. Objects on volumes keep the one they were written with.

@@ -39,8 +39,10 @@ SlotRef BlockStore::register_twin_locked(const SlotRef& candidate, std::uint32_t
     return ref(primary, primary_word);
   }
   ++counters_.duplicates;
-  // A match compares the tokens of the block it finds; a candidate registered by name alone gets them here.
+  // A match compares the tokens of the block it finds, and events say its ancestry; a candidate registered by
+  // name alone gets both here.
   slots_.hand_on_tokens(primary, slot);
+  slots_.hand_on_ancestry(primary, slot);
   std::atomic<std::uint64_t>& word = slots_.word(slot);
   const bool inactive = slots_.listing[primary] == Listing::kInactive;
   const bool promised = slots_.pins[primary] != 0 || slots_.holds[primary] != 0;
@@ -100,6 +102,9 @@ void BlockStore::give_way_locked(std::uint32_t primary, RegistryEntries::Cursor&
   const std::uint32_t heir = slots_.next_twin[primary];
   leave_twins_locked(primary);
   pass_place_locked(primary, heir, cursor);
+  // Metadata is set by hash, hence of the primary.
+  if (!slots_.ancestry.empty())
+    slots_.ancestry[heir].store_metadata(slots_.ancestry[primary].load_metadata());
   // If the heir's own last drop is not settled yet, settling will find a primary.
   slots_.word(heir).fetch_add(kBecomePrimary, kOrderPublish);
   to_reset_pool_locked(primary);

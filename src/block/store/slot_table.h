@@ -142,6 +142,22 @@ class SlotTable {
     if (!prefix(to).is_known()) set_hash(to, hash(to), prefix(from));
   }
 
+  // `to` has the content of `from`: copies what `to` lacks of its ancestry. Requires: no thread reads that of
+  // `to`.
+  void hand_on_ancestry(std::uint32_t from, std::uint32_t to) noexcept {
+    if (ancestry.empty()) return;
+    const Ancestry& known = ancestry[from];
+    Ancestry& lacking = ancestry[to];
+    if (known.has_parent && !lacking.has_parent) lacking.parent = known.parent;
+    if (known.has_root && !lacking.has_root) lacking.root = known.root;
+    if (known.has_local && !lacking.has_local) lacking.local = known.local;
+    lacking.has_parent |= known.has_parent;
+    lacking.has_root |= known.has_root;
+    lacking.has_local |= known.has_local;
+    if (lacking.salt == tokens::SaltFingerprint()) lacking.salt = known.salt;
+    if (lacking.load_metadata() == 0) lacking.store_metadata(known.load_metadata());
+  }
+
   // The blocks of one hash form a ring: the primary, then its duplicates in registration order. A primary
   // without duplicates is in no ring: its next_twin is kNoTwin, and its previous_twin is meaningless. In
   // unregistered slots next_twin is scratch space of the transitions.

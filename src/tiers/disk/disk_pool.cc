@@ -424,6 +424,7 @@ Result<void> DiskPool::remove_from_files(std::span<const SequenceHash> hashes, b
       slots[at.part].push_back(at.slot);
   }
   std::optional<Error> error;
+  std::vector<SequenceHash> removed;
   {
     const MutexLock lock(removals_mu_);
     if (everything) {
@@ -437,9 +438,13 @@ Result<void> DiskPool::remove_from_files(std::span<const SequenceHash> hashes, b
           files_[part]->invalidate(slots[part], files_.size() == 1 ? nullptr : &removals_);
       if (!gone && !error) error = gone.error();
       if (!gone) continue;
-      for (block::ImmutableBlock<G3>& block : blocks[part]) block.set_reset_on_release(true);
+      for (block::ImmutableBlock<G3>& block : blocks[part]) {
+        block.set_reset_on_release(true);
+        removed.push_back(block.sequence_hash());
+      }
     }
   }
+  records_.removed(removed);
   const Result<void> cleared = hashes.empty() ? Result<void>() : clear_stale(hashes);
   return error ? Result<void>(*error) : cleared;
 }

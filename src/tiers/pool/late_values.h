@@ -68,18 +68,21 @@ class LateValues {
   static bool agree(TierPool& from, TierPool& to, const tokens::SequenceHash& hash) {
     std::optional<block::BlockDescription> set;  // what the copy was last given
     for (;;) {
+      const std::optional<block::Hold> held = from.hold(hash);
       const std::optional<block::BlockDescription> source = from.describe(hash);
       const std::optional<block::BlockDescription> copy = to.describe(hash);
-      if (!source || !copy) return set.has_value();
+      if (!held || !source || !copy) return set.has_value();
+      const bool may_be_unread = !from.knows_values(*held);
       const block::BlockRetention wanted = source->retention.value_or(block::BlockRetention());
-      const bool same_retention = copy->retention.value_or(block::BlockRetention()) == wanted;
-      const bool same_metadata = copy->identity->metadata == source->identity->metadata;
+      const std::uint32_t metadata = source->identity->metadata;
+      const bool same_retention = copy->retention.value_or(block::BlockRetention()) == wanted ||
+                                  (may_be_unread && wanted == block::BlockRetention());
+      const bool same_metadata = copy->identity->metadata == metadata || (may_be_unread && metadata == 0);
       if (same_retention && same_metadata) return set.has_value();
-      if (set && set->retention == source->retention && set->identity->metadata == source->identity->metadata)
-        return true;
+      if (set && set->retention == source->retention && set->identity->metadata == metadata) return true;
       // It may have been evicted since; then there is nothing to compare.
       if (!same_retention) static_cast<void>(to.set_retention(hash, wanted));
-      if (!same_metadata) static_cast<void>(to.set_metadata(hash, source->identity->metadata));
+      if (!same_metadata) static_cast<void>(to.set_metadata(hash, metadata));
       set = source;
     }
   }

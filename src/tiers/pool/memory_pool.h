@@ -36,6 +36,7 @@ class MemoryPool final : public ManagedPool<Tier, BytePool> {
     auto found = this->find(hash);
     if (!found) return this->not_here(hash);
     found->set_reset_on_release(true);
+    this->records_.removed(std::span(&hash, 1));
     return {};
   }
 

@@ -123,6 +123,29 @@ void PinBoard::forget(std::span<const SequenceHash> hashes) {
   }
 }
 
+// Without memory the blocks stay until their pins end.
+void PinBoard::removed(events::TierId tier, std::span<const SequenceHash> hashes) noexcept {
+  if (count_.load(std::memory_order_relaxed) == 0) return;
+  const auto end_each = [&] {
+    std::vector<std::pair<std::shared_ptr<PinRequest>, SequenceHash>> found;
+    {
+      const MutexLock lock(mu_);
+      for (const SequenceHash& hash : hashes) {
+        const auto [first, last] = wanted_.equal_range(hash);
+        for (auto at = first; at != last; ++at) found.emplace_back(at->second, hash);
+      }
+    }
+    std::vector<PinRequest::Pins::node_type> gone(found.size());  // ended outside the locks
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      PinRequest& request = *found[i].first;
+      const MutexLock lock(request.mu_);
+      gone[i] = request.pins_.extract(PinRequest::Key(found[i].second, tier));
+    }
+    return true;
+  };
+  unless_out_of_memory(end_each, [] { return false; });
+}
+
 void PinBoard::forget_in(events::TierId tier) {
   if (count_.load(std::memory_order_relaxed) == 0) return;
   std::vector<std::shared_ptr<PinRequest>> requests;

@@ -73,6 +73,9 @@ class PinBoard : public std::enable_shared_from_this<PinBoard> {
   void arrived(TierPool& pool, std::span<const block::RegisteredBlock> blocks) noexcept;
   // Ends the pins of these hashes; the requests no longer name them.
   void forget(std::span<const tokens::SequenceHash> hashes);
+  // A tier gives up its blocks of these hashes: ends their pins there. A block that arrives later is pinned
+  // again.
+  void removed(events::TierId tier, std::span<const tokens::SequenceHash> hashes) noexcept;
   // Ends the pins that one tier has now.
   void forget_in(events::TierId tier);
   // Requests that name the hash and are not over.

@@ -85,6 +85,14 @@ class RecordTable final : public block::BlockObserver {
   void on_arrival(std::function<void(std::span<const block::RegisteredBlock>)> arrived) {
     arrived_ = std::move(arrived);
   }
+  // Calls `removed` for hashes whose blocks the pool gives up, so that nothing else keeps them; it must not
+  // throw. Set it before other threads use the pool.
+  void on_removal(std::function<void(std::span<const tokens::SequenceHash>)> removed) {
+    removed_ = std::move(removed);
+  }
+  void removed(std::span<const tokens::SequenceHash> hashes) const {
+    if (removed_) removed_(hashes);
+  }
   void hit(block::BlockId id) noexcept { age_at_hit_.observe(age(id)); }
 
   void handed_out(std::span<const block::BlockId> blocks) noexcept override {
@@ -152,6 +160,7 @@ class RecordTable final : public block::BlockObserver {
 
   Clock& clock_;
   std::function<void(std::span<const block::RegisteredBlock>)> arrived_;
+  std::function<void(std::span<const tokens::SequenceHash>)> removed_;
   mutable Mutex fences_mu_;
   Fences fences_ ASHLAR_GUARDED_BY(fences_mu_);
   std::atomic<std::size_t> fence_count_{0};  // of fences_; a block's owner and holders see their own

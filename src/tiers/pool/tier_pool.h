@@ -47,6 +47,9 @@ class TierPool {
                                      const block::BlockRetention& retention) = 0;
   virtual Result<void> set_metadata(const tokens::SequenceHash& hash, std::uint32_t metadata) = 0;
   virtual std::optional<block::BlockDescription> describe(const tokens::SequenceHash& hash) const = 0;
+  // Whether retention and metadata of a block are known here. False: defaults may mean that they have not
+  // been read yet.
+  virtual bool knows_values(const block::Hold&) const { return true; }
   // Makes retention and metadata of these blocks survive a restart, where the tier does. Errors: kIo.
   virtual Result<void> save_values(std::span<const tokens::SequenceHash>) { return {}; }
   // Whether the tier has the block with another salt. Unknown salts are not compared.

@@ -323,6 +323,13 @@ TierRecord VolumePool::record_of(const VolumeObject& object) {
           .retention = {.priority = object.priority}};
 }
 
+void VolumePool::keep_values(const block::Hold& hold, TierRecord& read) const {
+  const TierRecord known = record(hold);
+  const bool all = knows_values(hold);
+  if (all || known.retention != block::BlockRetention()) read.retention = known.retention;
+  if (all || known.metadata != 0) read.metadata = known.metadata;
+}
+
 Result<ReservedBlocks<G4>> VolumePool::take(std::size_t n, const CallLimits& limits) {
   auto taken = manager_.allocate_blocks_with_evictions(n);
   if (!taken) return taken.error().to_error();
@@ -363,6 +370,7 @@ bool VolumePool::forget(const SequenceHash& hash, Place place) {
   auto block = find(hash);
   if (!block || where_[block->block_id().value()] != place) return false;
   block->set_reset_on_release(true);
+  records_.removed(std::span(&hash, 1));
   return true;
 }
 

@@ -81,6 +81,8 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
 
   events::StorageTier storage_tier() const noexcept override { return events::StorageTier::kExternal; }
   std::uint64_t block_bytes() const noexcept override { return options_.shape.payload_bytes; }
+  // A block that was found by asking has its values in its object; one that was put here has a checksum.
+  bool knows_values(const block::Hold& hold) const override { return records_.checksum(hold).has_value(); }
   // Removes the object too. Errors: kNotFound; as remove_all().
   Result<void> remove(const tokens::SequenceHash& hash) override;
   // The same for many, from every writable volume, whether or not the hashes are known there. Errors:
@@ -177,6 +179,8 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   VolumeObject object_of(const TierRecord& record) const;
   // What the header of a block says, without its checksum.
   static TierRecord record_of(const VolumeObject& object);
+  // Gives the record of a held block's object the values that were set here since it was written.
+  void keep_values(const block::Hold& hold, TierRecord& read) const;
   // Reserves blocks of the manager; evicted ones are removed from their volumes if the options say so.
   Result<ReservedBlocks<events::G4>> take(std::size_t n, const CallLimits& limits);
   void remove_evicted(std::span<const std::pair<Number, tokens::SequenceHash>> evicted,

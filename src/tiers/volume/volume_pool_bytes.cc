@@ -333,6 +333,7 @@ Result<void> VolumePool::inspect(const block::Hold& hold, std::span<const std::b
     return same;
   *out = record_of(*found);
   out->checksum = found->checksum;
+  keep_values(hold, *out);
   return {};
 }
 

@@ -261,6 +261,7 @@ void VolumePool::read_others(OthersReading& reading, std::size_t first, std::siz
     if (reading.outcomes[i].error) continue;
     const BytePool::Place slot = reading.to.place(reading.reservation->ids()[i]);
     blocks.scatter(i - first, *reading.to.blocks(slot.part), slot.slot);
+    keep_values(reading.holds[reading.members[i]], reading.records[i]);
   }
 }
 

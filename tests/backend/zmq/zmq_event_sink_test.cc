@@ -8,6 +8,7 @@
 
 #include "ashlar/events/engine_codec.h"
 #include "backend/zmq/raw_socket.h"
+#include "feed/engine_medium.h"
 
 namespace ashlar::backend::zmq {
 namespace {
@@ -111,6 +112,13 @@ TEST_F(ZmqEventSinkTest, WritesTheBytesOfTheEngines) {
   const std::string clear =
       std::string("\x93\xcb\x3f\xf8\0\0\0\0\0\0\x91\x81\xa4type\xb0", 18) + "AllBlocksCleared" + "\x03";
   EXPECT_EQ(sent(), std::vector<std::string>{clear});
+}
+
+TEST(MediumTest, EveryTierIsReadAsItIsWritten) {
+  for (const events::StorageTier tier : events::kAllStorageTiers) {
+    const events::TierId id(static_cast<std::uint8_t>(tier));
+    EXPECT_EQ(feed::tier_of_medium(medium_of(id)), id) << medium_of(id);
+  }
 }
 
 TEST_F(ZmqEventSinkTest, AChainIsOneStoreWithItsTokens) {

@@ -195,6 +195,8 @@ NaiveManager::Registration NaiveManager::register_blocks(std::span<const Id> can
       ++counters_.duplicates;
       result.blocks.push_back(id);
       if (!block.tokens) block.tokens = blocks_[primary].tokens;
+      if (!block.parent) block.parent = blocks_[primary].parent;
+      if (!block.root) block.root = blocks_[primary].root;
       if (blocks_[primary].pins != 0) {
         blocks_[primary].duplicates.push_back(id);
         continue;

@@ -50,6 +50,29 @@ TEST_F(DuplicatesTest, AllowKeepsBothWithTheirOwnIds) {
   EXPECT_EQ(found(manager), primary.block_id()) << "a hash finds its primary";
 }
 
+// What is known of a hash stays known, whichever of its blocks it finds.
+TEST_F(DuplicatesTest, MetadataAndAncestryGoFromPrimaryToPrimary) {
+  Manager manager =
+      value_of(builder_of(4, registry_).event_log(std::make_shared<events::EventLog>(64)).build());
+  const SequenceHash hash = tokens(1).sequence_hash();
+  const Immutable first = store_one(manager, tokens(1));
+  ASSERT_TRUE(manager.set_metadata(hash, 7));
+  const auto known = value_of(manager.describe(first.block_id())).identity;
+  {
+    const Immutable second = store_name(manager, hash);
+    const auto found = manager.describe(hash);
+    ASSERT_TRUE(found && found->id == second.block_id());
+    EXPECT_EQ(found->identity->parent, known->parent);
+    EXPECT_EQ(found->identity->root, known->root);
+    EXPECT_EQ(found->identity->local, known->local);
+    EXPECT_EQ(found->identity->metadata, 7u);
+    ASSERT_TRUE(manager.set_metadata(hash, 8));
+  }
+  const auto found = manager.describe(hash);
+  ASSERT_TRUE(found && found->id == first.block_id()) << "the other one gave way";
+  EXPECT_EQ(found->identity->metadata, 8u);
+}
+
 TEST_F(DuplicatesTest, DroppingTheDuplicateFirstResetsItAndLeavesThePrimary) {
   Manager manager = manager_of(4, registry_);
   Immutable duplicate = store_one(manager, tokens());

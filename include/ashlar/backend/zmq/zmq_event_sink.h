@@ -24,7 +24,7 @@
 
 namespace ashlar::backend::zmq {
 
-// The engines' name of a tier: "GPU", "CPU", "DISK", "STORAGE"; "EXTERNAL" for others.
+// The engines' name of a tier: "GPU", "CPU", "DISK", "STORAGE", "REMOTE"; "EXTERNAL" for others.
 std::string_view medium_of(events::TierId tier) noexcept;
 
 class ZmqEventSink final : public events::BatchSink {
