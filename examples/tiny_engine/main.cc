@@ -100,6 +100,7 @@ EngineOptions options_of(const Arguments& arguments, const std::string& folder) 
   EngineOptions options;
   options.ranks = arguments.ranks;
   options.kv.g1.block_count = arguments.g1;
+  if (!arguments.events.empty()) options.kv.event_capacity = 1 << 16;
   if (arguments.g2 == 0) return options;  // what lies below stands on it
   options.kv.g2 = tiers::TierShape{.block_count = arguments.g2};
   if (arguments.g3 > 0)
@@ -107,7 +108,6 @@ EngineOptions options_of(const Arguments& arguments, const std::string& folder) 
   options.kv.g4 = tiers::VolumeShape{
       .block_count = 100'000,
       .volumes = {{.name = "shared", .kind = "directory", .location = folder + "/volume"}}};
-  if (!arguments.events.empty()) options.kv.event_capacity = 1 << 16;
   return options;
 }
 
