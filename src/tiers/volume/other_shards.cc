@@ -22,6 +22,8 @@ namespace {
 constexpr std::uint64_t kStripBytes = std::uint64_t{1} << 20;
 // Sets of present objects for which a recipe is kept.
 constexpr std::size_t kMostRecipes = 1024;
+// Planes of which this rank cannot tell whether they are per head: each doubles the shapes of a source.
+constexpr std::size_t kMostUnclear = 8;
 
 std::uint64_t common_cells(const Shard& a, const Shard& b) {
   return std::uint64_t{intersect(a.layers, b.layers).count} * intersect(a.heads, b.heads).count;
@@ -42,9 +44,15 @@ std::vector<LayoutConfig> configs_at(const std::vector<LayoutConfig>& own, const
 }
 
 // One shape, or two for each plane of which this rank cannot tell whether it is per head.
-std::vector<std::vector<bool>> kinds_of_planes(const std::vector<LayoutConfig>& own, const Shard& shard) {
+Result<std::vector<std::vector<bool>>> kinds_of_planes(const std::vector<LayoutConfig>& own,
+                                                       const Shard& shard) {
   std::vector<std::vector<bool>> kinds = {std::vector<bool>(own.size(), false)};
   if (own[0].num_heads > 1 || shard.heads.count == 1) return kinds;
+  if (own.size() - 1 > kMostUnclear)
+    return make_error(
+        ErrorCode::kUnsupported,
+        "%zu planes of scales in objects of %s; a rank with one head can tell at most %zu apart",
+        own.size() - 1, shard.to_string().c_str(), kMostUnclear);
   for (std::size_t plane = 1; plane < own.size(); ++plane)
     for (std::size_t i = 0, before = kinds.size(); i < before; ++i) {
       kinds.push_back(kinds[i]);
@@ -106,7 +114,8 @@ Result<std::shared_ptr<const OtherShards>> OtherShards::create(const BlockSet& b
     if (shard == own.shard || common_cells(shard, own.shard) == 0) continue;
     if (std::ranges::find(sources, shard, &Source::shard) != sources.end()) continue;
     Source source{.shard = shard, .shapes = {}, .sizes = {}};
-    for (const std::vector<bool>& one_for_all : kinds_of_planes(configs, shard)) {
+    ASHLAR_TRY(const std::vector<std::vector<bool>> kinds, kinds_of_planes(configs, shard));
+    for (const std::vector<bool>& one_for_all : kinds) {
       ASHLAR_TRY(Shape shape, shape_of(own, configs_at(configs, shard, one_for_all), shard));
       if (std::ranges::find(source.sizes, shape.object.payload_bytes) == source.sizes.end())
         source.sizes.push_back(shape.object.payload_bytes);

@@ -199,6 +199,32 @@ TEST(OtherShardsTest, OneObjectWithAllHeadsIsTakenBeforeMany) {
       << "computed once";
 }
 
+// Each plane that may be per head or for all doubles the shapes of an object.
+TEST(OtherShardsTest, RefuseMorePlanesThanTheyCanTellApart) {
+  const Shard whole{.layers = {0, 1}, .heads = {0, 2}};
+  const auto made = [&](std::size_t planes, std::uint32_t heads) {
+    const Shard mine{.layers = {0, 1}, .heads = {0, heads}, .rank = 0, .ranks = 2};
+    std::vector<transfer::PlaneShape> shapes;
+    for (std::size_t i = 0; i < planes; ++i) {
+      layout::LayoutConfig config = transfer::small_shape(1, 1, i == 0 ? heads : 1);
+      config.head_dim = 1;
+      config.inner_dim = config.num_heads;
+      Shard of_plane = mine;
+      of_plane.heads.count = config.num_heads;
+      shapes.push_back(
+          {layout::Layout::create(config, layout::order::kFullyContiguousNhd).value(), of_plane});
+    }
+    storage::SystemAllocator memory;
+    const auto own = BlockSet::allocate(shapes, memory).value();
+    return OtherShards::create(*own, described(*own), std::span(&whole, 1));
+  };
+  EXPECT_TRUE(made(9, 1));
+  const auto refused = made(10, 1);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kUnsupported);
+  EXPECT_TRUE(made(10, 2)) << "with two heads of its own, a rank knows which planes have one for all";
+}
+
 TEST(OtherShardsTest, AnObjectOfANewerVersionIsNotDamaged) {
   const Model model{.layers = 1, .heads = 2};
   const auto own = model.blocks({{0, 1}, {0, 1}, 0, 2}, layout::order::kFullyContiguousNhd);
