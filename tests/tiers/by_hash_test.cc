@@ -19,10 +19,12 @@
 #include "ashlar/tokens/token_sequence.h"
 #include "support/gates.h"
 #include "support/scratch_folder.h"
+#include "support/scripted_volume.h"
 #include "support/until_seen.h"
 #include "tiers/disk/g3_places.h"
 #include "tiers/kv_workload.h"
 #include "tiers/tier_ids.h"
+#include "tiers/volume/directory_volume.h"
 
 namespace ashlar::tiers {
 namespace {
@@ -387,6 +389,57 @@ TEST_F(ByHashTest, ValuesSetWhileACopyIsInFlightReachIt) {
   kv_.reset();
   kv_ = KvBlockManager::create(by_call).value();
   expect_values();
+}
+
+// A volume tells the values of a block only when its object is read. Values that others set meanwhile, of
+// other blocks or of this one, are not taken for them.
+TEST_F(ByHashTest, ValuesOfAnObjectStayWhileOthersAreSet) {
+  const auto hashes = sequence(1, 3);
+  const auto other = sequence(2, 1);
+  KvOptions of_volume = options();
+  of_volume.g3.reset();
+  kv_ = KvBlockManager::create(of_volume).value();
+  use(hashes, {.retention = {.priority = 90}, .metadata = 7});
+  kv_.reset();
+  const auto script = std::make_shared<VolumeScript>();
+  of_volume.g4->volumes[0].kind = "scripted";
+  of_volume.g4->kinds.add("scripted", [script](const VolumeDescriptor& descriptor) {
+    return DirectoryVolume::attach(descriptor).transform([&](std::unique_ptr<Volume>&& made) {
+      return std::unique_ptr<Volume>(std::make_unique<ScriptedVolume>(std::move(made), script));
+    });
+  });
+  kv_ = KvBlockManager::create(of_volume).value();
+  use(other);
+  ASSERT_EQ(kv_->find(hashes).size(), 1u);
+  bool is_set = false;
+  script->on_call = [&](VolumeCall call) {
+    if (call != VolumeCall::kGet || std::exchange(is_set, true)) return;
+    EXPECT_EQ(kv_->set_metadata(other, 5).value(), 1u);
+    EXPECT_EQ(kv_->set_metadata(std::span(hashes).first(1), 6).value(), 1u);
+    EXPECT_EQ(kv_->set_retention(std::span(hashes).subspan(1, 1), {.priority = 60}).value(), 1u);
+  };
+  ASSERT_EQ(kv_->onboard(hashes).size(), 3u);
+  EXPECT_TRUE(is_set);
+  for (std::size_t i = 0; i < hashes.size(); ++i)
+    for (const events::TierId tier : {kG1, kG2}) {
+      const KvBlockDescription found = kv_->describe(hashes[i]).value();
+      const block::BlockDescription& here = found.in(tier)->block;
+      EXPECT_EQ(here.identity->metadata, i == 0 ? 6u : 7u) << i;
+      EXPECT_EQ(here.retention.value_or(block::BlockRetention()).priority, i == 1 ? 60 : 90) << i;
+    }
+}
+
+TEST_F(ByHashTest, AHashThatIsNamedTwiceIsSetOnce) {
+  open();
+  auto hashes = sequence(1, 1);
+  use(hashes);
+  hashes.push_back(hashes[0]);
+  EXPECT_EQ(kv_->set_metadata(hashes, 3).value(), 2u);
+  EXPECT_EQ(kv_->set_retention(hashes, {.priority = 60}).value(), 2u);
+  kv_.reset();
+  open();
+  EXPECT_EQ(kv_->metadata(hashes[0]), 3u);
+  EXPECT_EQ(kv_->describe(hashes[0])->retention.priority, 60);
 }
 
 TEST_F(ByHashTest, AnErrorOfTheDiskIsReportedAndTheValueKept) {
