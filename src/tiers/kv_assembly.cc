@@ -264,10 +264,16 @@ OffloadWorker::Finish KvBlockManager::Assembly::begin_move(BytePool& from, ByteP
 
 void KvBlockManager::Assembly::arrived_in_g2(const SequenceHash& hash, std::uint8_t priority) {
   if (closed) return;
-  if (to_g3 != nullptr && options.to_g3.trigger == Trigger::kOnArrival)
-    to_g3->suggest(std::span(&hash, 1), priority);
-  if (to_g4 != nullptr && options.to_g4.trigger == Trigger::kOnArrival)
-    to_g4->suggest(std::span(&hash, 1), priority);
+  const bool to_files = to_g3 != nullptr && options.to_g3.trigger == Trigger::kOnArrival;
+  const bool to_volumes = to_g4 != nullptr && options.to_g4.trigger == Trigger::kOnArrival;
+  if (!to_files && !to_volumes) return;
+  // What was set while the block was copied counts.
+  if (const std::optional<block::Hold> hold = stack.g2->hold(hash)) {
+    const block::BlockRetention set = stack.g2->record(*hold).retention;
+    if (set != block::BlockRetention()) priority = set.priority;
+  }
+  if (to_files) to_g3->suggest(std::span(&hash, 1), priority);
+  if (to_volumes) to_g4->suggest(std::span(&hash, 1), priority);
 }
 
 // Without memory a block is not offered: it stays in G1 alone, as if the queue had been full.

@@ -76,15 +76,16 @@ Result<std::size_t> set_each(TierStack& stack, std::span<const SequenceHash> has
 Result<std::size_t> KvBlockManager::set_retention(std::span<const SequenceHash> hashes,
                                                   const block::BlockRetention& retention) {
   ASHLAR_RETURN_IF_ERROR(retention.validate());
-  // G1 tells its own queue.
+  ASHLAR_TRY(const std::size_t found, unless_out_of_memory([&] {
+               return set_each(assembly_->stack, hashes, [&](TierPool& pool, const SequenceHash& hash) {
+                 return pool.set_retention(hash, retention);
+               });
+             }));
+  // After the tiers: a block that arrives in G2 meanwhile is queued as it says there. G1 tells its own queue.
   for (OffloadWorker* const worker : {assembly_->to_g3.get(), assembly_->to_g4.get()})
     if (worker != nullptr)
       for (const SequenceHash& hash : hashes) worker->set_priority(hash, retention.priority);
-  return unless_out_of_memory([&] {
-    return set_each(assembly_->stack, hashes, [&](TierPool& pool, const SequenceHash& hash) {
-      return pool.set_retention(hash, retention);
-    });
-  });
+  return found;
 }
 
 Result<std::size_t> KvBlockManager::set_metadata(std::span<const SequenceHash> hashes,

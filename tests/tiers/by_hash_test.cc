@@ -21,6 +21,7 @@
 #include "support/scratch_folder.h"
 #include "support/scripted_volume.h"
 #include "support/until_seen.h"
+#include "support/watched_executor.h"
 #include "tiers/disk/g3_places.h"
 #include "tiers/kv_workload.h"
 #include "tiers/tier_ids.h"
@@ -389,6 +390,33 @@ TEST_F(ByHashTest, ValuesSetWhileACopyIsInFlightReachIt) {
   kv_.reset();
   kv_ = KvBlockManager::create(by_call).value();
   expect_values();
+}
+
+// The queues below G2 take the priority that a block has there.
+TEST_F(ByHashTest, APrioritySetWhileACopyIsInFlightReachesTheNextQueue) {
+  Gate gate;
+  std::atomic<int> offered{-1};
+  KvOptions made = KvWorkload::options(folder_.file("g3"));
+  made.executor = std::make_shared<transfer::WatchedExecutor>([&](const transfer::TransferPlan&) {
+    gate.pass();
+    return std::optional<Error>();
+  });
+  made.to_g3.worker.policy = [&](const OffloadCandidate& candidate) {
+    offered = candidate.priority;
+    return true;
+  };
+  kv_ = KvBlockManager::create(made).value();
+  const auto hashes = sequence(1, 1);
+  int wrong = 0;
+  {
+    const auto table = KvWorkload(*kv_).request(hashes, &wrong, {});
+  }
+  gate.wait_for_somebody();
+  EXPECT_EQ(kv_->set_retention(hashes, {.priority = 77}).value(), 1u);
+  gate.open();
+  kv_->drain();
+  EXPECT_EQ(offered, 77);
+  EXPECT_EQ(presence(hashes)[0], in({kG1, kG2, kG3}));
 }
 
 // A volume tells the values of a block only when its object is read. Values that others set meanwhile, of

@@ -50,8 +50,8 @@ class OtherShards {
 
   // `own` describes the objects of this rank, whose blocks are like those of `blocks`. Shards that have
   // nothing in common with this rank's, and its own, are left out. Null when none is left. Errors:
-  // kInvalidArgument: a shard without layers or heads, or larger than a layout can be; kUnsupported: more than
-  // 8 planes of scales, where this rank has one head and the other several.
+  // kInvalidArgument: a shard without layers or heads, or larger than a layout can be; kUnsupported: more
+  // than 8 planes of scales, where this rank has one head and the other several.
   static Result<std::shared_ptr<const OtherShards>> create(const transfer::BlockSet& blocks,
                                                            const VolumeObject& own,
                                                            std::span<const layout::Shard> shards);
