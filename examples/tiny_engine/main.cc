@@ -140,17 +140,22 @@ void print_tier(const char* name, const tiers::TierStatus& tier) {
               static_cast<unsigned long long>(tier.evictions));
 }
 
+int refused(const Error& error) {
+  std::fprintf(stderr, "tiny_engine: %s\n", error.to_string().c_str());
+  return 2;
+}
+
 int run(const Arguments& arguments, const std::string& folder) {
   std::filesystem::create_directories(folder + "/volume");
   auto made = Engine::create(options_of(arguments, folder));
-  if (!made) refuse(made.error().to_string());
+  if (!made) return refused(made.error());
   Engine& engine = **made;
 #ifdef TINY_ENGINE_EVENTS
   std::unique_ptr<VllmEvents> events;
   if (!arguments.events.empty()) {
     auto published =
         VllmEvents::create(engine, {.endpoint = arguments.events, .replay_endpoint = arguments.replay});
-    if (!published) refuse(published.error().to_string());
+    if (!published) return refused(published.error());
     events = std::move(*published);
     std::printf("events at %s\n", events->publisher().endpoint().c_str());
   }

@@ -135,11 +135,8 @@ void complete(block::BlockIdentity& identity, const block::BlockIdentity& more) 
 }  // namespace
 
 std::string KvBlockManager::Assembly::location_name(std::uint16_t location) const {
-  if (location >= EventLocation::kFirstVolume && stack.g4 != nullptr) {
-    for (const VolumeStatus& volume : stack.g4->volumes())
-      if (EventLocation::volume(volume.number) == location) return volume.name;
-    return {};
-  }
+  if (location >= EventLocation::kFirstVolume && stack.g4 != nullptr)
+    return stack.g4->volume_name(static_cast<std::uint16_t>(location - EventLocation::kFirstVolume));
   if (location < EventLocation::kFirstFile || !options.g3) return {};
   const std::size_t file = location - EventLocation::kFirstFile;
   return file < options.g3->paths.size() ? options.g3->paths[file] : std::string();

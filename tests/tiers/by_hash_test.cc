@@ -215,6 +215,20 @@ TEST_F(ByHashTest, APinDoesNotKeepABlockWhoseVolumeHasLeft) {
   kv_->check_invariants();
 }
 
+// Work and memory for each hash of each other one would not end here.
+TEST_F(ByHashTest, ATierIsResetThoughManyHashesArePinned) {
+  open();
+  std::vector<SequenceHash> hashes = sequence(1, 2);
+  use(hashes);
+  for (std::uint64_t i = 0; i < 50'000; ++i) hashes.push_back(SequenceHash::root(1'000'000 + i));
+  const KvPin pin = kv_->pin(hashes, kHour).value();
+  EXPECT_EQ(pin.pinned(), 8u);
+  ASSERT_TRUE(kv_->reset(kG3));
+  ASSERT_TRUE(kv_->reset(kG4));
+  EXPECT_EQ(pin.pinned(), 4u);
+  EXPECT_EQ(presence(sequence(1, 2)), std::vector<TierPresence>(2, in({kG1, kG2})));
+}
+
 TEST_F(ByHashTest, APinDoesNotKeepADamagedOrMissingBlock) {
   KvOptions made = KvWorkload::options(folder_.file("g3"));
   std::filesystem::create_directory(folder_.file("volume"));

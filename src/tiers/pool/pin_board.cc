@@ -148,16 +148,16 @@ void PinBoard::removed(events::TierId tier, std::span<const SequenceHash> hashes
 
 void PinBoard::forget_in(events::TierId tier) {
   if (count_.load(std::memory_order_relaxed) == 0) return;
-  std::vector<std::shared_ptr<PinRequest>> requests;
+  std::vector<std::pair<std::shared_ptr<PinRequest>, SequenceHash>> wanted;
   {
     const MutexLock lock(mu_);
-    for (const auto& [hash, request] : wanted_) requests.push_back(request);
+    wanted.reserve(wanted_.size());
+    for (const auto& [hash, request] : wanted_) wanted.emplace_back(request, hash);
   }
-  std::vector<PinRequest::Pins::node_type> gone;
-  for (const std::shared_ptr<PinRequest>& request : requests) {
+  for (const auto& [request, hash] : wanted) {
+    PinRequest::Pins::node_type gone;  // ended outside the lock
     const MutexLock lock(request->mu_);
-    for (const SequenceHash& hash : request->hashes_)
-      gone.push_back(request->pins_.extract(PinRequest::Key(hash, tier)));
+    gone = request->pins_.extract(PinRequest::Key(hash, tier));
   }
 }
 

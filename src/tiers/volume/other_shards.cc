@@ -148,7 +148,7 @@ Result<std::shared_ptr<const OtherShards::Recipe>> OtherShards::recipe(
   }
   Result<std::shared_ptr<const Recipe>> made = make_recipe(present);
   const MutexLock lock(mu_);
-  if (recipes_.size() >= kMostRecipes) return made;
+  if (recipes_.size() >= kMostRecipes || (!made && made.error().code() == ErrorCode::kCapacity)) return made;
   return recipes_.try_emplace(present, std::move(made)).first->second;
 }
 
@@ -180,9 +180,10 @@ Result<std::shared_ptr<const OtherShards::Recipe>> OtherShards::make_recipe(
     for (const Shape& shape : sources_[source].shapes) {
       Result<std::vector<Copy>> copies = copies_from(shape, rectangles);
       if (!copies)
-        return make_error(ErrorCode::kUnsupported, "%s cannot be made from the objects of %s: %s",
-                          own_.object.shard.to_string().c_str(), among().c_str(),
-                          copies.error().message().c_str());
+        return make_error(
+            copies.error().code() == ErrorCode::kCapacity ? ErrorCode::kCapacity : ErrorCode::kUnsupported,
+            "%s cannot be made from the objects of %s: %s", own_.object.shard.to_string().c_str(),
+            among().c_str(), copies.error().message().c_str());
       part.copies.push_back(*std::move(copies));
     }
   }

@@ -235,6 +235,11 @@ std::vector<VolumeStatus> VolumePool::volumes() const {
   return out;
 }
 
+std::string VolumePool::volume_name(std::uint16_t number) const {
+  const MutexLock lock(mu_);
+  return number < volumes_.size() && volumes_[number] != nullptr ? volumes_[number]->name : std::string();
+}
+
 Result<void> VolumePool::add_metrics(MetricRegistry& metrics, const MetricLabels& labels,
                                      std::vector<MetricRegistration>& out) const {
   struct Count {

@@ -71,6 +71,8 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   // kNotFound.
   Result<std::size_t> detach(std::string_view name, std::optional<Clock::TimePoint> until = {});
   std::vector<VolumeStatus> volumes() const;
+  // Empty: no such volume is attached.
+  std::string volume_name(std::uint16_t number) const;
   // Registers the counters of the attached volumes. One that is detached keeps its last values. The pool
   // outlives the registrations. Errors: those of the registry.
   Result<void> add_metrics(MetricRegistry& metrics, const MetricLabels& labels,
