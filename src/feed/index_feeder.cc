@@ -305,7 +305,7 @@ std::optional<BlockName> IndexFeeder::indexed_name(FeederRank& rank, const Seque
     if (!rank.entries.contains(name)) load(rank, std::span(&name, 1), std::span(&hash, 1));
     const auto at = rank.entries.find(name);
     if (at == rank.entries.end() || !at->second.is_indexed()) return false;
-    FeederEntry& entry = at->second;
+    const FeederEntry& entry = at->second;
     if (entry.position != hash.position() || (entry.has_hash && entry.hash != hash)) return false;
     found = name;
     return true;
