@@ -453,9 +453,9 @@ TEST_F(ByHashTest, ValuesOfAnObjectStayWhileOthersAreSet) {
   kv_ = KvBlockManager::create(of_volume).value();
   use(other);
   ASSERT_EQ(kv_->find(hashes).size(), 1u);
-  bool is_set = false;
+  std::atomic<bool> is_set{false};
   script->on_call = [&](VolumeCall call) {
-    if (call != VolumeCall::kGet || std::exchange(is_set, true)) return;
+    if (call != VolumeCall::kGet || is_set.exchange(true)) return;
     EXPECT_EQ(kv_->set_metadata(other, 5).value(), 1u);
     EXPECT_EQ(kv_->set_metadata(std::span(hashes).first(1), 6).value(), 1u);
     EXPECT_EQ(kv_->set_retention(std::span(hashes).subspan(1, 1), {.priority = 60}).value(), 1u);
