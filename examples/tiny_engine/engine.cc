@@ -132,7 +132,7 @@ class Engine::PagedRows final : public KvRows {
   const Job& job_;
 };
 
-Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
+Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   if (options.ranks == 0 || options.model.heads % options.ranks != 0)
     return Error(ErrorCode::kInvalidArgument,
                  std::to_string(options.model.heads) + " heads cannot be shared by " +
@@ -159,7 +159,7 @@ Engine::~Engine() = default;
 
 // ---- requests
 
-Result<Engine::RequestId> Engine::submit(Request request) {
+Result<Engine::RequestId> Engine::submit(const Request& request) {
   if (request.new_tokens == 0 || request.samples == 0 || request.samples > TinyModel::kVocabulary)
     return Error(ErrorCode::kInvalidArgument, "a request needs at least 1 new token, and 1 to " +
                                                   std::to_string(TinyModel::kVocabulary) + " samples");
@@ -205,8 +205,9 @@ void Engine::end(Job& job, std::string error) {
   job.reply.error = std::move(error);
   for (std::size_t i = 1; i <= job.samples_to_fork; ++i) replies_[job.id][i].error = job.reply.error;
   replies_[job.id][job.sample] = std::move(job.reply);
-  const std::size_t ended = 1 + job.samples_to_fork;  // samples that it has not forked end with it
-  if ((unfinished_[job.id] -= ended) == 0) unfinished_.erase(job.id);
+  std::size_t& left = unfinished_[job.id];
+  left -= 1 + job.samples_to_fork;  // samples that it has not forked end with it
+  if (left == 0) unfinished_.erase(job.id);
   std::erase_if(running_, [&](const auto& running) { return running.get() == &job; });
 }
 

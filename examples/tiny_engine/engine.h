@@ -102,11 +102,11 @@ class Engine {
   using RequestId = std::uint64_t;
 
   // Errors: kInvalidArgument: options that do not fit; those of KvBlockManager::create().
-  static Result<std::unique_ptr<Engine>> create(EngineOptions options);
+  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options);
   ~Engine();
 
   // Errors: kInvalidArgument: an empty prompt, a token beyond the vocabulary, nothing to generate.
-  Result<RequestId> submit(Request request);
+  Result<RequestId> submit(const Request& request);
   // Computes one step. False when no request is left.
   bool step();
   void run() {

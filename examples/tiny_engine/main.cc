@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,7 @@ constexpr std::string_view kUsage =
     "  --help\n";
 
 struct Arguments {
+  bool help = false;
   std::uint32_t users = 8;
   std::uint32_t turns = 6;
   std::uint32_t ranks = 1;
@@ -46,53 +48,46 @@ struct Arguments {
   std::string replay;
 };
 
-[[noreturn]] void refuse(const std::string& why) {
-  std::fprintf(stderr, "tiny_engine: %s\n%s", why.c_str(), kUsage.data());
-  std::exit(2);
-}
-
-std::uint32_t number(std::string_view option, std::string_view text) {
+Result<std::uint32_t> number(std::string_view option, std::string_view text) {
   std::uint32_t value = 0;
   const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (wrong != std::errc() || end != text.data() + text.size() || value > 1'000'000)
-    refuse(std::string(option) + " needs a number up to 1000000, not '" + std::string(text) + "'");
+    return Error(ErrorCode::kInvalidArgument,
+                 std::string(option) + " needs a number up to 1000000, not '" + std::string(text) + "'");
   return value;
 }
 
-Arguments parse(int count, char** words) {
+Result<Arguments> parse(int count, char** words) {
   Arguments arguments;
+  const std::map<std::string_view, std::uint32_t*> numbers = {
+      {"--users", &arguments.users}, {"--turns", &arguments.turns}, {"--ranks", &arguments.ranks},
+      {"--g1", &arguments.g1},       {"--g2", &arguments.g2},       {"--g3", &arguments.g3}};
+  const std::map<std::string_view, std::string*> texts = {{"--folder", &arguments.folder},
+#ifdef TINY_ENGINE_EVENTS
+                                                          {"--events", &arguments.events},
+                                                          {"--replay", &arguments.replay}
+#endif
+  };
   for (int i = 1; i < count; ++i) {
     const std::string_view option = words[i];
     if (option == "--help") {
-      std::fputs(kUsage.data(), stdout);
-      std::exit(0);
+      arguments.help = true;
+      return arguments;
     }
-    if (i + 1 == count) refuse(std::string(option) + " is unknown, or has no value");
+    const auto is_number = numbers.find(option);
+    const auto is_text = texts.find(option);
+    if (is_number == numbers.end() && is_text == texts.end())
+      return Error(ErrorCode::kInvalidArgument, "there is no option " + std::string(option));
+    if (i + 1 == count) return Error(ErrorCode::kInvalidArgument, std::string(option) + " needs a value");
     const std::string_view value = words[++i];
-    if (option == "--users")
-      arguments.users = number(option, value);
-    else if (option == "--turns")
-      arguments.turns = number(option, value);
-    else if (option == "--ranks")
-      arguments.ranks = number(option, value);
-    else if (option == "--g1")
-      arguments.g1 = number(option, value);
-    else if (option == "--g2")
-      arguments.g2 = number(option, value);
-    else if (option == "--g3")
-      arguments.g3 = number(option, value);
-    else if (option == "--folder")
-      arguments.folder = value;
-#ifdef TINY_ENGINE_EVENTS
-    else if (option == "--events")
-      arguments.events = value;
-    else if (option == "--replay")
-      arguments.replay = value;
-#endif
-    else
-      refuse("there is no option " + std::string(option));
+    if (is_text != texts.end()) {
+      *is_text->second = value;
+    } else {
+      ASHLAR_TRY(*is_number->second, number(option, value));
+    }
   }
-  if (arguments.replay.size() > 0 && arguments.events.empty()) refuse("--replay needs --events");
+  if (!arguments.replay.empty() && arguments.events.empty())
+    return Error(ErrorCode::kInvalidArgument, "--replay needs --events");
   return arguments;
 }
 
@@ -189,12 +184,20 @@ int run(const Arguments& arguments, const std::string& folder) {
 }  // namespace
 
 int main(int count, char** words) {
-  const Arguments arguments = parse(count, words);
-  if (!arguments.folder.empty()) return run(arguments, arguments.folder);
+  const Result<Arguments> arguments = parse(count, words);
+  if (!arguments) {
+    std::fputs(kUsage.data(), stderr);
+    return refused(arguments.error());
+  }
+  if (arguments->help) {
+    std::fputs(kUsage.data(), stdout);
+    return 0;
+  }
+  if (!arguments->folder.empty()) return run(*arguments, arguments->folder);
   const std::string folder =
       (std::filesystem::temp_directory_path() / ("ashlar_tiny_engine_" + std::to_string(::getpid())))
           .string();
-  const int result = run(arguments, folder);
+  const int result = run(*arguments, folder);
   std::filesystem::remove_all(folder);
   return result;
 }
