@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/wide.h"
-#include "transfer/region_extent.h"
+#include "transfer/copy/region_extent.h"
 
 namespace ashlar::tiers {
 

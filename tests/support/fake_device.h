@@ -16,8 +16,8 @@
 #include "ashlar/storage/external_storage.h"
 #include "ashlar/transfer/copy_plan.h"
 #include "ashlar/transfer/executor.h"
-#include "transfer/admission.h"
-#include "transfer/transfer_state.h"
+#include "transfer/copy/admission.h"
+#include "transfer/copy/transfer_state.h"
 
 namespace ashlar {
 

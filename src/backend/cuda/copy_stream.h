@@ -21,7 +21,7 @@
 #include "ashlar/transfer/transfer_plan.h"
 #include "backend/cuda/copy_issuer.h"
 #include "backend/cuda/packer.h"
-#include "transfer/transfer_state.h"
+#include "transfer/copy/transfer_state.h"
 
 namespace ashlar::backend::cuda {
 

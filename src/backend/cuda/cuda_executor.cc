@@ -14,8 +14,8 @@
 #include "backend/cuda/cuda_error.h"
 #include "backend/cuda/memory_check.h"
 #include "backend/cuda/staged_copier.h"
-#include "transfer/admission.h"
-#include "transfer/transfer_state.h"
+#include "transfer/copy/admission.h"
+#include "transfer/copy/transfer_state.h"
 
 namespace ashlar::backend::cuda {
 

@@ -19,7 +19,7 @@
 #include "ashlar/base/result.h"
 #include "backend/cuda/copy_issuer.h"
 #include "backend/cuda/job_cursor.h"
-#include "transfer/transfer_state.h"
+#include "transfer/copy/transfer_state.h"
 
 namespace ashlar::backend::cuda {
 

@@ -20,9 +20,9 @@
 
 #include "ashlar/backend/uring/uring_executor.h"
 #include "ashlar/base/mutex.h"
-#include "transfer/admission.h"
-#include "transfer/file_work.h"
-#include "transfer/transfer_state.h"
+#include "transfer/copy/admission.h"
+#include "transfer/copy/file_work.h"
+#include "transfer/copy/transfer_state.h"
 
 namespace ashlar::backend::uring {
 

@@ -21,7 +21,7 @@
 #include "tiers/volume/object_claims.h"
 #include "tiers/volume/volume_calls.h"
 #include "tiers/volume/volume_pool.h"
-#include "transfer/canonical_runs.h"
+#include "transfer/copy/canonical_runs.h"
 
 namespace ashlar::tiers {
 

@@ -20,7 +20,7 @@
 #include "support/block_images.h"
 #include "support/volume_objects.h"
 #include "tokens/xxhash_inline.h"
-#include "transfer/canonical_runs.h"
+#include "transfer/copy/canonical_runs.h"
 
 namespace ashlar::tiers {
 namespace {

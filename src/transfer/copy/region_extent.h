@@ -41,8 +41,10 @@ inline RegionExtent extent_of(const Plane& plane, const RegionMemory& region) {
        {layout::Axis::kLayer, layout::Axis::kOuter, layout::Axis::kToken, layout::Axis::kHead})
     out.span += plane.layout.strides().of(axis) * (plane.layout.extent(axis) - 1);
   if (const storage::FileAccess* file = storage.file()) {
-    out.space = {file->device_id + 2, file->inode};
+    out.space = {file->device_id + 3, file->inode};
   } else {
+    // No address of another process is one of this.
+    if (storage.kind() == StorageKind::kRemote) out.space = {2, reinterpret_cast<std::uintptr_t>(&storage)};
     if (storage.device() >= 0) out.space = {1, static_cast<std::uint64_t>(storage.device())};
     out.first += reinterpret_cast<std::uintptr_t>(storage.address());
   }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "transfer/hop_runner.h"
+#include "transfer/copy/hop_runner.h"
 
 namespace ashlar::transfer {
 

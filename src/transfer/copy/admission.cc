@@ -1,4 +1,4 @@
-#include "transfer/admission.h"
+#include "transfer/copy/admission.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "transfer/transfer_threads.h"
+#include "transfer/copy/transfer_threads.h"
 
 #include <algorithm>
 #include <utility>

@@ -6,7 +6,7 @@
 #include "ashlar/storage/external_storage.h"
 #include "base/checked_math.h"
 #include "base/wide.h"
-#include "transfer/region_extent.h"
+#include "transfer/copy/region_extent.h"
 
 namespace ashlar::transfer {
 namespace {

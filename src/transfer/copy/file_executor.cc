@@ -8,8 +8,8 @@
 #include <memory>
 #include <utility>
 
-#include "transfer/file_work.h"
-#include "transfer/transfer_threads.h"
+#include "transfer/copy/file_work.h"
+#include "transfer/copy/transfer_threads.h"
 
 namespace ashlar::transfer {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ashlar/transfer/copy_plan.h"
-#include "transfer/transfer_threads.h"
+#include "transfer/copy/transfer_threads.h"
 
 namespace ashlar::transfer {
 namespace {

@@ -1,4 +1,4 @@
-#include "transfer/file_work.h"
+#include "transfer/copy/file_work.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,6 +1,6 @@
 #include "ashlar/transfer/executor.h"
 
-#include "transfer/transfer_state.h"
+#include "transfer/copy/transfer_state.h"
 
 namespace ashlar::transfer {
 

@@ -19,7 +19,7 @@
 #include "ashlar/base/mutex.h"
 #include "ashlar/block/fence.h"
 #include "ashlar/transfer/executor.h"
-#include "transfer/admission.h"
+#include "transfer/copy/admission.h"
 
 namespace ashlar::transfer {
 

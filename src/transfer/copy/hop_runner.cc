@@ -1,4 +1,4 @@
-#include "transfer/hop_runner.h"
+#include "transfer/copy/hop_runner.h"
 
 #include <algorithm>
 #include <utility>

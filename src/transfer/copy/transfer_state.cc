@@ -1,4 +1,4 @@
-#include "transfer/transfer_state.h"
+#include "transfer/copy/transfer_state.h"
 
 #include <utility>
 

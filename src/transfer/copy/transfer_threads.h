@@ -19,8 +19,8 @@
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/result.h"
 #include "ashlar/transfer/executor.h"
-#include "transfer/admission.h"
-#include "transfer/transfer_state.h"
+#include "transfer/copy/admission.h"
+#include "transfer/copy/transfer_state.h"
 
 namespace ashlar::transfer {
 

@@ -13,8 +13,8 @@
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/result.h"
 #include "ashlar/transfer/transfer_engine.h"
-#include "transfer/admission.h"
-#include "transfer/transfer_state.h"
+#include "transfer/copy/admission.h"
+#include "transfer/copy/transfer_state.h"
 
 namespace ashlar::transfer {
 

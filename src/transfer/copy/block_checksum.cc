@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "tokens/xxhash_inline.h"
-#include "transfer/canonical_runs.h"
+#include "transfer/copy/canonical_runs.h"
 
 namespace ashlar::transfer {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ashlar/base/check.h"
-#include "transfer/region_extent.h"
+#include "transfer/copy/region_extent.h"
 
 namespace ashlar::transfer {
 namespace {
