@@ -48,6 +48,11 @@ std::unique_ptr<block::ResetAllocator> lowest_first(std::uint32_t blocks) {
   return std::make_unique<LowestFirstAllocator>(blocks);
 }
 
+// Peers on this machine map it; without an allocator of the user's, that is what they get.
+std::shared_ptr<storage::Allocator> shared_memory(const std::shared_ptr<storage::Allocator>& given) {
+  return given != nullptr ? given : std::make_shared<storage::SharedAllocator>();
+}
+
 Result<block::EvictionFactory> factory_of(const EvictionChoice& choice) {
   if (const std::string* name = std::get_if<std::string>(&choice)) return block::eviction_by_name(*name);
   return std::get<block::EvictionFactory>(choice);
@@ -72,6 +77,7 @@ Result<void> KvBlockManager::Assembly::open() {
   ASHLAR_RETURN_IF_ERROR(open_memory());
   if (options.g3) ASHLAR_RETURN_IF_ERROR(open_disk());
   if (options.g4) ASHLAR_RETURN_IF_ERROR(open_volumes());
+  if (options.remote) ASHLAR_RETURN_IF_ERROR(open_remote());
   pins = std::make_shared<PinBoard>(*stack.clock);
   for (TierPool* const pool : stack.pools()) {
     pool->records().on_arrival(
@@ -92,6 +98,11 @@ Result<void> KvBlockManager::Assembly::open() {
   source = std::make_unique<KvPrefixSource>(
       stack, *onboarder, [this](std::span<const SequenceHash> hashes) { offer_leaving(hashes); });
   stack.g1_manager->set_prefix_source(*source);
+  // Last: peers find a whole manager.
+  if (remote_core != nullptr) {
+    ASHLAR_RETURN_IF_ERROR(stack.remote->start());
+    if (remote_core->server != nullptr) ASHLAR_RETURN_IF_ERROR(remote_core->server->start());
+  }
   return relay->start();
 }
 
@@ -133,7 +144,10 @@ Result<void> KvBlockManager::Assembly::open_memory() {
   stack.g1_manager->observe(*this);
   if (!options.g2) return {};
   ASHLAR_RETURN_IF_ERROR(open_manager(*options.g2, stack.g2_manager));
-  ASHLAR_TRY(memory, memory_of(options, *options.g2, "g2"));
+  TierShape host = *options.g2;
+  if (options.remote && options.remote->serve && host.memory.empty() && host.blocks == nullptr)
+    host.allocator = shared_memory(host.allocator);
+  ASHLAR_TRY(memory, memory_of(options, host, "g2"));
   if (!memory->host_accessible())
     return make_error(ErrorCode::kInvalidArgument,
                       "g2 is in memory that the host cannot read; blocks are checked there");
@@ -199,6 +213,92 @@ Result<void> KvBlockManager::Assembly::open_volumes() {
     ASHLAR_RETURN_IF_ERROR(stack.g4->attach(descriptor.name, std::move(volume)));
   }
   return {};
+}
+
+Result<void> KvBlockManager::Assembly::open_remote() {
+  const RemoteShape& shape = *options.remote;
+  std::shared_ptr<transfer::RemoteAgent> agent = shape.agent;
+  if (agent == nullptr) ASHLAR_TRY(agent, transfer::RemoteAgent::create(*shape.own_agent));
+  const transfer::BlockSetNames names{.keys = options.keys,
+                                      .scheme_fingerprint = options.scheme_fingerprint,
+                                      .prefix_key_fingerprint = prefix_key().fingerprint()};
+  const VolumeShape tracked{.block_count = shape.block_count};  // a tier without bytes of its own
+  ASHLAR_RETURN_IF_ERROR(open_manager(tracked, stack.remote_manager));
+  stack.remote = std::make_unique<RemotePool>(*stack.remote_manager, agent, stack.g2->blocks(),
+                                              RemotePool::Options{.names = names,
+                                                                  .peers = shape.peers,
+                                                                  .directory = shape.directory,
+                                                                  .ask_peers = shape.ask_peers,
+                                                                  .lease = shape.lease,
+                                                                  .renew = shape.renew,
+                                                                  .call_limit = shape.call_limit,
+                                                                  .copy_limit = shape.copy_limit,
+                                                                  .rest = shape.rest,
+                                                                  .clock = stack.clock});
+  remote_core = std::make_shared<RemoteCore>();
+  remote_core->agent = agent;
+  remote_core->pool = stack.remote.get();
+  remote_core->g2 = stack.g2.get();
+  remote_core->names = names;
+  remote_core->clock = stack.clock;
+  remote_core->lease = shape.lease;
+  remote_core->copy_limit = shape.copy_limit;
+  remote_core->fetch = [this](std::span<const SequenceHash> hashes, const std::string& from,
+                              std::optional<Clock::TimePoint> until) { return fetch(hashes, from, until); };
+  remote.emplace(remote_core);
+  if (!shape.serve) return {};
+  std::shared_ptr<const BlockSet> landing;
+  if (shape.landing_blocks != 0) {
+    TierShape room{.block_count = shape.landing_blocks, .order = options.g2->order};
+    room.allocator = shared_memory(options.g2->allocator);
+    ASHLAR_TRY(landing, memory_of(options, room, "remote.landing"));
+  }
+  remote_core->server = std::make_unique<RemoteServer>(
+      agent, *stack.g2, *stack.executor,
+      RemoteServer::Options{
+          .names = names,
+          .limits = shape.limits,
+          .longest_lease = shape.lease,
+          .landing = std::move(landing),
+          .pushed =
+              [this](const transfer::AgentIdentity& peer, std::span<const TierRecord> records) {
+                std::vector<SequenceHash> hashes;
+                for (const TierRecord& record : records) {
+                  arrived_in_g2(record.hash, record.retention.priority);
+                  hashes.push_back(record.hash);
+                }
+                if (options.remote->on_pushed) options.remote->on_pushed(peer, hashes);
+              },
+          .each_block =
+              [this](const std::function<void(const SequenceHash&)>& visit) {
+                stack.g2_manager->for_each_registered(
+                    [&](const SequenceHash& hash, block::BlockId) { visit(hash); });
+              },
+          .clock = stack.clock});
+  stack.g2_manager->observe(*remote_core->server);
+  return {};
+}
+
+std::pair<std::size_t, std::string> KvBlockManager::Assembly::fetch(std::span<const SequenceHash> hashes,
+                                                                    const std::string& from,
+                                                                    std::optional<Clock::TimePoint> until) {
+  OnboardOptions how{.deadline = until, .sources = {from}};
+  // Each stretch of a chain on its own: a hint may name blocks from the middle of several.
+  std::size_t fetched = 0;
+  std::string why;
+  for (std::size_t first = 0; first < hashes.size();) {
+    std::size_t end = first + 1;
+    while (end < hashes.size() && hashes[end].position() == hashes[end - 1].position() + 1) ++end;
+    const auto call = onboarder->make_call(hashes.subspan(first, end - first), how, true);
+    onboarder->run(call);
+    for (const BlockOutcome& block : call->blocks()) {
+      if (block.state == OnboardState::kHit) ++fetched;
+      if (block.state == OnboardState::kMiss && block.miss != Miss::kBehind && why.empty())
+        why = std::string("a block was not fetched: ") + std::string(to_string(block.miss));
+    }
+    first = end;
+  }
+  return {fetched, why};
 }
 
 Result<void> KvBlockManager::Assembly::open_workers() {

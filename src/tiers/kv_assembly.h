@@ -41,6 +41,9 @@ struct KvBlockManager::Assembly final : block::BlockObserver {
                     TierPool& below);
   // Blocks of G1 that a preempted request is about to release.
   void offer_leaving(std::span<const tokens::SequenceHash> hashes);
+  // Brings blocks into G2 from a named agent. Returns how many are there, and why not the others.
+  std::pair<std::size_t, std::string> fetch(std::span<const tokens::SequenceHash> hashes,
+                                            const std::string& from, std::optional<Clock::TimePoint> until);
   void look_ahead_g1();
   void look_ahead_g2();
   OffloadWorker::Finish begin_move(BytePool& from, BytePool& to, std::vector<block::Hold> holds,
@@ -57,6 +60,7 @@ struct KvBlockManager::Assembly final : block::BlockObserver {
     with(stack.g2_manager);
     with(stack.g3_manager);
     with(stack.g4_manager);
+    with(stack.remote_manager);
   }
   void name_locations(events::EventManager& events) const;
   // The file or volume of a location; empty for memory.
@@ -76,6 +80,8 @@ struct KvBlockManager::Assembly final : block::BlockObserver {
   std::unique_ptr<OffloadWorker> to_g2;
   std::unique_ptr<Onboarder> onboarder;
   std::unique_ptr<KvPrefixSource> source;
+  std::shared_ptr<RemoteCore> remote_core;
+  std::optional<RemoteNode> remote;
 
  private:
   // The manager of a tier with this shape.
@@ -84,6 +90,7 @@ struct KvBlockManager::Assembly final : block::BlockObserver {
   Result<void> open_memory();
   Result<void> open_disk();
   Result<void> open_volumes();
+  Result<void> open_remote();
   Result<void> open_workers();
 };
 

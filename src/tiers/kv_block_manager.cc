@@ -68,6 +68,9 @@ KvBlockManager::~KvBlockManager() {
   assembly_->onboarder->drop_arrived();
   assembly_->source.reset();
   assembly_->onboarder.reset();
+  if (assembly_->remote_core != nullptr && assembly_->remote_core->server != nullptr)
+    assembly_->remote_core->server->stop();
+  if (assembly_->stack.remote != nullptr) assembly_->stack.remote->stop();
   if (assembly_->stack.g4 != nullptr) assembly_->stack.g4->stop();
   assembly_->to_g2.reset();  // before the workers it feeds
 }
@@ -83,6 +86,9 @@ block::BlockManager<G3>* KvBlockManager::g3() noexcept {
 }
 block::BlockManager<G4>* KvBlockManager::g4() noexcept {
   return assembly_->stack.g4_manager ? &*assembly_->stack.g4_manager : nullptr;
+}
+RemoteNode* KvBlockManager::remote() noexcept {
+  return assembly_->remote ? &*assembly_->remote : nullptr;
 }
 const block::BlockRegistry& KvBlockManager::registry() const noexcept {
   return *assembly_->stack.registry;
@@ -222,7 +228,12 @@ Result<std::size_t> KvBlockManager::unregister_volume(std::string_view name,
 Result<std::size_t> KvBlockManager::reset(events::TierId tier, std::optional<Clock::TimePoint> until) {
   TierStack& stack = assembly_->stack;
   if (tier == kTierId<G1>) return g1().reset_inactive_pool();
-  if (tier == kTierId<G2> && stack.g2) return stack.g2_manager->reset_inactive_pool();
+  if (tier == kTierId<G2> && stack.g2) {
+    if (assembly_->remote_core != nullptr && assembly_->remote_core->server != nullptr)
+      assembly_->remote_core->server->withdraw_all();
+    return stack.g2_manager->reset_inactive_pool();
+  }
+  if (tier == kTierId<events::Remote> && stack.remote) return stack.remote->forget_all();
   if (tier == kTierId<G3> || tier == kTierId<G4>) assembly_->pins->forget_in(tier);
   if (tier == kTierId<G3> && stack.g3) return stack.g3->remove_everything();
   if (tier == kTierId<G4> && stack.g4) {
@@ -258,11 +269,15 @@ Result<void> KvBlockManager::reset_blocks(std::span<const SequenceHash> hashes,
                       hashes.size());
   assembly_->pins->forget(hashes);
   withdraw({assembly_->to_g2.get(), assembly_->to_g3.get(), assembly_->to_g4.get()});
+  if (assembly_->remote_core != nullptr && assembly_->remote_core->server != nullptr)
+    assembly_->remote_core->server->withdraw(hashes);
   for (const SequenceHash& hash : hashes) note(stack.g1->remove(hash));
   withdraw({assembly_->to_g2.get()});
   if (stack.g2 != nullptr)
     for (const SequenceHash& hash : hashes) note(stack.g2->remove(hash));
   withdraw({assembly_->to_g3.get(), assembly_->to_g4.get()});
+  if (stack.remote != nullptr)
+    for (const SequenceHash& hash : hashes) note(stack.remote->remove(hash));
   if (stack.g3 != nullptr) note(stack.g3->remove_all(hashes));
   if (stack.g4 != nullptr) note(stack.g4->remove_all(hashes, {.deadline = until}));
   return error ? Result<void>(*error) : Result<void>();
@@ -281,6 +296,7 @@ KvStatus KvBlockManager::status() const {
   if (stack.g2 != nullptr) status.g2 = of(*stack.g2_manager, *stack.g2);
   if (stack.g3 != nullptr) status.g3 = of(*stack.g3_manager, *stack.g3);
   if (stack.g4 != nullptr) status.g4 = of(*stack.g4_manager, *stack.g4);
+  if (stack.remote != nullptr) status.remote = of(*stack.remote_manager, *stack.remote);
   for (std::size_t i = 0; i < kMisses; ++i) status.misses[i] = stack.metrics.missed(static_cast<Miss>(i));
   if (assembly_->to_g2 != nullptr) status.to_g2 = assembly_->to_g2->counters();
   if (assembly_->to_g3 != nullptr) status.to_g3 = assembly_->to_g3->counters();
@@ -317,6 +333,10 @@ Result<std::vector<MetricRegistration>> KvBlockManager::add_metrics(MetricRegist
   if (stack.g2 != nullptr) ASHLAR_RETURN_IF_ERROR(add(*stack.g2_manager, *stack.g2));
   if (stack.g3 != nullptr) ASHLAR_RETURN_IF_ERROR(add(*stack.g3_manager, *stack.g3));
   if (stack.g4 != nullptr) ASHLAR_RETURN_IF_ERROR(add(*stack.g4_manager, *stack.g4));
+  if (stack.remote != nullptr) {
+    ASHLAR_RETURN_IF_ERROR(add(*stack.remote_manager, *stack.remote));
+    ASHLAR_RETURN_IF_ERROR(add_remote_metrics(*assembly_->remote_core, metrics, labels, out));
+  }
   ASHLAR_RETURN_IF_ERROR(stack.metrics.add_misses(metrics, labels, stack.pools(), out));
   const auto add_route = [&](const OffloadWorker* worker, const TierPool* from) -> Result<void> {
     return worker == nullptr ? Result<void>() : add_offload_metrics(*worker, *from, metrics, labels, out);
@@ -335,6 +355,9 @@ void KvBlockManager::check_invariants() const {
     if (worker != nullptr) worker->check_invariants();
   if (assembly_->stack.g3 != nullptr) assembly_->stack.g3->check_invariants();
   if (assembly_->stack.g4 != nullptr) assembly_->stack.g4->check_invariants();
+  if (assembly_->stack.remote != nullptr) assembly_->stack.remote->check_invariants();
+  if (assembly_->remote_core != nullptr && assembly_->remote_core->server != nullptr)
+    assembly_->remote_core->server->leases().check_invariants();
   assembly_->onboarder->check_invariants();
 }
 
@@ -352,6 +375,9 @@ void KvBlockManager::Assembly::name_locations(events::EventManager& events) cons
   if (options.g3)
     for (std::size_t i = 0; i < options.g3->paths.size(); ++i)
       events.name_location(EventLocation::file(i), options.g3->paths[i]);
+  if (stack.remote != nullptr)
+    for (const auto& [number, name] : stack.remote->peer_names())
+      events.name_location(EventLocation::peer(number), name);
   if (stack.g4 == nullptr) return;
   for (const VolumeStatus& volume : stack.g4->volumes())
     events.name_location(EventLocation::volume(volume.number), volume.name);

@@ -135,6 +135,10 @@ void complete(block::BlockIdentity& identity, const block::BlockIdentity& more) 
 }  // namespace
 
 std::string KvBlockManager::Assembly::location_name(std::uint16_t location) const {
+  if (location >= EventLocation::kFirstPeer)
+    return stack.remote == nullptr
+               ? std::string()
+               : stack.remote->peer_name(static_cast<std::uint16_t>(location - EventLocation::kFirstPeer));
   if (location >= EventLocation::kFirstVolume && stack.g4 != nullptr)
     return stack.g4->volume_name(static_cast<std::uint16_t>(location - EventLocation::kFirstVolume));
   if (location < EventLocation::kFirstFile || !options.g3) return {};

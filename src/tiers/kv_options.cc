@@ -80,6 +80,12 @@ Result<void> KvOptions::validate() const {
     return make_error(ErrorCode::kInvalidArgument,
                       "g3 and g4 need g2: onboarded blocks are checked in host memory; %s is set",
                       g3 ? "g3" : "g4");
+  if (remote) {
+    ASHLAR_RETURN_IF_ERROR(remote->validate());
+    if (!g2) return bad("remote needs g2: blocks of peers arrive there, and theirs are read from there");
+    if (keys == tokens::NamespaceFingerprint())
+      return bad("keys is not set; remote needs it to tell the blocks of other models from these");
+  }
   if ((g3 || g4) && keys == tokens::NamespaceFingerprint())
     return bad("keys is not set; g3 and g4 need it to tell the blocks of other models from these");
   if (model.block_size != block_size)

@@ -1,5 +1,5 @@
 // KvBlockManager: the KV blocks of a model over several tiers: G1 where they are computed, G2 in host memory,
-// G3 in files, G4 on volumes.
+// G3 in files, G4 on volumes; and Remote: blocks that are in the G2 of other nodes.
 //
 // One registry names the blocks of all tiers. Blocks registered in G1 are offloaded by policy or by call;
 // blocks that a request needs are onboarded again. Each tier has a BlockManager of its own, which allocates,
@@ -63,6 +63,7 @@ struct KvStatus {
   std::optional<TierStatus> g2;
   std::optional<TierStatus> g3;
   std::optional<TierStatus> g4;
+  std::optional<TierStatus> remote;
   std::array<std::uint64_t, kMisses> misses = {};  // by Miss
   std::optional<OffloadCounters> to_g2;
   std::optional<OffloadCounters> to_g3;
@@ -160,6 +161,8 @@ class KvBlockManager {
   block::BlockManager<events::G2>* g2() noexcept;
   block::BlockManager<events::G3>* g3() noexcept;
   block::BlockManager<events::G4>* g4() noexcept;
+  // The tier of other nodes' blocks: peers, pushes, hints.
+  RemoteNode* remote() noexcept;
   const block::BlockRegistry& registry() const noexcept;
   // The hasher whose digests every tier keeps: for token sequences whose blocks are registered here by
   // guards. Requests and sequences over g1() use its key by themselves.

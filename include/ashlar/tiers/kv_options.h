@@ -24,6 +24,7 @@
 #include "ashlar/storage/allocator.h"
 #include "ashlar/storage/external_storage.h"
 #include "ashlar/tiers/offload_options.h"
+#include "ashlar/tiers/remote.h"
 #include "ashlar/tiers/volume_registry.h"
 #include "ashlar/tokens/prefix_digest.h"
 #include "ashlar/transfer/block_set.h"
@@ -149,6 +150,7 @@ struct KvOptions {
   std::optional<TierShape> g2 = {};
   std::optional<DiskShape> g3 = {};
   std::optional<VolumeShape> g4 = {};
+  std::optional<RemoteShape> remote = {};  // blocks of other nodes; needs g2
   OffloadRoute to_g2 = {};
   OffloadRoute to_g3 = {};
   OffloadRoute to_g4 = {};

@@ -61,9 +61,11 @@ enum class Miss : std::uint8_t {
   kOtherTokens,   // its hash matches, its prefix digest does not
   kOtherShards,   // volumes have it in shards of other ranks, which do not make one of this rank
   kCancelled,
-  kLate,  // the deadline passed first
+  kLate,         // the deadline passed first
+  kRefused,      // the peer that has it lets this node have no more now
+  kUnreachable,  // the peer that had it does not answer
 };
-inline constexpr std::size_t kMisses = 13;
+inline constexpr std::size_t kMisses = 15;
 std::string_view to_string(Miss miss) noexcept;
 
 struct BlockOutcome {
@@ -92,6 +94,8 @@ struct OnboardOptions {
   std::vector<tokens::LocalHash> locals = {};
   std::optional<tokens::SequenceHash> parent = {};
   std::optional<tokens::SequenceHash> root = {};
+  // Agents (HOST:PORT) that are asked first for blocks that no tier is known to have.
+  std::vector<std::string> sources = {};
   // Called once when the call has ended, however it ended, on the thread that ended it. It must not throw,
   // nor wait for other calls of the manager.
   std::function<void()> on_done = {};

@@ -21,6 +21,8 @@ Miss miss_of(Moved moved, const std::optional<Error>& error) {
   if (moved == Moved::kDamaged) return Miss::kDamaged;
   if (moved == Moved::kGone) return Miss::kGone;
   if (moved == Moved::kOtherShards) return Miss::kOtherShards;
+  if (moved == Moved::kRefused) return Miss::kRefused;
+  if (moved == Moved::kUnreachable) return Miss::kUnreachable;
   if (!error) return Miss::kGone;
   switch (error->code()) {
     case ErrorCode::kCapacity:

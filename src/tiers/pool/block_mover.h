@@ -38,6 +38,8 @@ enum class Moved : std::uint8_t {
   kFailed,       // see the error
   kStopped,      // by the control, or at the deadline
   kOtherShards,  // a volume has it in objects of other ranks, which do not make one of this rank
+  kRefused,      // the peer that has it lets this node have no more now
+  kUnreachable,  // the peer that had it does not answer
 };
 
 struct MoveReport {

@@ -18,13 +18,17 @@
 
 namespace ashlar::tiers {
 
-// The location in the events of a tier: 0 for memory, else the number of a G3 file or a G4 volume.
+// The location in the events of a tier: 0 for memory, else the number of a G3 file, a G4 volume or a peer.
 struct EventLocation {
   static constexpr std::uint16_t kFirstFile = 1;
   static constexpr std::uint16_t kFirstVolume = 0x1000;
+  static constexpr std::uint16_t kFirstPeer = 0x8000;
   static std::uint16_t file(std::size_t number) { return static_cast<std::uint16_t>(kFirstFile + number); }
   static std::uint16_t volume(std::size_t number) {
     return static_cast<std::uint16_t>(kFirstVolume + number);
+  }
+  static std::uint16_t peer(std::size_t number) {
+    return static_cast<std::uint16_t>(kFirstPeer + number % kFirstPeer);
   }
 };
 

@@ -62,9 +62,7 @@ void add_plane(Digest& digest, const BlockSet& set, std::size_t number, std::uin
                [&](const std::byte* bytes, std::uint64_t count) { digest.add(bytes, count); });
 }
 
-}  // namespace
-
-Result<BlockChecksum> checksum_block(const BlockSet& set, std::uint32_t block, const ChecksumKey& name) {
+Result<void> check_readable(const BlockSet& set, std::uint32_t block) {
   if (block >= set.block_count())
     return make_error(ErrorCode::kInvalidArgument, "block %u; the set has %u blocks", block,
                       set.block_count());
@@ -72,15 +70,66 @@ Result<BlockChecksum> checksum_block(const BlockSet& set, std::uint32_t block, c
     return make_error(ErrorCode::kUnsupported,
                       "the host cannot read %s storage; checksums are made in host memory",
                       std::string(to_string(set.kind())).c_str());
-  Digest digest;
-  digest.add_number(0x32'6b'6c'62'72'68'73'61);  // "ashrblk2"
+  return {};
+}
+
+void add_name(Digest& digest, const ChecksumKey& name) {
   const std::array<std::uint8_t, 16> hash = name.hash.to_bytes();
   const std::array<std::uint8_t, 16> keys = name.keys.to_bytes();
   digest.add(hash.data(), hash.size());
   digest.add(keys.data(), keys.size());
+}
+
+bool contains(const layout::Range& outer, const layout::Range& inner) noexcept {
+  return inner.count != 0 && inner.first >= outer.first && inner.end() <= outer.end();
+}
+
+}  // namespace
+
+Result<BlockChecksum> checksum_block(const BlockSet& set, std::uint32_t block, const ChecksumKey& name) {
+  ASHLAR_RETURN_IF_ERROR(check_readable(set, block));
+  Digest digest;
+  digest.add_number(0x32'6b'6c'62'72'68'73'61);  // "ashrblk2"
+  add_name(digest, name);
   digest.add_number(set.planes()[0].shard.rank);
   digest.add_number(set.planes()[0].shard.ranks);
   for (std::size_t plane = 0; plane < set.planes().size(); ++plane) add_plane(digest, set, plane, block);
+  return BlockChecksum(digest.value());
+}
+
+Result<BlockChecksum> checksum_part(const BlockSet& set, std::uint32_t block, const ChecksumKey& name,
+                                    const layout::Range& layers, const layout::Range& heads) {
+  ASHLAR_RETURN_IF_ERROR(check_readable(set, block));
+  const layout::Shard& shard = set.planes()[0].shard;
+  if (!contains(shard.layers, layers) || !contains(shard.heads, heads))
+    return make_error(ErrorCode::kInvalidArgument,
+                      "layers %u to %llu and heads %u to %llu are not all in the set of %s", layers.first,
+                      static_cast<unsigned long long>(layers.end()), heads.first,
+                      static_cast<unsigned long long>(heads.end()), shard.to_string().c_str());
+  Digest digest;
+  digest.add_number(0x31'74'72'70'72'68'73'61);  // "ashrprt1"
+  add_name(digest, name);
+  for (const layout::Range& range : {layers, heads}) {
+    digest.add_number(range.first);
+    digest.add_number(range.count);
+  }
+  for (std::size_t number = 0; number < set.planes().size(); ++number) {
+    const Plane& plane = set.planes()[number];
+    const LayoutConfig& config = plane.layout.config();
+    // One head for all others goes along whole.
+    const bool for_all = number > 0 && config.num_heads == 1;
+    const layout::Range its_heads =
+        for_all ? layout::Range{0, 1} : layout::Range{heads.first - plane.shard.heads.first, heads.count};
+    if (config.opaque && its_heads.count != config.num_heads)
+      return make_error(ErrorCode::kUnsupported,
+                        "the content of plane %zu is opaque; it cannot be cut by heads", number);
+    for (const std::uint64_t value : {std::uint64_t{config.outer_dim}, std::uint64_t{config.block_size},
+                                      config.head_bytes(), static_cast<std::uint64_t>(config.dtype)})
+      digest.add_number(value);
+    digest.add_number(for_all ? 1 : 0);
+    for_each_run(set, number, block, {layers.first - plane.shard.layers.first, layers.count}, its_heads,
+                 [&](const std::byte* bytes, std::uint64_t count) { digest.add(bytes, count); });
+  }
   return BlockChecksum(digest.value());
 }
 

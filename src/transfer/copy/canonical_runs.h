@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "ashlar/transfer/block_set.h"
@@ -33,28 +34,44 @@ void walk_runs(std::byte* at, std::span<const RunStep> steps, std::uint64_t run,
 
 }  // namespace detail
 
-// Calls visit(first byte, bytes) for each run. Requires: host memory.
+// Calls visit(first byte, bytes) for each run of these layers and heads, which are counted within the plane.
+// Requires: host memory; the plane has them; all heads where the content is opaque.
 template <class F>
-void for_each_run(const BlockSet& set, std::size_t number, std::uint32_t block, F&& visit) {
+void for_each_run(const BlockSet& set, std::size_t number, std::uint32_t block, layout::Range layers,
+                  layout::Range heads, F&& visit) {
   using layout::Axis;
   const Plane& plane = set.planes()[number];
+  const auto extent = [&](Axis axis) {
+    return axis == Axis::kLayer  ? layers.count
+           : axis == Axis::kHead ? heads.count
+                                 : plane.layout.extent(axis);
+  };
   std::vector<Axis> axes = {Axis::kOuter, Axis::kToken, Axis::kHead};
   if (plane.layout.config().opaque)
     std::ranges::sort(axes, std::greater<>(), [&](Axis axis) { return plane.layout.strides().of(axis); });
-  if (plane.layout.regions() == layout::Regions::kOne) axes.insert(axes.begin(), Axis::kLayer);
+  const bool one_region = plane.layout.regions() == layout::Regions::kOne;
+  if (one_region) axes.insert(axes.begin(), Axis::kLayer);
   std::uint64_t run = plane.layout.config().head_bytes();
-  while (!axes.empty() &&
-         (plane.layout.extent(axes.back()) == 1 || plane.layout.strides().of(axes.back()) == run)) {
-    run *= plane.layout.extent(axes.back());
+  while (!axes.empty() && (extent(axes.back()) == 1 || plane.layout.strides().of(axes.back()) == run)) {
+    run *= extent(axes.back());
     axes.pop_back();
   }
   std::vector<detail::RunStep> steps;
   steps.reserve(axes.size());
-  for (const Axis axis : axes) steps.push_back({plane.layout.extent(axis), plane.layout.strides().of(axis)});
-  const std::uint32_t regions = plane.layout.region_count();
+  for (const Axis axis : axes) steps.push_back({extent(axis), plane.layout.strides().of(axis)});
+  const std::uint32_t regions = one_region ? 1 : layers.count;
   for (std::uint32_t layer = 0; layer < regions; ++layer)
-    detail::walk_runs(set.address(number, plane.layout.place({.block = block, .layer = layer})), steps, run,
-                      visit);
+    detail::walk_runs(
+        set.address(number,
+                    plane.layout.place({.block = block, .layer = layers.first + layer, .head = heads.first})),
+        steps, run, visit);
+}
+
+// The same for all layers and heads.
+template <class F>
+void for_each_run(const BlockSet& set, std::size_t number, std::uint32_t block, F&& visit) {
+  const layout::LayoutConfig& config = set.planes()[number].layout.config();
+  for_each_run(set, number, block, {0, config.num_layers}, {0, config.num_heads}, std::forward<F>(visit));
 }
 
 }  // namespace ashlar::transfer

@@ -1,0 +1,65 @@
+// RemoteCore: the parts of a RemoteNode: its agent, what it serves, and its tier.
+//
+// Thread safety: as RemoteNode.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/result.h"
+#include "ashlar/tiers/remote.h"
+#include "ashlar/transfer/executor.h"
+#include "tiers/pool/tier_pool.h"
+#include "tiers/remote/remote_pool.h"
+#include "tiers/remote/remote_server.h"
+
+namespace ashlar::tiers {
+
+class RemoteCore {
+ public:
+  // Brings blocks into G2 from a named agent. Returns how many are there, and why not the others.
+  using Fetch = std::function<std::pair<std::size_t, std::string>(
+      std::span<const tokens::SequenceHash> hashes, const std::string& source,
+      std::optional<Clock::TimePoint> until)>;
+
+  std::shared_ptr<transfer::RemoteAgent> agent;
+  RemotePool* pool = nullptr;  // of the TierStack
+  BytePool* g2 = nullptr;
+  transfer::BlockSetNames names;
+  Clock* clock = nullptr;
+  Clock::Duration lease = {};
+  Clock::Duration copy_limit = {};
+  Fetch fetch;
+  std::unique_ptr<RemoteServer> server;  // null: nothing is served
+};
+
+// A reservation in the landing of a peer. Dropping it returns the slots, unless they were committed.
+class RemoteReservation {
+ public:
+  RemoteReservation(std::shared_ptr<const transfer::RemoteBlockSet> set, std::uint64_t id,
+                    std::vector<std::uint32_t> slots, BytePool& g2, const transfer::BlockSetNames& names)
+      : set_(std::move(set)), id_(id), slots_(std::move(slots)), g2_(g2), names_(names) {}
+  ~RemoteReservation();
+  RemoteReservation(const RemoteReservation&) = delete;
+  RemoteReservation& operator=(const RemoteReservation&) = delete;
+
+  const transfer::RemoteBlockSet& set() const noexcept { return *set_; }
+  std::span<const std::uint32_t> slots() const noexcept { return slots_; }
+  Result<std::vector<Result<void>>> commit(std::span<const tokens::SequenceHash> hashes,
+                                           const transfer::RemoteCallLimits& limits);
+
+ private:
+  const std::shared_ptr<const transfer::RemoteBlockSet> set_;
+  const std::uint64_t id_;
+  const std::vector<std::uint32_t> slots_;
+  BytePool& g2_;
+  const transfer::BlockSetNames names_;
+  bool over_ = false;
+};
+
+}  // namespace ashlar::tiers

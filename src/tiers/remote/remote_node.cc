@@ -1,0 +1,324 @@
+#include <algorithm>
+#include <utility>
+
+#include "ashlar/tiers/remote.h"
+#include "ashlar/transfer/block_checksum.h"
+#include "ashlar/transfer/transfer_plan.h"
+#include "base/wide.h"
+#include "tiers/remote/kv_hints.h"
+#include "tiers/remote/remote_core.h"
+
+namespace ashlar::tiers {
+
+using tokens::SequenceHash;
+using transfer::RemoteBlockSet;
+using transfer::RemotePeer;
+
+Result<void> RemoteLimits::validate() const {
+  if (leases == 0 || leases_per_peer == 0 || leased_bytes == 0 || leased_bytes_per_peer == 0 ||
+      reserved_blocks_per_peer == 0)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "remote.limits has a limit of 0; leave serve off to give peers nothing");
+  if (leases_per_peer > leases || leased_bytes_per_peer > leased_bytes)
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "remote.limits gives one peer more than all of them: %u of %u leases, %llu of %llu bytes",
+        leases_per_peer, leases, wide(leased_bytes_per_peer), wide(leased_bytes));
+  return {};
+}
+
+Result<void> RemoteShape::validate() const {
+  const auto bad = [](const char* what) {
+    return make_error(ErrorCode::kInvalidArgument, "remote.%s", what);
+  };
+  if (own_agent.has_value() == (agent != nullptr)) return bad("own_agent and agent: give one of them");
+  if (own_agent) ASHLAR_RETURN_IF_ERROR(own_agent->validate());
+  if (block_count == 0) return bad("block_count is 0; it is the number of blocks of peers to track");
+  if (lease <= Clock::Duration(0) || renew <= Clock::Duration(0) || renew >= lease)
+    return bad("renew must be shorter than lease, and both more than 0");
+  if (call_limit <= Clock::Duration(0) || copy_limit <= Clock::Duration(0) || rest < Clock::Duration(0))
+    return bad("call_limit and copy_limit are more than 0, and rest is not negative");
+  if (landing_blocks != 0 && !serve) return bad("landing_blocks is set, and serve is off: nobody could push");
+  return limits.validate();
+}
+
+bool RemoteBlocks::active() const {
+  return lease_ != nullptr && lease_->active();
+}
+
+// ---- reservations
+
+RemoteReservation::~RemoteReservation() {
+  if (!over_)
+    static_cast<void>(set_->peer()->notify(static_cast<std::uint16_t>(RemoteMethod::kAbort),
+                                           encode_numbers(std::span(&id_, 1))));
+}
+
+Result<std::vector<Result<void>>> RemoteReservation::commit(std::span<const SequenceHash> hashes,
+                                                            const transfer::RemoteCallLimits& limits) {
+  if (hashes.size() > slots_.size())
+    return make_error(ErrorCode::kInvalidArgument, "%zu blocks were written into a reservation of %zu",
+                      hashes.size(), slots_.size());
+  const layout::Shard& theirs = set_->shard();
+  CommitRequest request{.reservation = id_, .records = {}};
+  std::vector<Result<void>> outcomes(hashes.size());
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    TierRecord& record = request.records.emplace_back();
+    const std::optional<block::Hold> held = g2_.hold(hashes[i]);
+    if (!held) {
+      outcomes[i] =
+          make_error(ErrorCode::kNotFound, "G2 no longer has block %s", hashes[i].to_string().c_str());
+      continue;
+    }
+    const BytePool::Place place = g2_.place(held->block_id());
+    const auto made = transfer::checksum_part(*g2_.blocks(place.part), place.slot, {hashes[i], names_.keys},
+                                              theirs.layers, theirs.heads);
+    if (!made) {
+      outcomes[i] = made.error();
+      continue;
+    }
+    record = g2_.record(*held);
+    record.checksum = *made;
+  }
+  over_ = true;  // the peer takes it out, whatever it answers
+  ASHLAR_TRY(const std::vector<std::byte> said,
+             set_->peer()->call(static_cast<std::uint16_t>(RemoteMethod::kCommit), request.encode(), limits));
+  ASHLAR_TRY(CommitAnswer answer, CommitAnswer::decode(said));
+  if (answer.blocks.size() != hashes.size())
+    return make_error(ErrorCode::kInvalidArgument, "a peer answers for %zu of %zu blocks",
+                      answer.blocks.size(), hashes.size());
+  for (std::size_t i = 0; i < hashes.size(); ++i)
+    if (outcomes[i]) outcomes[i] = std::move(answer.blocks[i]);
+  return outcomes;
+}
+
+const std::shared_ptr<const transfer::BlockSet>& RemoteBlocksMutable::blocks() const noexcept {
+  return reservation_->set().blocks();
+}
+
+std::span<const std::uint32_t> RemoteBlocksMutable::ids() const noexcept {
+  return reservation_->slots();
+}
+
+Result<std::vector<Result<void>>> RemoteBlocksMutable::commit(std::span<const SequenceHash> hashes,
+                                                              const transfer::RemoteCallLimits& limits) && {
+  const std::shared_ptr<RemoteReservation> reservation = std::move(reservation_);
+  return reservation->commit(hashes, limits);
+}
+
+// ---- the node
+
+transfer::RemoteAgent& RemoteNode::agent() noexcept {
+  return *core_->agent;
+}
+
+Result<std::shared_ptr<RemotePeer>> RemoteNode::connect(std::string_view address,
+                                                        std::optional<Clock::TimePoint> until) {
+  return core_->pool->connect(address, core_->pool->call_limits({.deadline = until}));
+}
+
+Result<std::vector<std::byte>> RemoteNode::export_blockset() const {
+  if (core_->server == nullptr)
+    return make_error(ErrorCode::kNotReady, "this node serves no blocks; set RemoteShape::serve");
+  const std::vector<std::vector<std::byte>> all = core_->agent->exports();
+  if (all.empty()) return make_error(ErrorCode::kNotReady, "the agent exports no block set");
+  return all[0];
+}
+
+Result<std::shared_ptr<RemotePeer>> RemoteNode::import_remote_blockset(
+    std::span<const std::byte> bytes, std::optional<Clock::TimePoint> until) {
+  ASHLAR_TRY(const std::shared_ptr<const RemoteBlockSet> set,
+             core_->agent->import_remote_blockset(bytes, core_->pool->call_limits({.deadline = until})));
+  ASHLAR_RETURN_IF_ERROR(core_->pool->adopt(set->peer(), std::span(&set, 1)));
+  return set->peer();
+}
+
+bool RemoteNode::drop_remote_blockset(const transfer::AgentIdentity& peer) {
+  return core_->pool->drop(peer);
+}
+
+namespace {
+
+Result<std::shared_ptr<const RemoteBlockSet>> set_of(const RemotePool& pool,
+                                                     const transfer::AgentIdentity& peer, std::uint64_t id) {
+  std::shared_ptr<const RemoteBlockSet> set = pool.set_of(peer, id);
+  if (set == nullptr)
+    return make_error(ErrorCode::kNotFound, "agent %s is not connected, or shares no %s that fits here",
+                      peer.to_string().c_str(), id == kG2Set ? "blocks" : "landing");
+  return set;
+}
+
+// The part of a peer's blocks that this rank has a use for.
+RemotePart common_part(const RemoteBlockSet& set, const transfer::BlockSet& blocks) {
+  const layout::Shard& mine = blocks.planes()[0].shard;
+  return {intersect(mine.layers, set.shard().layers), intersect(mine.heads, set.shard().heads)};
+}
+
+}  // namespace
+
+Result<RemoteBlocks> RemoteNode::get_remote_blocks(const transfer::AgentIdentity& peer,
+                                                   std::span<const SequenceHash> hashes,
+                                                   std::optional<Clock::TimePoint> until) {
+  ASHLAR_TRY(std::shared_ptr<const RemoteBlockSet> set, set_of(*core_->pool, peer, kG2Set));
+  ASHLAR_TRY(const RemotePool::Leased leased,
+             core_->pool->lease(*set, hashes, common_part(*set, *core_->g2->blocks()), {.deadline = until}));
+  std::vector<RemoteBlock> blocks;
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    const FoundBlock& found = leased.answer.blocks[i];
+    blocks.push_back({.hash = hashes[i], .miss = found.miss, .slot = found.slot});
+    if (found.miss == Miss::kNone) blocks.back().checksum = *found.record.checksum;
+  }
+  return RemoteBlocks(std::move(set), std::move(blocks), leased.lease);
+}
+
+Result<RemoteBlocks> RemoteNode::get_remote_blocks(const transfer::AgentIdentity& peer,
+                                                   std::span<const RemoteBlock> wanted,
+                                                   std::optional<Clock::TimePoint> until) {
+  std::vector<SequenceHash> hashes;
+  for (const RemoteBlock& block : wanted) hashes.push_back(block.hash);
+  ASHLAR_TRY(std::shared_ptr<const RemoteBlockSet> set, set_of(*core_->pool, peer, kG2Set));
+  ASHLAR_TRY(const RemotePool::Leased leased,
+             core_->pool->lease(*set, hashes, common_part(*set, *core_->g2->blocks()), {.deadline = until}));
+  std::vector<RemoteBlock> blocks(wanted.begin(), wanted.end());
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const FoundBlock& found = leased.answer.blocks[i];
+    blocks[i].miss = found.miss;
+    if (found.miss != Miss::kNone) continue;
+    if (found.slot != blocks[i].slot) blocks[i].miss = Miss::kGone;
+    blocks[i].checksum = *found.record.checksum;
+  }
+  return RemoteBlocks(std::move(set), std::move(blocks), leased.lease);
+}
+
+Result<RemoteBlocksMutable> RemoteNode::get_remote_blocks_mutable(const transfer::AgentIdentity& peer,
+                                                                  std::size_t n,
+                                                                  std::optional<Clock::TimePoint> until) {
+  ASHLAR_TRY(std::shared_ptr<const RemoteBlockSet> set, set_of(*core_->pool, peer, kLandingSet));
+  const layout::Shard& mine = core_->g2->blocks()->planes()[0].shard;
+  const layout::Shard& theirs = set->shard();
+  if (intersect(mine.layers, theirs.layers) != theirs.layers ||
+      intersect(mine.heads, theirs.heads) != theirs.heads)
+    return make_error(ErrorCode::kUnsupported,
+                      "%s does not have all that %s holds, so it cannot push whole blocks there; let it pull",
+                      mine.to_string().c_str(), theirs.to_string().c_str());
+  const std::array<std::uint64_t, 2> request = {
+      n, static_cast<std::uint64_t>(
+             std::chrono::duration_cast<std::chrono::milliseconds>(core_->lease).count())};
+  ASHLAR_TRY(const std::vector<std::byte> said,
+             set->peer()->call(static_cast<std::uint16_t>(RemoteMethod::kReserve), encode_numbers(request),
+                               core_->pool->call_limits({.deadline = until})));
+  ASHLAR_TRY(const std::vector<std::uint64_t> answer, decode_numbers(said));
+  if (answer.size() != n + 1)
+    return make_error(ErrorCode::kInvalidArgument, "a peer reserves %zu blocks in place of %zu",
+                      answer.empty() ? 0 : answer.size() - 1, n);
+  std::vector<std::uint32_t> slots;
+  for (const std::uint64_t slot : std::span(answer).subspan(1)) {
+    if (slot >= set->blocks()->block_count())
+      return make_error(ErrorCode::kInvalidArgument, "a peer reserves block %llu of %u", wide(slot),
+                        set->blocks()->block_count());
+    slots.push_back(static_cast<std::uint32_t>(slot));
+  }
+  return RemoteBlocksMutable(std::make_shared<RemoteReservation>(std::move(set), answer[0], std::move(slots),
+                                                                 *core_->g2, core_->names));
+}
+
+Result<std::vector<Result<void>>> RemoteNode::push(const transfer::AgentIdentity& peer,
+                                                   std::span<const SequenceHash> hashes,
+                                                   std::optional<Clock::TimePoint> until) {
+  std::vector<Result<void>> outcomes(hashes.size());
+  struct Held {
+    std::vector<block::Hold> holds;
+    std::shared_ptr<const RemoteBlocksMutable> target;
+  };
+  const auto held = std::make_shared<Held>();
+  std::vector<std::size_t> members;
+  std::vector<std::uint32_t> from;
+  std::vector<SequenceHash> pushed;
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    std::optional<block::Hold> hold = core_->g2->hold(hashes[i]);
+    if (!hold || core_->g2->records().precondition(*hold)) {
+      outcomes[i] =
+          make_error(ErrorCode::kNotFound, "G2 has no complete block %s", hashes[i].to_string().c_str());
+      continue;
+    }
+    from.push_back(core_->g2->place(hold->block_id()).slot);
+    held->holds.push_back(*std::move(hold));
+    members.push_back(i);
+    pushed.push_back(hashes[i]);
+  }
+  if (members.empty()) return outcomes;
+  ASHLAR_TRY(RemoteBlocksMutable target, get_remote_blocks_mutable(peer, members.size(), until));
+  const std::shared_ptr<const transfer::BlockSet> set = target.blocks();
+  const layout::Shard& theirs = set->planes()[0].shard;
+  ASHLAR_TRY(transfer::TransferPlan plan,
+             transfer::plan(core_->g2->blocks(), from, set, target.ids(), {theirs.layers, theirs.heads}));
+  Clock::Duration patience = core_->copy_limit;
+  if (until)
+    patience = std::clamp<Clock::Duration>(*until - core_->clock->now(), Clock::Duration(0), patience);
+  const Clock::TimePoint end = Clock::real().now() + patience;
+  ASHLAR_TRY(const transfer::Transfer transfer,
+             core_->agent->executor().submit({.plan = std::move(plan), .owned = held, .deadline = end}));
+  const transfer::TransferResult moved = transfer.wait_until(end);
+  if (!moved) {
+    transfer.cancel();
+    return moved.error();
+  }
+  ASHLAR_TRY(std::vector<Result<void>> done,
+             std::move(target).commit(pushed, core_->pool->call_limits({.deadline = until})));
+  for (std::size_t k = 0; k < members.size(); ++k) outcomes[members[k]] = std::move(done[k]);
+  return outcomes;
+}
+
+Result<std::vector<HintOutcome>> RemoteNode::execute_hints(std::string_view envelope,
+                                                           std::optional<Clock::TimePoint> until) {
+  ASHLAR_TRY(const std::vector<KvHint> hints, parse_hints(envelope));
+  std::vector<HintOutcome> outcomes;
+  for (const KvHint& hint : hints) {
+    HintOutcome& outcome = outcomes.emplace_back();
+    outcome.action_id = hint.action_id;
+    outcome.action_type = hint.action_type;
+    outcome.wanted = hint.block_hashes.size();
+    if (!hint.refusal.empty()) {
+      outcome.reason = hint.refusal;
+      continue;
+    }
+    const auto fetch = [&]() -> Result<void> {
+      const transfer::RemoteCallLimits limits = core_->pool->call_limits({.deadline = until});
+      ASHLAR_TRY(const std::shared_ptr<RemotePeer> peer, core_->pool->connect(hint.source, limits));
+      ASHLAR_TRY(const std::vector<std::byte> said,
+                 peer->call(static_cast<std::uint16_t>(RemoteMethod::kNames),
+                            encode_numbers(hint.block_hashes), limits));
+      ASHLAR_TRY(std::vector<SequenceHash> names, decode_hashes(said));
+      // A name of 64 bits may stand for several blocks; all of them are fetched, in the order of their chain.
+      std::ranges::sort(names);
+      if (names.empty()) {
+        outcome.reason = "the source has none of these blocks";
+        return {};
+      }
+      const auto [fetched, why] = core_->fetch(names, hint.source, until);
+      outcome.fetched = fetched;
+      outcome.reason = !why.empty()                         ? why
+                       : fetched < hint.block_hashes.size() ? "the source does not have all of these blocks"
+                                                            : "";
+      return {};
+    };
+    if (const Result<void> done = fetch(); !done) outcome.reason = done.error().message();
+    outcome.kind = outcome.fetched == 0               ? HintOutcome::Kind::kRejected
+                   : outcome.fetched < outcome.wanted ? HintOutcome::Kind::kClipped
+                                                      : HintOutcome::Kind::kDone;
+  }
+  return outcomes;
+}
+
+std::string RemoteNode::to_json(std::span<const HintOutcome> outcomes) {
+  return outcomes_to_json(outcomes);
+}
+
+RemoteStatus RemoteNode::status() const {
+  RemoteStatus status;
+  core_->pool->add_to(status);
+  if (core_->server != nullptr) core_->server->add_to(status);
+  return status;
+}
+
+}  // namespace ashlar::tiers

@@ -1,0 +1,534 @@
+#include "tiers/remote/remote_pool.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "ashlar/base/check.h"
+#include "ashlar/base/log.h"
+#include "ashlar/transfer/copy_plan.h"
+#include "ashlar/transfer/transfer_plan.h"
+#include "base/in_parallel.h"
+
+namespace ashlar::tiers {
+
+using events::Remote;
+using tokens::SequenceHash;
+using transfer::RemoteBlockSet;
+using transfer::RemotePeer;
+
+namespace {
+
+// Asked for at a time: a prompt of a million tokens.
+constexpr std::size_t kMostHashes = FindRequest::kMaxHashes;
+constexpr std::size_t kMostAtOnce = 16;  // threads that wait for peers
+
+}  // namespace
+
+struct RemotePool::Ends {
+  Mutex mu;  // before the pool's
+  RemotePool* pool ASHLAR_GUARDED_BY(mu) = nullptr;
+};
+
+RemotePool::RemotePool(block::BlockManager<Remote>& manager, std::shared_ptr<transfer::RemoteAgent> agent,
+                       std::shared_ptr<const transfer::BlockSet> blocks, const Options& options)
+    : ManagedPool<Remote, TierPool>(manager, *options.clock),
+      agent_(std::move(agent)),
+      blocks_(std::move(blocks)),
+      options_(options),
+      clock_(*options.clock),
+      keeper_(clock_, options.lease, options.renew, options.call_limit),
+      ends_(std::make_shared<Ends>()),
+      holders_(manager.total_blocks()) {
+  const MutexLock lock(ends_->mu);
+  ends_->pool = this;
+}
+
+RemotePool::~RemotePool() {
+  stop();
+}
+
+Result<void> RemotePool::start() {
+  ASHLAR_TRY(
+      transfer::RemoteOffer offer,
+      agent_->serve(static_cast<std::uint16_t>(RemoteMethod::kWithdraw),
+                    [ends = ends_](const std::shared_ptr<RemotePeer>& peer,
+                                   std::span<const std::byte> bytes) -> Result<std::vector<std::byte>> {
+                      ASHLAR_TRY(const std::vector<SequenceHash> hashes, decode_hashes(bytes));
+                      const MutexLock lock(ends->mu);
+                      if (ends->pool != nullptr) ends->pool->withdrawn(peer->identity(), hashes);
+                      return std::vector<std::byte>();
+                    }));
+  offers_.push_back(std::move(offer));
+  return {};
+}
+
+// A transfer in flight owns blocks of G2: it must end before they go. Closing its path ends it soon.
+void RemotePool::stop() {
+  offers_.clear();
+  {
+    const MutexLock lock(ends_->mu);
+    ends_->pool = nullptr;
+  }
+  keeper_.stop();
+  decltype(transfers_) running;
+  {
+    const MutexLock lock(transfers_mu_);
+    running.swap(transfers_);
+  }
+  for (const auto& [number, one] : running) one.second.cancel();
+  const Clock::TimePoint patience = Clock::real().now() + std::chrono::milliseconds(100);
+  for (const auto& [number, one] : running) {
+    if (!one.second.done()) static_cast<void>(one.second.wait_until(patience));
+    if (!one.second.done())
+      one.first->close(
+          make_error(ErrorCode::kCancelled, "the tier that read from this peer is being closed"));
+    static_cast<void>(one.second.wait_for_end());
+  }
+}
+
+// ---- peers
+
+Result<void> RemotePool::check_fits(const RemoteBlockSet& set) const {
+  const auto refuse = [&](const char* what) {
+    return make_error(ErrorCode::kUnsupported,
+                      "the blocks of agent %s at %s are of another %s; they are left alone",
+                      set.peer()->identity().to_string().c_str(), set.peer()->address().c_str(), what);
+  };
+  if (set.names().keys != options_.names.keys) return refuse("model (namespace fingerprint)");
+  if (set.names().scheme_fingerprint != options_.names.scheme_fingerprint) return refuse("hash scheme");
+  if (set.names().prefix_key_fingerprint != options_.names.prefix_key_fingerprint)
+    return refuse("prefix key");
+  const layout::Shard& mine = blocks_->planes()[0].shard;
+  const transfer::PlanSelection common{.layers = intersect(mine.layers, set.shard().layers),
+                                       .heads = intersect(mine.heads, set.shard().heads)};
+  if (common.layers->count == 0 || common.heads->count == 0)
+    return make_error(ErrorCode::kUnsupported, "%s has no layer or head in common with %s",
+                      set.shard().to_string().c_str(), mine.to_string().c_str());
+  const std::uint32_t block = 0;
+  const auto trial =
+      transfer::plan(set.blocks(), std::span(&block, 1), blocks_, std::span(&block, 1), common);
+  if (!trial)
+    return make_error(ErrorCode::kUnsupported, "the blocks of agent %s do not fit those here: %s",
+                      set.peer()->identity().to_string().c_str(), trial.error().message().c_str());
+  return {};
+}
+
+std::shared_ptr<RemotePool::Source> RemotePool::source_of(const transfer::AgentIdentity& peer) const {
+  const MutexLock lock(mu_);
+  const auto found =
+      std::ranges::find_if(sources_, [&](const auto& source) { return source->peer->identity() == peer; });
+  return found == sources_.end() ? nullptr : *found;
+}
+
+Result<void> RemotePool::adopt(const std::shared_ptr<RemotePeer>& peer,
+                               std::span<const std::shared_ptr<const RemoteBlockSet>> sets) {
+  auto made = std::make_shared<Source>();
+  made->peer = peer;
+  for (const auto& set : sets) {
+    if (set->id() == kG2Set) made->set = set;
+    if (set->id() == kLandingSet) made->landing = set;
+  }
+  Result<void> fits;
+  if (made->set == nullptr) {
+    fits = make_error(ErrorCode::kNotFound, "agent %s at %s shares no blocks",
+                      peer->identity().to_string().c_str(), peer->address().c_str());
+  } else {
+    fits = check_fits(*made->set);
+  }
+  if (!fits) made->refusal = fits.error().message();
+  {
+    const MutexLock lock(mu_);
+    std::erase_if(sources_, [&](const auto& source) { return source->peer->identity() == peer->identity(); });
+    made->number = next_++;
+    sources_.push_back(made);
+  }
+  peer->on_closed([ends = ends_, id = peer->identity()](const Error&) {
+    const MutexLock lock(ends->mu);
+    if (ends->pool != nullptr) ends->pool->died(id);
+  });
+  return fits;
+}
+
+std::shared_ptr<RemotePool::Source> RemotePool::meet(const std::shared_ptr<RemotePeer>& peer,
+                                                     const Limits& limits) {
+  std::shared_ptr<Source> known = source_of(peer->identity());
+  if (known == nullptr) {
+    const auto sets = agent_->exchange(peer, call_limits(limits));
+    if (!sets) return nullptr;
+    if (const Result<void> fits = adopt(peer, *sets); !fits)
+      ASHLAR_LOG(LogLevel::kWarn, "tiers", "%s", fits.error().to_string().c_str());
+    known = source_of(peer->identity());
+  }
+  return known == nullptr || !known->refusal.empty() ? nullptr : known;
+}
+
+std::shared_ptr<RemotePool::Source> RemotePool::reach(const std::string& address, const Limits& limits) {
+  {
+    const MutexLock lock(mu_);
+    for (const auto& source : sources_)
+      if (source->peer->address() == address && source->peer->alive())
+        return source->refusal.empty() ? source : nullptr;
+    const auto resting = unreachable_.find(address);
+    if (resting != unreachable_.end()) {
+      if (clock_.now() < resting->second) return nullptr;
+      unreachable_.erase(resting);
+    }
+  }
+  const auto peer = agent_->connect(address, call_limits(limits));
+  if (peer) return meet(*peer, limits);
+  ASHLAR_LOG(LogLevel::kWarn, "tiers", "peer %s is left alone for a while: %s", address.c_str(),
+             peer.error().to_string().c_str());
+  const MutexLock lock(mu_);
+  if (unreachable_.size() > 4096) unreachable_.clear();  // names of requests are not bounded
+  unreachable_[address] = clock_.now() + options_.rest;
+  return nullptr;
+}
+
+Result<std::shared_ptr<RemotePeer>> RemotePool::connect(std::string_view address,
+                                                        const transfer::RemoteCallLimits& limits) {
+  ASHLAR_TRY(std::shared_ptr<RemotePeer> peer, agent_->connect(address, limits));
+  ASHLAR_TRY(const auto sets, agent_->exchange(peer, limits));
+  ASHLAR_RETURN_IF_ERROR(adopt(peer, sets));
+  return peer;
+}
+
+bool RemotePool::drop(const transfer::AgentIdentity& peer) {
+  const std::shared_ptr<Source> source = source_of(peer);
+  if (source == nullptr) return false;
+  for (const std::uint64_t id : {kG2Set, kLandingSet}) agent_->drop_remote_blockset(peer, id);
+  died(peer);
+  return true;
+}
+
+std::shared_ptr<const RemoteBlockSet> RemotePool::set_of(const transfer::AgentIdentity& peer,
+                                                         std::uint64_t id) const {
+  const std::shared_ptr<Source> source = source_of(peer);
+  if (source == nullptr || !source->refusal.empty()) return nullptr;
+  return id == kG2Set ? source->set : source->landing;
+}
+
+bool RemotePool::rests(const Source& source) const {
+  return clock_.now() < source.rests_until.load();
+}
+
+transfer::RemoteCallLimits RemotePool::call_limits(const Limits& limits) const {
+  Clock::Duration left = options_.call_limit;
+  if (limits.deadline)
+    left = std::clamp<Clock::Duration>(*limits.deadline - clock_.now(), Clock::Duration(0), left);
+  return {.deadline = Clock::real().now() + left, .stop = limits.stop};
+}
+
+// ---- who has what
+
+RemotePool::Sources RemotePool::holders(const SequenceHash& hash) {
+  const std::optional<block::Hold> held = hold(hash);
+  Sources out;
+  if (!held) return out;
+  const MutexLock lock(mu_);
+  const std::vector<Number>& numbers = holders_[held->block_id().value()];
+  for (const auto& source : sources_)
+    if (source->peer->alive() && std::ranges::find(numbers, source->number) != numbers.end())
+      out.push_back(source);
+  return out;
+}
+
+Result<std::vector<RemotePool::Part>> RemotePool::recipe(const Sources& sources) const {
+  const layout::Shard& mine = blocks_->planes()[0].shard;
+  const auto has_all = [&](const Source& source) {
+    const layout::Shard& its = source.set->shard();
+    return intersect(its.layers, mine.layers) == mine.layers &&
+           intersect(its.heads, mine.heads) == mine.heads;
+  };
+  for (const auto& source : sources)
+    if (has_all(*source))
+      return std::vector<Part>{{source, {mine.layers, mine.heads}, source->set->shard() == mine}};
+  std::vector<layout::Shard> shards;
+  for (const auto& source : sources) shards.push_back(source->set->shard());
+  ASHLAR_TRY(const std::vector<transfer::ShardSource> rectangles, transfer::cover(mine, shards));
+  std::vector<Part> parts;
+  for (const transfer::ShardSource& one : rectangles)
+    parts.push_back({sources[one.source], {one.layers, one.heads}, false});
+  return parts;
+}
+
+// Returns whether the block is still known.
+bool RemotePool::drop_holder(const SequenceHash& hash, Number number) {
+  const std::optional<block::Hold> held = hold(hash);
+  if (!held) return false;
+  const MutexLock lock(mu_);
+  return std::erase(holders_[held->block_id().value()], number) != 0;
+}
+
+void RemotePool::not_there(const SequenceHash& hash, const Source& source) {
+  if (!drop_holder(hash, source.number)) return;
+  if (!recipe(holders(hash))) static_cast<void>(remove(hash));
+}
+
+void RemotePool::withdrawn(const transfer::AgentIdentity& peer, std::span<const SequenceHash> hashes) {
+  const std::shared_ptr<Source> source = source_of(peer);
+  if (source == nullptr) return;
+  {
+    const MutexLock lock(mu_);
+    if (asking_ != 0)
+      for (const SequenceHash& hash : hashes) withdrawn_.emplace(source->number, hash);
+  }
+  for (const SequenceHash& hash : hashes) not_there(hash, *source);
+}
+
+void RemotePool::died(const transfer::AgentIdentity& peer) {
+  const std::shared_ptr<Source> source = source_of(peer);
+  if (source == nullptr) return;
+  {
+    const MutexLock lock(mu_);
+    std::erase(sources_, source);
+  }
+  std::vector<SequenceHash> hashes;
+  manager_.for_each_registered([&](const SequenceHash& hash, block::BlockId) { hashes.push_back(hash); });
+  for (const SequenceHash& hash : hashes) not_there(hash, *source);
+}
+
+Result<void> RemotePool::remove(const SequenceHash& hash) {
+  auto found = find(hash);
+  if (!found) return not_here(hash);
+  found->set_reset_on_release(true);
+  records_.removed(std::span(&hash, 1));
+  return {};
+}
+
+std::size_t RemotePool::forget_all() {
+  std::vector<SequenceHash> hashes;
+  manager_.for_each_registered([&](const SequenceHash& hash, block::BlockId) { hashes.push_back(hash); });
+  std::size_t removed = 0;
+  for (const SequenceHash& hash : hashes) removed += remove(hash) ? 1 : 0;
+  return removed;
+}
+
+// ---- asking
+
+bool RemotePool::probes() const {
+  if (options_.directory != nullptr) return true;
+  if (!options_.ask_peers) return false;
+  return !options_.peers.empty() || !agent_->peers().empty();
+}
+
+std::size_t RemotePool::probe(std::span<const SequenceHash> hashes, const Limits& limits,
+                              const BlockLineage& first, std::span<const std::string> named, Miss* why) {
+  hashes = hashes.first(std::min(hashes.size(), kMostHashes));
+  std::set<std::shared_ptr<Source>> asked;
+  const auto ask_at = [&](std::span<const std::string> addresses) -> std::size_t {
+    Sources sources;
+    for (const std::string& address : addresses) {
+      std::shared_ptr<Source> source = reach(address, limits);
+      if (source == nullptr && why != nullptr) *why = Miss::kUnreachable;
+      if (source != nullptr && asked.insert(source).second) sources.push_back(std::move(source));
+    }
+    return ask(sources, hashes, limits, first, why);
+  };
+  if (const std::size_t found = ask_at(named); found != 0) return found;
+  if (options_.directory != nullptr) {
+    std::vector<std::string> addresses;
+    for (RemoteHint& hint : options_.directory->find(hashes)) addresses.push_back(std::move(hint.address));
+    if (const std::size_t found = ask_at(addresses); found != 0) return found;
+  }
+  if (!options_.ask_peers) return 0;
+  Sources sources;
+  for (const std::string& address : options_.peers)
+    if (std::shared_ptr<Source> source = reach(address, limits)) sources.push_back(std::move(source));
+  for (const std::shared_ptr<RemotePeer>& peer : agent_->peers())
+    if (std::shared_ptr<Source> source = meet(peer, limits)) sources.push_back(std::move(source));
+  std::erase_if(sources, [&](const auto& source) { return !asked.insert(source).second; });
+  return ask(sources, hashes, limits, first, why);
+}
+
+std::size_t RemotePool::ask(const Sources& all, std::span<const SequenceHash> hashes, const Limits& limits,
+                            const BlockLineage& first, Miss* why) {
+  Sources sources;
+  for (const auto& source : all)
+    if (!rests(*source) && source->peer->alive()) sources.push_back(source);
+  if (sources.empty() || hashes.empty()) return 0;
+  struct Asking {
+    RemotePool& pool;
+    explicit Asking(RemotePool& its) : pool(its) {
+      const MutexLock lock(pool.mu_);
+      ++pool.asking_;
+    }
+    ~Asking() {
+      const MutexLock lock(pool.mu_);
+      if (--pool.asking_ == 0) pool.withdrawn_.clear();
+    }
+  } const asking(*this);
+  const FindRequest request{.hashes = {hashes.begin(), hashes.end()}};
+  const std::vector<std::byte> bytes = request.encode();
+  std::vector<std::optional<FindAnswer>> answers(sources.size());
+  std::atomic<bool> silent{false};
+  in_parallel(sources.size(), kMostAtOnce, [&](std::size_t i) {
+    Source& source = *sources[i];
+    const auto said =
+        source.peer->call(static_cast<std::uint16_t>(RemoteMethod::kFind), bytes, call_limits(limits));
+    if (said) {
+      if (Result<FindAnswer> answer = FindAnswer::decode(*said, hashes)) {
+        source.load = answer->load;
+        answers[i] = *std::move(answer);
+        return;
+      }
+    }
+    silent = true;
+    if (!limits.stop.stop_requested()) source.rests_until = clock_.now() + options_.rest;
+  });
+
+  std::vector<TierRecord> records;
+  std::vector<Sources> has;
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    TierRecord record;
+    Sources its;
+    for (std::size_t k = 0; k < sources.size(); ++k) {
+      if (!answers[k] || answers[k]->blocks[i].miss != Miss::kNone) {
+        if (answers[k] && why != nullptr && answers[k]->blocks[i].miss == Miss::kSaltMismatch)
+          *why = Miss::kSaltMismatch;
+        continue;
+      }
+      const TierRecord& found = answers[k]->blocks[i].record;
+      // Ranks of one fleet agree; a peer with another text under this name is left out.
+      if (!record.empty() && (!record.prefix.agrees_with(found.prefix) || record.salt != found.salt))
+        continue;
+      if (record.empty()) record = found;
+      its.push_back(sources[k]);
+    }
+    if (!recipe(its)) break;
+    if (record.parent == SequenceHash() && hashes[i].position() != 0)
+      record.parent = i != 0 ? hashes[i - 1] : first.parent.value_or(SequenceHash());
+    if (!record.root) record.root = first.root;
+    if (!record.local && i < first.locals.size()) record.local = first.locals[i];
+    records.push_back(record);
+    has.push_back(std::move(its));
+  }
+  if (records.size() < hashes.size() && silent && why != nullptr) *why = Miss::kUnreachable;
+  return learn(std::move(records), has);
+}
+
+// Makes blocks known that peers have. Returns how many leading ones are.
+std::size_t RemotePool::learn(std::vector<TierRecord> records, const std::vector<Sources>& has) {
+  std::vector<std::size_t> fresh;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const std::optional<block::Hold> held = hold(records[i].hash);
+    if (!held) {
+      fresh.push_back(i);
+      continue;
+    }
+    const MutexLock lock(mu_);
+    std::vector<Number>& numbers = holders_[held->block_id().value()];
+    for (const auto& source : has[i])
+      if (std::ranges::find(numbers, source->number) == numbers.end()) numbers.push_back(source->number);
+  }
+  // A tier smaller than the prefix knows its beginning.
+  if (fresh.size() > manager_.available_blocks()) fresh.resize(manager_.available_blocks());
+  if (!fresh.empty()) {
+    Result<ReservedBlocks<Remote>> taken = ReservedBlocks<Remote>::take(manager_, fresh.size());
+    if (taken) {
+      std::vector<TierRecord> known;
+      for (std::size_t k = 0; k < fresh.size(); ++k) {
+        known.push_back(records[fresh[k]]);
+        known.back().checksum.reset();
+        const MutexLock lock(mu_);
+        std::vector<Number>& numbers = holders_[taken->ids()[k].value()];
+        numbers.clear();
+        for (const auto& source : has[fresh[k]]) numbers.push_back(source->number);
+      }
+      taken->publish(manager_, records_, known, block::KvReady::asserted_by_caller(),
+                     [&](std::size_t k) { return EventLocation::peer(has[fresh[k]][0]->number); });
+    }
+  }
+  // A peer that died or withdrew meanwhile was not among the holders yet.
+  std::vector<std::pair<std::size_t, std::shared_ptr<Source>>> gone;
+  {
+    const MutexLock lock(mu_);
+    for (std::size_t i = 0; i < records.size() && !withdrawn_.empty(); ++i)
+      for (const auto& source : has[i])
+        if (withdrawn_.contains({source->number, records[i].hash})) gone.emplace_back(i, source);
+  }
+  for (const auto& [i, source] : gone) not_there(records[i].hash, *source);
+  std::size_t count = 0;
+  for (const TierRecord& record : records) {
+    const Sources left = holders(record.hash);
+    if (!recipe(left)) {
+      static_cast<void>(remove(record.hash));
+      break;
+    }
+    ++count;
+  }
+  return count;
+}
+
+Result<RemotePool::Leased> RemotePool::lease(const RemoteBlockSet& set, std::span<const SequenceHash> hashes,
+                                             const RemotePart& part, const Limits& limits) {
+  const FindRequest request{.lease = true,
+                            .duration = std::chrono::duration_cast<std::chrono::milliseconds>(options_.lease),
+                            .part = part,
+                            .hashes = {hashes.begin(), hashes.end()}};
+  const Clock::TimePoint sent = clock_.now();
+  ASHLAR_TRY(const std::vector<std::byte> said,
+             set.peer()->call(static_cast<std::uint16_t>(RemoteMethod::kFind), request.encode(),
+                              call_limits(limits)));
+  ASHLAR_TRY(FindAnswer answer, FindAnswer::decode(said, hashes));
+  Leased out;
+  if (answer.lease != 0) {
+    out.lease = std::make_shared<RemoteLease>(set.peer(), answer.lease, clock_, sent + answer.duration);
+    keeper_.keep(out.lease);
+  }
+  for (FoundBlock& block : answer.blocks)
+    if (block.miss == Miss::kNone && (answer.lease == 0 || block.slot >= set.blocks()->block_count()))
+      block.miss = Miss::kFailed;
+  out.answer = std::move(answer);
+  return out;
+}
+
+// ---- observe
+
+void RemotePool::add_to(RemoteStatus& status) const {
+  std::map<Number, std::uint64_t> known;
+  manager_.for_each_registered([&](const SequenceHash&, block::BlockId id) {
+    const MutexLock lock(mu_);
+    for (const Number number : holders_[id.value()]) ++known[number];
+  });
+  const MutexLock lock(mu_);
+  for (const auto& source : sources_)
+    status.peers.push_back({.identity = source->peer->identity(),
+                            .name = source->peer->name(),
+                            .address = source->peer->address(),
+                            .shard = source->set == nullptr ? layout::Shard() : source->set->shard(),
+                            .got = source->got.value(),
+                            .failed = source->failed.value(),
+                            .known = known[source->number],
+                            .load = source->load.load(),
+                            .refusal = source->refusal});
+}
+
+std::vector<std::pair<std::uint16_t, std::string>> RemotePool::peer_names() const {
+  std::vector<std::pair<std::uint16_t, std::string>> out;
+  const MutexLock lock(mu_);
+  for (const auto& source : sources_)
+    out.emplace_back(source->number,
+                     source->peer->name().empty() ? source->peer->address() : source->peer->name());
+  return out;
+}
+
+std::string RemotePool::peer_name(std::uint16_t number) const {
+  for (auto& [its, name] : peer_names())
+    if (its == number) return name;
+  return {};
+}
+
+void RemotePool::check_invariants() const {
+  std::size_t blocks = 0;
+  manager_.for_each_registered([&](const SequenceHash& hash, block::BlockId id) {
+    const MutexLock lock(mu_);
+    ++blocks;
+    ASHLAR_CHECK(!holders_[id.value()].empty(), "block %s of the remote tier has no peer",
+                 hash.to_string().c_str());
+  });
+  ASHLAR_CHECK(blocks <= manager_.total_blocks(), "%zu blocks in a tier of %zu", blocks,
+               manager_.total_blocks());
+}
+
+}  // namespace ashlar::tiers

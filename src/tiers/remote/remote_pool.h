@@ -1,0 +1,193 @@
+// RemotePool: the tier Remote: blocks that are in the G2 of peers.
+//
+// The blocks of its manager have no bytes here: each has the list of peers that said they have it. So
+// presence, eviction and events work as in any tier. A peer that withdraws a block, dies, or turns out not to
+// have it leaves the list; with its last peer, or when those left no longer hold every layer and head of this
+// rank, the block leaves the tier.
+//
+// A rank reads from peers of any tensor-parallel shape: its layers and heads are divided among those that have
+// the block (transfer::cover), and each part is checked against the checksum of its owner.
+//
+// Thread safety: thread-safe. Holds no lock while it waits for a peer.
+// Invariant:     see check_invariants().
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/metrics.h"
+#include "ashlar/base/mutex.h"
+#include "ashlar/base/result.h"
+#include "ashlar/block/block_manager.h"
+#include "ashlar/tiers/remote.h"
+#include "ashlar/transfer/remote_agent.h"
+#include "tiers/pool/block_mover.h"
+#include "tiers/pool/managed_pool.h"
+#include "tiers/pool/tier_pool.h"
+#include "tiers/remote/remote_lease.h"
+#include "tiers/remote/remote_messages.h"
+
+namespace ashlar::tiers {
+
+class RemotePool final : public ManagedPool<events::Remote, TierPool> {
+ public:
+  struct Options {
+    transfer::BlockSetNames names = {};
+    std::vector<std::string> peers = {};
+    std::shared_ptr<RemoteDirectory> directory = {};
+    bool ask_peers = true;
+    Clock::Duration lease = {};
+    Clock::Duration renew = {};
+    Clock::Duration call_limit = {};
+    Clock::Duration copy_limit = {};
+    Clock::Duration rest = {};
+    Clock* clock = nullptr;
+  };
+  // `blocks`: those of G2, into which blocks are read. The manager outlives the pool.
+  RemotePool(block::BlockManager<events::Remote>& manager, std::shared_ptr<transfer::RemoteAgent> agent,
+             std::shared_ptr<const transfer::BlockSet> blocks, const Options& options);
+  ~RemotePool() override;
+  // Listens to the agent. Errors: those of the agent.
+  Result<void> start();
+  void stop();
+
+  events::StorageTier storage_tier() const noexcept override { return events::StorageTier::kRemote; }
+  std::uint64_t block_bytes() const noexcept override { return blocks_->block_bytes(); }
+  bool knows_values(const block::Hold&) const override { return false; }
+  // Forgets the block; its owners keep it.
+  Result<void> remove(const tokens::SequenceHash& hash) override;
+  std::size_t forget_all();
+
+  // Connects to a peer and makes its blocks part of this tier. Errors: see RemoteNode::connect().
+  Result<std::shared_ptr<transfer::RemotePeer>> connect(std::string_view address,
+                                                        const transfer::RemoteCallLimits& limits);
+  // Takes over sets that the agent has imported. Errors: as connect().
+  Result<void> adopt(const std::shared_ptr<transfer::RemotePeer>& peer,
+                     std::span<const std::shared_ptr<const transfer::RemoteBlockSet>> sets);
+  bool drop(const transfer::AgentIdentity& peer);
+  // The set of a peer's G2, or of its landing; null when it has none that fits.
+  std::shared_ptr<const transfer::RemoteBlockSet> set_of(const transfer::AgentIdentity& peer,
+                                                         std::uint64_t id = kG2Set) const;
+
+  // Limits of a call, by the clock of the pool.
+  struct Limits {
+    std::optional<Clock::TimePoint> deadline = {};
+    std::stop_token stop = {};
+  };
+  // Asks peers for the leading `hashes`, until one is absent: `sources` first, the others where those do not
+  // have the first block. Returns how many leading hashes are known now. `why`: of the next one.
+  std::size_t probe(std::span<const tokens::SequenceHash> hashes, const Limits& limits,
+                    const BlockLineage& first = {}, std::span<const std::string> sources = {},
+                    Miss* why = nullptr);
+  // Whether probe() may find anything.
+  bool probes() const;
+  // Reads blocks into host memory, from several peers at once. Each block has its own outcome.
+  MoveReport get(std::span<const tokens::SequenceHash> hashes, BytePool& to, const MoveOptions& options = {});
+  struct Leased {
+    FindAnswer answer;
+    std::shared_ptr<RemoteLease> lease;  // null: none of them
+  };
+  // Asks one peer for blocks, with a lease on those that it has. An empty part: of the whole, with its rank.
+  Result<Leased> lease(const transfer::RemoteBlockSet& set, std::span<const tokens::SequenceHash> hashes,
+                       const RemotePart& part, const Limits& limits);
+
+  void add_to(RemoteStatus& status) const;
+  // The name of a peer by its number in event locations; empty: no such peer.
+  std::string peer_name(std::uint16_t number) const;
+  std::vector<std::pair<std::uint16_t, std::string>> peer_names() const;
+  Result<void> add_metrics(MetricRegistry& metrics, const MetricLabels& labels,
+                           std::vector<MetricRegistration>& out) const;
+  // The limits of a call of the agent, whose clock is the machine's.
+  transfer::RemoteCallLimits call_limits(const Limits& limits) const;
+  // For tests: stops the process unless blocks and peers agree. Requires: no other call runs.
+  void check_invariants() const;
+
+ private:
+  using Number = std::uint16_t;  // of a source; never reused
+  struct Source {
+    Number number = 0;
+    std::shared_ptr<transfer::RemotePeer> peer;
+    std::shared_ptr<const transfer::RemoteBlockSet> set;
+    std::shared_ptr<const transfer::RemoteBlockSet> landing;  // null: none
+    std::string refusal;                                      // why its blocks cannot be used
+    std::atomic<std::uint64_t> load{0};
+    std::atomic<std::uint64_t> in_flight{0};  // bytes that this node reads from it now
+    std::atomic<Clock::TimePoint> rests_until{};
+    Counter got;
+    Counter failed;
+  };
+  using Sources = std::vector<std::shared_ptr<Source>>;
+  // A part of a block, and who has it.
+  struct Part {
+    std::shared_ptr<Source> source;
+    RemotePart part;     // of the model
+    bool whole = false;  // of a peer with the same shard: checked with the stored checksum
+  };
+  // Blocks with one recipe, read together.
+  struct Chunk;
+  // What a read owns until its last byte.
+  struct Landing;
+
+  Result<void> check_fits(const transfer::RemoteBlockSet& set) const;
+  std::shared_ptr<Source> source_of(const transfer::AgentIdentity& peer) const;
+  // Takes a peer's sets over, once. Null: it has none that fit.
+  std::shared_ptr<Source> meet(const std::shared_ptr<transfer::RemotePeer>& peer, const Limits& limits);
+  std::shared_ptr<Source> reach(const std::string& address, const Limits& limits);
+  void died(const transfer::AgentIdentity& peer);
+  void withdrawn(const transfer::AgentIdentity& peer, std::span<const tokens::SequenceHash> hashes);
+  bool rests(const Source& source) const;
+  // How this rank's shard is divided among sources, the preferred first. Errors: kNotFound: they do not have
+  // all of it.
+  Result<std::vector<Part>> recipe(const Sources& sources) const;
+  Sources holders(const tokens::SequenceHash& hash);
+  std::size_t ask(const Sources& sources, std::span<const tokens::SequenceHash> hashes, const Limits& limits,
+                  const BlockLineage& first, Miss* why);
+  std::size_t learn(std::vector<TierRecord> records, const std::vector<Sources>& has);
+  // A peer does not have a block after all.
+  void not_there(const tokens::SequenceHash& hash, const Source& source);
+  bool drop_holder(const tokens::SequenceHash& hash, Number number);
+
+  std::vector<Chunk> chunks_of(std::span<const tokens::SequenceHash> hashes,
+                               std::span<const std::size_t> members);
+  void read(Chunk& chunk, std::span<const tokens::SequenceHash> hashes, BytePool& to,
+            const MoveOptions& options);
+  bool lease_parts(Chunk& chunk, const Limits& limits);
+  bool copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& options);
+  void settle(Chunk& chunk, BytePool& to);
+
+  const std::shared_ptr<transfer::RemoteAgent> agent_;
+  const std::shared_ptr<const transfer::BlockSet> blocks_;
+  const Options options_;
+  Clock& clock_;
+  LeaseKeeper keeper_;
+
+  struct Ends;  // what callbacks of the agent reach
+  const std::shared_ptr<Ends> ends_;
+  std::vector<transfer::RemoteOffer> offers_;
+
+  Mutex transfers_mu_;  // a leaf
+  std::map<std::uint64_t, std::pair<std::shared_ptr<transfer::RemotePeer>, transfer::Transfer>> transfers_
+      ASHLAR_GUARDED_BY(transfers_mu_);  // in flight
+  std::uint64_t next_transfer_ ASHLAR_GUARDED_BY(transfers_mu_) = 0;
+
+  mutable Mutex mu_;  // a leaf
+  Sources sources_ ASHLAR_GUARDED_BY(mu_);
+  Number next_ ASHLAR_GUARDED_BY(mu_) = 0;
+  std::vector<std::vector<Number>> holders_ ASHLAR_GUARDED_BY(mu_);  // by block
+  // Withdrawn while peers are being asked: their answers may be older.
+  std::set<std::pair<Number, tokens::SequenceHash>> withdrawn_ ASHLAR_GUARDED_BY(mu_);
+  std::size_t asking_ ASHLAR_GUARDED_BY(mu_) = 0;
+  std::map<std::string, Clock::TimePoint> unreachable_ ASHLAR_GUARDED_BY(mu_);  // addresses that rest
+};
+
+}  // namespace ashlar::tiers

@@ -1,0 +1,323 @@
+// Reads blocks of peers into host memory: leases, copies, and the comparison of checksums.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "ashlar/base/check.h"
+#include "ashlar/base/log.h"
+#include "ashlar/transfer/block_checksum.h"
+#include "ashlar/transfer/transfer_plan.h"
+#include "base/in_parallel.h"
+#include "tiers/remote/remote_pool.h"
+
+namespace ashlar::tiers {
+
+using tokens::SequenceHash;
+using transfer::BlockChecksum;
+
+namespace {
+
+constexpr std::size_t kChunkBlocks = 16;
+constexpr std::size_t kChunksAtOnce = 8;
+constexpr int kRounds = 3;  // a block that one peer no longer has may be had from another
+
+Moved moved_of(Miss miss) {
+  switch (miss) {
+    case Miss::kUnknown:
+    case Miss::kSaltMismatch:
+      return Moved::kGone;
+    case Miss::kDamaged:
+      return Moved::kDamaged;
+    case Miss::kRefused:
+      return Moved::kRefused;
+    default:
+      return Moved::kFailed;
+  }
+}
+
+}  // namespace
+
+struct RemotePool::Landing {
+  std::unique_ptr<Reservation> reservation;
+  std::vector<std::shared_ptr<RemoteLease>> leases;
+};
+
+struct RemotePool::Chunk {
+  std::vector<std::size_t> members;  // of the request
+  std::vector<SequenceHash> hashes;
+  std::vector<Part> parts;
+  std::vector<Leased> leased;  // by part
+  std::vector<Moved> outcomes;
+  std::vector<std::optional<std::size_t>> culprits;  // the part that failed a block
+  std::vector<std::size_t> left;                     // blocks that every part has
+  std::shared_ptr<Landing> landing;
+  std::optional<Error> error;
+  std::uint64_t bytes = 0;
+
+  void fail(std::size_t block, Moved how, std::optional<std::size_t> part = {}) {
+    outcomes[block] = how;
+    culprits[block] = part;
+  }
+  void fail_left(Moved how, const Error& why, std::optional<std::size_t> part = {}) {
+    for (const std::size_t block : left) fail(block, how, part);
+    if (!error) error = why;
+    left.clear();
+  }
+};
+
+// Blocks of one recipe together; sources that have all but one of the most blocks share them by load.
+std::vector<RemotePool::Chunk> RemotePool::chunks_of(std::span<const SequenceHash> hashes,
+                                                     std::span<const std::size_t> members) {
+  std::vector<Sources> has;
+  std::map<std::shared_ptr<Source>, std::size_t> depths;
+  for (const std::size_t i : members) {
+    has.push_back(holders(hashes[i]));
+    for (const auto& source : has.back()) ++depths[source];
+  }
+  std::size_t best = 0;
+  for (const auto& [source, depth] : depths) best = std::max(best, depth);
+  std::map<std::shared_ptr<Source>, std::uint64_t> planned;
+  const auto weight = [&](const std::shared_ptr<Source>& source) {
+    const std::size_t depth = depths[source];
+    const bool good = depth + 1 >= best;
+    return std::tuple(!good, good ? 0 : best - depth, source->load + source->in_flight + planned[source],
+                      source->number);
+  };
+  std::vector<Chunk> chunks;
+  std::map<std::vector<Number>, std::size_t> open;  // by who has the block: the chunk that takes more
+  for (std::size_t k = 0; k < members.size(); ++k) {
+    std::vector<Number> key;
+    for (const auto& source : has[k]) key.push_back(source->number);
+    std::ranges::sort(key);
+    const auto found = open.find(key);
+    if (found == open.end() || chunks[found->second].members.size() == kChunkBlocks) {
+      Sources sources = has[k];
+      std::ranges::sort(sources, {}, weight);
+      Result<std::vector<Part>> parts = recipe(sources);
+      if (!parts) continue;  // no longer known
+      for (const Part& part : *parts) planned[part.source] += kChunkBlocks * block_bytes();
+      open[key] = chunks.size();
+      chunks.push_back({});
+      chunks.back().parts = *std::move(parts);
+    }
+    Chunk& chunk = chunks[open[key]];
+    chunk.members.push_back(members[k]);
+    chunk.hashes.push_back(hashes[members[k]]);
+    chunk.outcomes.push_back(Moved::kFailed);
+    chunk.culprits.emplace_back();
+  }
+  return chunks;
+}
+
+MoveReport RemotePool::get(std::span<const SequenceHash> hashes, BytePool& to, const MoveOptions& options) {
+  MoveReport report;
+  report.blocks.assign(hashes.size(), Moved::kGone);
+  const Clock::TimePoint start = clock_.now();
+  std::vector<std::size_t> wanted;
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    if (to.has(hashes[i])) {
+      report.blocks[i] = Moved::kPresent;
+    } else {
+      wanted.push_back(i);
+    }
+  }
+  for (int round = 0; round < kRounds && !wanted.empty(); ++round) {
+    std::vector<Chunk> chunks = chunks_of(hashes, wanted);
+    in_parallel(chunks.size(), kChunksAtOnce, [&](std::size_t i) { read(chunks[i], hashes, to, options); });
+    std::vector<std::size_t> again;
+    for (const Chunk& chunk : chunks) {
+      report.bytes += chunk.bytes;
+      if (chunk.error && !report.error) report.error = chunk.error;
+      for (std::size_t k = 0; k < chunk.members.size(); ++k) {
+        const Moved how = chunk.outcomes[k];
+        report.blocks[chunk.members[k]] = how;
+        if (how == Moved::kArrived || how == Moved::kStopped || !chunk.culprits[k]) continue;
+        // Another peer may have it.
+        const Source& source = *chunk.parts[*chunk.culprits[k]].source;
+        if (how != Moved::kRefused) not_there(chunk.hashes[k], source);
+        const Sources others = holders(chunk.hashes[k]);
+        if (how != Moved::kRefused && recipe(others)) again.push_back(chunk.members[k]);
+      }
+    }
+    std::ranges::sort(again);
+    wanted = std::move(again);
+    if (options.control != nullptr && options.control->cancelled()) break;
+  }
+  const bool all = std::ranges::all_of(
+      report.blocks, [](Moved how) { return how == Moved::kArrived || how == Moved::kPresent; });
+  if (all) report.error.reset();  // of a round that another made good
+  report.copying = clock_.now() - start;
+  return report;
+}
+
+void RemotePool::read(Chunk& chunk, std::span<const SequenceHash>, BytePool& to, const MoveOptions& options) {
+  const Limits limits{.deadline = options.deadline,
+                      .stop = options.control == nullptr ? std::stop_token() : options.control->stop_token()};
+  chunk.leased.resize(chunk.parts.size());
+  chunk.landing = std::make_shared<Landing>();
+  for (std::size_t k = 0; k < chunk.hashes.size(); ++k) chunk.left.push_back(k);
+  if (!lease_parts(chunk, limits)) return;
+  if (!copy_parts(chunk, to, options)) return;
+  settle(chunk, to);
+}
+
+bool RemotePool::lease_parts(Chunk& chunk, const Limits& limits) {
+  std::vector<std::optional<Error>> errors(chunk.parts.size());
+  in_parallel(chunk.parts.size(), chunk.parts.size(), [&](std::size_t p) {
+    const Part& part = chunk.parts[p];
+    Result<Leased> leased =
+        lease(*part.source->set, chunk.hashes, part.whole ? RemotePart() : part.part, limits);
+    if (leased) {
+      part.source->load = leased->answer.load;
+      chunk.leased[p] = *std::move(leased);
+    } else {
+      errors[p] = leased.error();
+    }
+  });
+  for (std::size_t p = 0; p < chunk.parts.size(); ++p) {
+    if (errors[p]) {
+      const bool stopped =
+          limits.stop.stop_requested() || (limits.deadline && clock_.now() >= *limits.deadline);
+      if (!stopped) chunk.parts[p].source->rests_until = clock_.now() + options_.rest;
+      chunk.parts[p].source->failed.add(chunk.left.size());
+      chunk.fail_left(stopped ? Moved::kStopped : Moved::kUnreachable, *errors[p], p);
+      return false;
+    }
+    if (chunk.leased[p].lease != nullptr) chunk.landing->leases.push_back(chunk.leased[p].lease);
+    const FindAnswer& answer = chunk.leased[p].answer;
+    std::erase_if(chunk.left, [&](std::size_t k) {
+      if (answer.blocks[k].miss == Miss::kNone) return false;
+      chunk.fail(k, moved_of(answer.blocks[k].miss), p);
+      if (!answer.refusal.empty() && !chunk.error)
+        chunk.error =
+            make_error(ErrorCode::kCapacity, "agent %s: %s",
+                       chunk.parts[p].source->peer->identity().to_string().c_str(), answer.refusal.c_str());
+      chunk.parts[p].source->failed.add();
+      return true;
+    });
+  }
+  return !chunk.left.empty();
+}
+
+// Transfers that do not end in time own the landing until they do.
+bool RemotePool::copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& options) {
+  Result<std::unique_ptr<Reservation>> reserved = to.reserve(chunk.left.size());
+  if (!reserved) {
+    chunk.fail_left(Moved::kFailed, reserved.error());
+    return false;
+  }
+  chunk.landing->reservation = *std::move(reserved);
+  std::vector<std::uint32_t> targets;
+  for (const block::BlockId id : chunk.landing->reservation->ids()) {
+    ASHLAR_DCHECK(to.place(id).part == 0, "block %u of a memory tier lies in part %u", id.value(),
+                  to.place(id).part);
+    targets.push_back(to.place(id).slot);
+  }
+  Clock::Duration patience = options_.copy_limit;
+  if (options.deadline)
+    patience = std::clamp<Clock::Duration>(*options.deadline - clock_.now(), Clock::Duration(0), patience);
+  const Clock::TimePoint until = Clock::real().now() + patience;
+  struct Running {
+    transfer::Transfer transfer;
+    std::uint64_t number;
+    std::uint64_t bytes;
+  };
+  std::vector<std::optional<Running>> running(chunk.parts.size());
+  std::optional<std::pair<std::size_t, Error>> failure;
+  for (std::size_t p = 0; p < chunk.parts.size() && !failure; ++p) {
+    const Part& part = chunk.parts[p];
+    std::vector<std::uint32_t> slots;
+    for (const std::size_t k : chunk.left) slots.push_back(chunk.leased[p].answer.blocks[k].slot);
+    Result<transfer::TransferPlan> plan = transfer::plan(part.source->set->blocks(), slots, to.blocks(),
+                                                         targets, {part.part.layers, part.part.heads});
+    if (!plan) {
+      failure.emplace(p, plan.error());
+      break;
+    }
+    const std::uint64_t bytes = plan->bytes();
+    const Result<transfer::Transfer> transfer =
+        agent_->executor().submit({.plan = *std::move(plan), .owned = chunk.landing, .deadline = until});
+    if (!transfer) {
+      failure.emplace(p, transfer.error());
+      break;
+    }
+    part.source->in_flight += bytes;
+    const MutexLock lock(transfers_mu_);
+    std::erase_if(transfers_, [](const auto& one) { return one.second.second.done(); });
+    running[p] = Running{*transfer, next_transfer_++, bytes};
+    transfers_.emplace(running[p]->number, std::pair(part.source->peer, *transfer));
+  }
+  if (options.control != nullptr)
+    for (const auto& one : running)
+      if (one) options.control->started(&chunk, one->transfer);
+  bool unfinished = false;
+  for (std::size_t p = 0; p < running.size(); ++p) {
+    if (!running[p]) continue;
+    const transfer::Transfer& transfer = running[p]->transfer;
+    if (failure) transfer.cancel();
+    const transfer::TransferResult moved = transfer.wait_until(until);
+    if (!moved && !failure) failure.emplace(p, moved.error());
+    unfinished |= !transfer.done();
+    chunk.parts[p].source->in_flight -= running[p]->bytes;
+  }
+  if (options.control != nullptr) options.control->ended(&chunk);
+  if (!failure) return true;
+  const auto& [part, error] = *failure;
+  const bool stopped =
+      error.code() == ErrorCode::kCancelled || (options.deadline && clock_.now() >= *options.deadline);
+  Source& source = *chunk.parts[part].source;
+  source.failed.add(chunk.left.size());
+  if (!stopped) source.rests_until = clock_.now() + options_.rest;
+  chunk.fail_left(stopped ? Moved::kStopped : Moved::kUnreachable, error, part);
+  if (unfinished) chunk.landing.reset();  // the transfers have it
+  return false;
+}
+
+// What arrived counts only if it is what the owners had under these names.
+void RemotePool::settle(Chunk& chunk, BytePool& to) {
+  const transfer::BlockSet& set = *to.blocks();
+  std::vector<TierRecord> records(chunk.left.size());
+  for (std::size_t n = 0; n < chunk.left.size(); ++n) {
+    const std::size_t k = chunk.left[n];
+    const std::uint32_t slot = to.place(chunk.landing->reservation->ids()[n]).slot;
+    const transfer::ChecksumKey name{chunk.hashes[k], options_.names.keys};
+    TierRecord record;
+    bool good = true;
+    for (std::size_t p = 0; p < chunk.parts.size() && good; ++p) {
+      const Part& part = chunk.parts[p];
+      const TierRecord& its = chunk.leased[p].answer.blocks[k].record;
+      const Result<BlockChecksum> found =
+          part.whole ? transfer::checksum_block(set, slot, name)
+                     : transfer::checksum_part(set, slot, name, part.part.layers, part.part.heads);
+      if (!found || found != its.checksum) {
+        good = false;
+        part.source->failed.add();
+        // After the lease other bytes are no damage: the owner has reused the place.
+        const bool leased = chunk.leased[p].lease->active();
+        chunk.fail(k, leased ? Moved::kDamaged : Moved::kGone, p);
+        if (leased)
+          ASHLAR_LOG(LogLevel::kError, "tiers", "block %s from agent %s does not match its checksum",
+                     chunk.hashes[k].to_string().c_str(), part.source->peer->identity().to_string().c_str());
+      } else if (record.empty()) {
+        record = its;
+        if (!part.whole) record.checksum.reset();
+      } else if (record.prefix != its.prefix || record.salt != its.salt) {
+        good = false;
+        chunk.fail(k, Moved::kOtherShards, p);
+      }
+    }
+    if (good) records[n] = record;
+  }
+  const Published published =
+      chunk.landing->reservation->publish(records, block::KvReady::asserted_by_caller());
+  if (published.error && !chunk.error) chunk.error = published.error;
+  for (std::size_t n = 0; n < chunk.left.size(); ++n) {
+    if (!published.registered[n]) continue;
+    chunk.outcomes[chunk.left[n]] = Moved::kArrived;
+    chunk.bytes += block_bytes();
+    for (const Part& part : chunk.parts) part.source->got.add();
+  }
+  chunk.landing.reset();
+}
+
+}  // namespace ashlar::tiers

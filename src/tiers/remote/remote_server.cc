@@ -1,0 +1,428 @@
+#include "tiers/remote/remote_server.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ashlar/base/check.h"
+#include "ashlar/base/log.h"
+#include "ashlar/transfer/block_checksum.h"
+#include "ashlar/transfer/transfer_plan.h"
+#include "base/start_thread.h"
+#include "base/wide.h"
+
+namespace ashlar::tiers {
+
+using block::BlockId;
+using tokens::SequenceHash;
+using transfer::BlockChecksum;
+
+RemoteServer::RemoteServer(std::shared_ptr<transfer::RemoteAgent> agent, BytePool& g2,
+                           transfer::Executor& executor, Options options)
+    : agent_(std::move(agent)),
+      g2_(g2),
+      executor_(executor),
+      options_(std::move(options)),
+      clock_(*options_.clock),
+      leases_(options_.limits, g2.block_bytes(),
+              options_.landing == nullptr ? 0 : options_.landing->block_count(), clock_),
+      checksums_(g2.capacity()) {
+  const MutexLock lock(ends_->mu);
+  ends_->server = this;
+}
+
+RemoteServer::~RemoteServer() {
+  stop();
+}
+
+Result<void> RemoteServer::start() {
+  ASHLAR_TRY(transfer::RemoteOffer memory, agent_->export_blockset(g2_.blocks(), options_.names, kG2Set));
+  offers_.push_back(std::move(memory));
+  if (options_.landing != nullptr) {
+    ASHLAR_TRY(transfer::RemoteOffer landing,
+               agent_->export_blockset(options_.landing, options_.names, kLandingSet));
+    offers_.push_back(std::move(landing));
+  }
+  ASHLAR_RETURN_IF_ERROR(start_thread(&thread_, [this] { run(); }));
+  using Answer = Result<Bytes> (RemoteServer::*)(const Peer&, std::span<const std::byte>);
+  const auto serve = [&](RemoteMethod method, Answer answer) -> Result<void> {
+    ASHLAR_TRY(transfer::RemoteOffer offer,
+               agent_->serve(static_cast<std::uint16_t>(method),
+                             [this, answer](const Peer& peer, std::span<const std::byte> request) {
+                               return (this->*answer)(peer, request);
+                             }));
+    offers_.push_back(std::move(offer));
+    return {};
+  };
+  ASHLAR_RETURN_IF_ERROR(serve(RemoteMethod::kFind, &RemoteServer::find));
+  ASHLAR_RETURN_IF_ERROR(serve(RemoteMethod::kRenew, &RemoteServer::renew));
+  ASHLAR_RETURN_IF_ERROR(serve(RemoteMethod::kRelease, &RemoteServer::release));
+  ASHLAR_RETURN_IF_ERROR(serve(RemoteMethod::kNames, &RemoteServer::names));
+  if (options_.landing == nullptr) return {};
+  ASHLAR_RETURN_IF_ERROR(serve(RemoteMethod::kReserve, &RemoteServer::reserve));
+  ASHLAR_RETURN_IF_ERROR(serve(RemoteMethod::kCommit, &RemoteServer::commit));
+  return serve(RemoteMethod::kAbort, &RemoteServer::abort);
+}
+
+void RemoteServer::stop() {
+  offers_.clear();  // waits for running handlers
+  {
+    const MutexLock lock(ends_->mu);
+    ends_->server = nullptr;
+  }
+  {
+    const MutexLock lock(mu_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+  leases_.end_all();
+}
+
+void RemoteServer::wake() {
+  const MutexLock lock(mu_);
+  woken_ = true;
+  changed_.notify_all();
+}
+
+// Ends what is over, and tells peers of blocks that left.
+void RemoteServer::run() {
+  for (;;) {
+    const std::optional<Clock::TimePoint> next = leases_.expire();
+    std::vector<std::pair<Peer, std::vector<SequenceHash>>> telling;
+    {
+      const MutexLock lock(mu_);
+      if (stopping_) return;
+      for (auto at = told_.begin(); at != told_.end();) {
+        const auto here = at++;
+        Told& told = here->second;
+        Peer peer = told.peer.lock();
+        if (peer == nullptr || !peer->alive()) {
+          told_.erase(here);
+          told_peers_ = told_.size();
+          continue;
+        }
+        if (!told.withdrawn.empty()) telling.emplace_back(std::move(peer), std::exchange(told.withdrawn, {}));
+      }
+      if (telling.empty() && !woken_) {
+        if (next) {
+          clock_.wait_until(changed_, mu_, *next);
+        } else {
+          changed_.wait(mu_);
+        }
+      }
+      woken_ = false;
+    }
+    // One that cannot be told finds out when it asks.
+    for (const auto& [peer, hashes] : telling)
+      static_cast<void>(
+          peer->notify(static_cast<std::uint16_t>(RemoteMethod::kWithdraw), encode_hashes(hashes)));
+  }
+}
+
+Clock::Duration RemoteServer::bounded(std::chrono::milliseconds wanted) const {
+  return std::clamp<Clock::Duration>(wanted, std::chrono::milliseconds(1), options_.longest_lease);
+}
+
+// ---- reading
+
+Result<BlockChecksum> RemoteServer::checksum(const block::Hold& hold, const TierRecord& record,
+                                             const RemotePart& part) {
+  const BytePool::Place place = g2_.place(hold.block_id());
+  const transfer::BlockSet& set = *g2_.blocks(place.part);
+  const transfer::ChecksumKey name{record.hash, options_.names.keys};
+  if (part == RemotePart()) {
+    if (record.checksum) return *record.checksum;
+    ASHLAR_TRY(const BlockChecksum made, transfer::checksum_block(set, place.slot, name));
+    g2_.records().learn(hold, made);
+    return made;
+  }
+  PartChecksum known;
+  {
+    const MutexLock lock(checksums_mu_);
+    known = checksums_[hold.block_id().value()];
+  }
+  if (known.hash == record.hash && known.part == part) return known.checksum;
+  // A part is trusted only if the whole is.
+  if (record.checksum)
+    ASHLAR_RETURN_IF_ERROR(
+        transfer::verify_block(set, place.slot, name, *record.checksum, events::StorageTier::kHost));
+  ASHLAR_TRY(const BlockChecksum made,
+             transfer::checksum_part(set, place.slot, name, part.layers, part.heads));
+  const MutexLock lock(checksums_mu_);
+  checksums_[hold.block_id().value()] = {record.hash, part, made};
+  return made;
+}
+
+Result<RemoteServer::Bytes> RemoteServer::find(const Peer& peer, std::span<const std::byte> bytes) {
+  ASHLAR_TRY(const FindRequest request, FindRequest::decode(bytes));
+  FindAnswer answer;
+  answer.blocks.resize(request.hashes.size());
+  std::vector<block::Hold> holds;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < request.hashes.size(); ++i) {
+    FoundBlock& block = answer.blocks[i];
+    std::optional<block::Hold> hold = g2_.hold(request.hashes[i]);
+    // Bytes that are still being written are nobody's.
+    if (!hold || g2_.records().precondition(*hold)) {
+      block.miss = Miss::kUnknown;
+      continue;
+    }
+    block.record = g2_.record(*hold);
+    const tokens::SaltFingerprint any;
+    if (request.salt != any && block.record.salt != any && block.record.salt != request.salt) {
+      block.miss = Miss::kSaltMismatch;
+      continue;
+    }
+    holds.push_back(*std::move(hold));
+    places.push_back(i);
+  }
+  // Told before the holds are dropped: one that is evicted then is withdrawn.
+  std::vector<SequenceHash> told;
+  for (const std::size_t i : places) told.push_back(request.hashes[i]);
+  if (!told.empty()) tell(peer, told);
+  if (!request.lease) {
+    for (const std::size_t i : places) answer.blocks[i].record.checksum.reset();
+    answer.load = leases_.leased_bytes();
+    return answer.encode();
+  }
+
+  const std::size_t room = leases_.room(peer->identity(), holds.size(), &answer.refusal);
+  for (std::size_t k = room; k < places.size(); ++k) answer.blocks[places[k]].miss = Miss::kRefused;
+  std::vector<block::Hold> leased;
+  for (std::size_t k = 0; k < room; ++k) {
+    FoundBlock& block = answer.blocks[places[k]];
+    const Result<BlockChecksum> made = checksum(holds[k], block.record, request.part);
+    if (!made) {
+      const bool damaged = made.error().code() == ErrorCode::kCorruption;
+      block.miss = damaged ? Miss::kDamaged : Miss::kFailed;
+      answer.refusal = made.error().message();
+      ASHLAR_LOG(LogLevel::kError, "tiers", "a peer asks for block %s: %s",
+                 block.record.hash.to_string().c_str(), made.error().to_string().c_str());
+      if (damaged) static_cast<void>(g2_.remove(block.record.hash));
+      continue;
+    }
+    block.record.checksum = *made;
+    block.slot = g2_.place(holds[k].block_id()).slot;
+    leased.push_back(std::move(holds[k]));
+  }
+  if (!leased.empty()) {
+    const Clock::Duration duration = bounded(request.duration);
+    const Result<std::uint64_t> lease = leases_.grant(peer->identity(), std::move(leased), duration);
+    if (lease) {
+      answer.lease = *lease;
+      answer.duration = std::chrono::duration_cast<std::chrono::milliseconds>(duration);
+      wake();
+    } else {
+      answer.refusal = lease.error().message();
+      for (FoundBlock& block : answer.blocks)
+        if (block.miss == Miss::kNone) block.miss = Miss::kRefused;
+    }
+  }
+  answer.load = leases_.leased_bytes();
+  // A peer that died meanwhile releases nothing.
+  if (answer.lease != 0 && !peer->alive()) leases_.end_peer(peer->identity());
+  return answer.encode();
+}
+
+Result<RemoteServer::Bytes> RemoteServer::renew(const Peer& peer, std::span<const std::byte> bytes) {
+  ASHLAR_TRY(const std::vector<std::uint64_t> request, decode_numbers(bytes));
+  if (request.empty()) return make_error(ErrorCode::kInvalidArgument, "a renewal without a duration");
+  const Clock::Duration duration = bounded(
+      std::chrono::milliseconds(static_cast<std::int64_t>(std::min<std::uint64_t>(request[0], INT32_MAX))));
+  std::vector<std::uint64_t> renewed;
+  for (const std::uint64_t lease : std::span(request).subspan(1))
+    if (leases_.renew(peer->identity(), lease, duration)) renewed.push_back(lease);
+  return encode_numbers(renewed);
+}
+
+Result<RemoteServer::Bytes> RemoteServer::release(const Peer& peer, std::span<const std::byte> bytes) {
+  ASHLAR_TRY(const std::vector<std::uint64_t> request, decode_numbers(bytes));
+  for (const std::uint64_t lease : request) leases_.release(peer->identity(), lease);
+  return Bytes();
+}
+
+// Names of 64 bits, as engines have them: of each block of G2 with one of these.
+Result<RemoteServer::Bytes> RemoteServer::names(const Peer&, std::span<const std::byte> bytes) {
+  ASHLAR_TRY(const std::vector<std::uint64_t> request, decode_numbers(bytes));
+  const std::unordered_set<std::uint64_t> wanted(request.begin(), request.end());
+  std::vector<SequenceHash> found;
+  options_.each_block([&](const SequenceHash& hash) {
+    if (wanted.contains(hash.chain())) found.push_back(hash);
+  });
+  return encode_hashes(found);
+}
+
+// ---- who knows what
+
+void RemoteServer::tell(const Peer& peer, std::span<const SequenceHash> hashes) {
+  bool first = false;
+  {
+    const MutexLock lock(mu_);
+    const auto [at, added] = told_.try_emplace(peer->identity(), Told{peer, {}, {}});
+    first = added;
+    at->second.hashes.insert(hashes.begin(), hashes.end());
+    told_peers_ = told_.size();
+  }
+  if (!first) return;
+  peer->on_closed([ends = ends_, id = peer->identity()](const Error&) {
+    const MutexLock lock(ends->mu);
+    if (ends->server == nullptr) return;
+    ends->server->leases_.end_peer(id);
+    ends->server->wake();
+  });
+}
+
+void RemoteServer::take_back(std::span<const SequenceHash> hashes) {
+  const MutexLock lock(mu_);
+  for (auto& [id, told] : told_)
+    for (const SequenceHash& hash : hashes)
+      if (told.hashes.erase(hash) != 0) told.withdrawn.push_back(hash);
+  woken_ = true;
+  changed_.notify_all();
+}
+
+// Without memory a peer is not told; it finds out when it asks.
+void RemoteServer::evicted(std::span<const block::EvictedBlock> blocks) noexcept {
+  if (told_peers_.load(std::memory_order_relaxed) == 0) return;
+  const auto tell_them = [&] {
+    std::vector<SequenceHash> hashes;
+    for (const block::EvictedBlock& block : blocks) hashes.push_back(block.hash);
+    take_back(hashes);
+    return true;
+  };
+  unless_out_of_memory(tell_them, [] { return false; });
+}
+
+void RemoteServer::withdraw(std::span<const SequenceHash> hashes) {
+  leases_.end_blocks(hashes);
+  take_back(hashes);
+}
+
+void RemoteServer::withdraw_all() {
+  leases_.end_all();
+  const MutexLock lock(mu_);
+  for (auto& [id, told] : told_) {
+    told.withdrawn.insert(told.withdrawn.end(), told.hashes.begin(), told.hashes.end());
+    told.hashes.clear();
+  }
+  woken_ = true;
+  changed_.notify_all();
+}
+
+// ---- pushes
+
+Result<RemoteServer::Bytes> RemoteServer::reserve(const Peer& peer, std::span<const std::byte> bytes) {
+  ASHLAR_TRY(const std::vector<std::uint64_t> request, decode_numbers(bytes));
+  if (request.size() != 2 || request[0] > options_.landing->block_count())
+    return make_error(ErrorCode::kCapacity, "a reservation of %llu blocks; the landing has %u",
+                      request.empty() ? 0ull : wide(request[0]), options_.landing->block_count());
+  tell(peer, {});  // so that its end is heard of
+  const Clock::Duration duration = bounded(
+      std::chrono::milliseconds(static_cast<std::int64_t>(std::min<std::uint64_t>(request[1], INT32_MAX))));
+  ASHLAR_TRY(const LeaseTable::Reserved reserved,
+             leases_.reserve(peer->identity(), static_cast<std::size_t>(request[0]), duration));
+  wake();
+  if (!peer->alive()) leases_.end_peer(peer->identity());
+  std::vector<std::uint64_t> answer = {reserved.id};
+  answer.insert(answer.end(), reserved.slots.begin(), reserved.slots.end());
+  return encode_numbers(answer);
+}
+
+Result<RemoteServer::Bytes> RemoteServer::abort(const Peer& peer, std::span<const std::byte> bytes) {
+  ASHLAR_TRY(const std::vector<std::uint64_t> request, decode_numbers(bytes));
+  for (const std::uint64_t reservation : request)
+    if (const auto slots = leases_.take(peer->identity(), reservation)) leases_.give_back(*slots);
+  return Bytes();
+}
+
+Result<RemoteServer::Bytes> RemoteServer::commit(const Peer& peer, std::span<const std::byte> bytes) {
+  ASHLAR_TRY(const CommitRequest request, CommitRequest::decode(bytes));
+  ASHLAR_TRY(const std::vector<std::uint32_t> slots, leases_.take(peer->identity(), request.reservation));
+  struct GiveBack {
+    LeaseTable& leases;
+    std::span<const std::uint32_t> slots;
+    ~GiveBack() { leases.give_back(slots); }
+  } const give_back{leases_, slots};
+  if (request.records.size() > slots.size())
+    return make_error(ErrorCode::kInvalidArgument, "%zu blocks were written into a reservation of %zu",
+                      request.records.size(), slots.size());
+  std::vector<TierRecord> registered;
+  CommitAnswer answer;
+  answer.blocks = register_landed(slots, request.records, registered);
+  pushed_.add(registered.size());
+  if (!registered.empty() && options_.pushed) options_.pushed(peer->identity(), registered);
+  return answer.encode();
+}
+
+// A block is compared where it stays: the landing may still be written by a peer that is late.
+std::vector<Result<void>> RemoteServer::register_landed(std::span<const std::uint32_t> slots,
+                                                        std::span<const TierRecord> records,
+                                                        std::vector<TierRecord>& registered) {
+  std::vector<Result<void>> outcomes(records.size());
+  std::vector<std::size_t> written;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    if (records[i].empty()) {
+      outcomes[i] = make_error(ErrorCode::kNotFound, "nothing was written");
+    } else if (!g2_.has(records[i].hash)) {
+      written.push_back(i);
+    }
+  }
+  if (written.empty()) return outcomes;
+  const auto fail = [&](const Error& error) {
+    for (const std::size_t i : written) outcomes[i] = error;
+    push_refused_.add(written.size());
+    return outcomes;
+  };
+  Result<std::unique_ptr<Reservation>> reserved = g2_.reserve(written.size());
+  if (!reserved) return fail(reserved.error());
+  std::vector<std::uint32_t> from;
+  std::vector<std::uint32_t> to;
+  for (std::size_t k = 0; k < written.size(); ++k) {
+    from.push_back(slots[written[k]]);
+    to.push_back(g2_.place((*reserved)->ids()[k]).slot);
+  }
+  Result<transfer::TransferPlan> copy = transfer::plan(options_.landing, from, g2_.blocks(), to);
+  if (!copy) return fail(copy.error());
+  const Result<transfer::Transfer> transfer = executor_.submit({.plan = *std::move(copy)});
+  if (!transfer) return fail(transfer.error());
+  const transfer::TransferResult copied = transfer->wait_for_end();
+  if (!copied) return fail(copied.error());
+
+  const layout::Shard& shard = g2_.blocks()->planes()[0].shard;
+  std::vector<TierRecord> good(written.size());
+  for (std::size_t k = 0; k < written.size(); ++k) {
+    const TierRecord& record = records[written[k]];
+    const Result<BlockChecksum> found = transfer::checksum_part(
+        *g2_.blocks(), to[k], {record.hash, options_.names.keys}, shard.layers, shard.heads);
+    if (found && *found == *record.checksum) {
+      good[k] = record;
+      good[k].checksum.reset();  // of a part; that of the whole is computed when it is needed
+      continue;
+    }
+    outcomes[written[k]] =
+        found ? make_error(ErrorCode::kCorruption,
+                           "the bytes pushed for block %s do not match their checksum; push it again",
+                           record.hash.to_string().c_str())
+              : found.error();
+    push_refused_.add();
+  }
+  const Published published = (*reserved)->publish(good, copied->kv_ready());
+  for (std::size_t k = 0; k < written.size(); ++k) {
+    if (good[k].empty()) continue;
+    if (published.registered[k]) {
+      registered.push_back(good[k]);
+    } else {
+      outcomes[written[k]] = published.error.value_or(Error(ErrorCode::kInternal, "it was not registered"));
+      push_refused_.add();
+    }
+  }
+  return outcomes;
+}
+
+void RemoteServer::add_to(RemoteStatus& status) const {
+  leases_.add_to(status);
+  status.pushed = pushed_.value();
+  status.push_refused = push_refused_.value();
+}
+
+}  // namespace ashlar::tiers
