@@ -34,9 +34,13 @@ class KvArrival final : public block::PrefixSource::Arrival {
 
 }  // namespace
 
-std::optional<Clock::TimePoint> KvPrefixSource::deadline(const block::PrefixBudget& budget) const {
-  if (!budget.time) return std::nullopt;
-  return stack_.clock->now() + *budget.time;
+OnboardOptions KvPrefixSource::options_of(const block::PrefixBudget& budget,
+                                          std::function<void()> on_done) const {
+  OnboardOptions options{.compute_tokens_per_second = budget.compute_tokens_per_second,
+                         .by_layer = budget.by_layer && on_done != nullptr};
+  options.on_done = std::move(on_done);
+  if (budget.time) options.deadline = stack_.clock->now() + *budget.time;
+  return options;
 }
 
 void KvPrefixSource::matched(std::span<const block::BlockId> blocks) noexcept {
@@ -47,12 +51,6 @@ void KvPrefixSource::matched(std::span<const block::BlockId> blocks) noexcept {
     ++hits;
   }
   stack_.metrics.of(kTierId<G1>).hits.add(hits);
-}
-
-void KvPrefixSource::look_up(const Wanted& wanted, const block::PrefixBudget& budget) {
-  static_cast<void>(onboarder_.find(
-      wanted.hashes, {.deadline = deadline(budget)},
-      {.parent = wanted.parent, .root = wanted.root, .locals = wanted.locals, .group = wanted.group}));
 }
 
 bool KvPrefixSource::discovers() const noexcept {
@@ -70,19 +68,40 @@ std::unique_ptr<block::PrefixSource::Arrival> KvPrefixSource::bring(const Wanted
   if (stack_.g2 == nullptr || wanted.hashes.empty()) return nullptr;
   // Without volumes to ask, what the first block says is certain.
   if (!onboarder_.probes() && !has(wanted.hashes[0])) return nullptr;
-  const bool waits = on_done == nullptr;
-  const OnboardOptions options{.compute_tokens_per_second = budget.compute_tokens_per_second,
-                               .deadline = deadline(budget),
-                               .by_layer = budget.by_layer && !waits,
-                               .prefixes = {wanted.prefixes.begin(), wanted.prefixes.end()},
-                               .salt = wanted.salt,
-                               .locals = {wanted.locals.begin(), wanted.locals.end()},
-                               .parent = wanted.parent,
-                               .root = wanted.root,
-                               .on_done = std::move(on_done)};
-  const std::shared_ptr<OnboardCall> call = onboarder_.make_call(wanted.hashes, options, false);
+  OnboardOptions options = options_of(budget, std::move(on_done));
+  options.prefixes.assign(wanted.prefixes.begin(), wanted.prefixes.end());
+  options.salt = wanted.salt;
+  options.locals.assign(wanted.locals.begin(), wanted.locals.end());
+  options.parent = wanted.parent;
+  options.root = wanted.root;
+  return begin(onboarder_.make_call(wanted.hashes, options, false));
+}
+
+std::unique_ptr<block::PrefixSource::Arrival> KvPrefixSource::bring_chosen(std::unique_ptr<Choice> choice,
+                                                                           const block::PrefixBudget& budget,
+                                                                           std::function<void()> on_done) {
+  if (stack_.g2 == nullptr) return nullptr;
+  // Without volumes to ask, looking takes no time.
+  if (!onboarder_.probes())
+    return block::PrefixSource::bring_chosen(std::move(choice), budget, std::move(on_done));
+  const std::shared_ptr<OnboardCall> call =
+      onboarder_.make_call({}, options_of(budget, std::move(on_done)), false);
+  call->choose = [this, choice = std::shared_ptr<Choice>(std::move(choice))](OnboardCall& its) {
+    for (const Wanted& some : choice->candidates())
+      static_cast<void>(onboarder_.find(
+          some.hashes, {.deadline = its.options.deadline, .stop = its.control.stop_token()},
+          {.parent = some.parent, .root = some.root, .locals = some.locals, .group = some.group}));
+    if (its.stopped()) return;
+    const Wanted wanted = choice->choose(*this);
+    its.want(wanted.hashes, wanted.prefixes, wanted.salt);
+  };
+  return begin(call);
+}
+
+std::unique_ptr<block::PrefixSource::Arrival> KvPrefixSource::begin(
+    const std::shared_ptr<OnboardCall>& call) {
   auto arrival = std::make_unique<KvArrival>(call);
-  if (!waits) {
+  if (call->options.on_done != nullptr) {
     if (!onboarder_.start(call)) return nullptr;
     return arrival;
   }

@@ -22,15 +22,18 @@ class KvPrefixSource final : public block::PrefixSource {
       : stack_(stack), onboarder_(onboarder), offer_(std::move(offer)) {}
 
   void matched(std::span<const block::BlockId> blocks) noexcept override;
-  void look_up(const Wanted& wanted, const block::PrefixBudget& budget) override;
   bool discovers() const noexcept override;
   bool has(const tokens::SequenceHash& hash) override;
   std::unique_ptr<Arrival> bring(const Wanted& wanted, const block::PrefixBudget& budget,
                                  std::function<void()> on_done) override;
+  std::unique_ptr<Arrival> bring_chosen(std::unique_ptr<Choice> choice, const block::PrefixBudget& budget,
+                                        std::function<void()> on_done) override;
   void leaving(std::span<const tokens::SequenceHash> hashes) noexcept override;
 
  private:
-  std::optional<Clock::TimePoint> deadline(const block::PrefixBudget& budget) const;
+  OnboardOptions options_of(const block::PrefixBudget& budget, std::function<void()> on_done) const;
+  // Runs the call here, or with `on_done` starts it.
+  std::unique_ptr<Arrival> begin(const std::shared_ptr<OnboardCall>& call);
 
   TierStack& stack_;
   Onboarder& onboarder_;

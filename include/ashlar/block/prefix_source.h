@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "ashlar/base/clock.h"
@@ -52,6 +53,18 @@ class PrefixSource {
     std::span<const tokens::LocalHash> locals = {};  // one per hash, or none
     std::uint16_t group = 0;
   };
+  // Blocks whose choice depends on what the source has: those of several cache groups, or of a window. It
+  // owns what it names: the source may keep it, and call it on another thread, one at a time and without
+  // locks.
+  class Choice {
+   public:
+    virtual ~Choice() = default;
+    // has() will be asked about these blocks: the sequence in order, once per group. Where looking takes
+    // time, look first.
+    virtual std::span<const Wanted> candidates() const = 0;
+    // The blocks to bring, which live as long as the choice; perhaps none. Called once.
+    virtual Wanted choose(PrefixSource& source) = 0;
+  };
   // Blocks on their way into the pool. Those that have arrived stay there until its end. Destroying it
   // cancels the rest.
   class Arrival {
@@ -69,9 +82,6 @@ class PrefixSource {
 
   // A sequence found these blocks in the pool itself.
   virtual void matched(std::span<const BlockId>) noexcept {}
-  // has() will be asked about these blocks, a sequence in order: where looking takes time, once for all.
-  // Within the time of the budget.
-  virtual void look_up(const Wanted&, const PrefixBudget&) {}
   // Whether it finds blocks that no tier here knows, and publishes them: it then wants Wanted::locals.
   virtual bool discovers() const noexcept { return false; }
   // Whether some tier seems to have a block: a hint.
@@ -81,6 +91,14 @@ class PrefixSource {
   // the end, perhaps before this returns, or after the arrival was destroyed.
   virtual std::unique_ptr<Arrival> bring(const Wanted& wanted, const PrefixBudget& budget,
                                          std::function<void()> on_done) = 0;
+  // The same for blocks that depend on what the tiers have. A source whose look-ups take time overrides it:
+  // with `on_done` they too must not keep the caller waiting.
+  virtual std::unique_ptr<Arrival> bring_chosen(std::unique_ptr<Choice> choice, const PrefixBudget& budget,
+                                                std::function<void()> on_done) {
+    const Wanted wanted = choice->choose(*this);
+    if (wanted.hashes.empty()) return nullptr;
+    return bring(wanted, budget, std::move(on_done));
+  }
   // A sequence is about to give these blocks of the pool back, and means to return.
   virtual void leaving(std::span<const tokens::SequenceHash> hashes) noexcept = 0;
 };

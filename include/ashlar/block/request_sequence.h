@@ -261,12 +261,11 @@ class [[nodiscard]] RequestSequence {
   // computed for the same tokens from position 0 on. O(blocks * groups). Returns its tokens; at most size() -
   // 1, unless reuse_last_token. Errors: kWrongState unless Idle and without blocks.
   Result<std::size_t, SequenceError> match_prefix() { return Calls::match_prefix(untyped()); }
-  // The same without waiting for tiers below, also in place of resume(). When blocks are on their way the
-  // request is Onboarding until finish_match(), and `on_ready` is called once, on a thread of the source,
-  // perhaps before this returns or after the request has gone; it must not use the request. release() and
-  // preempt() cancel what is on its way. With several groups or a window, volumes that the source asks for
-  // unknown blocks answer before this returns, within PrefixBudget::time. Errors: kWrongState unless Idle and
-  // without blocks, or Preempted.
+  // The same without waiting for tiers below, also in place of resume(). While blocks are on their way, or
+  // are being looked for, the request is Onboarding until finish_match(), and `on_ready` is called once, on a
+  // thread of the source, perhaps before this returns or after the request has gone; it must not use the
+  // request. release() and preempt() cancel what is on its way. Errors: kWrongState unless Idle and without
+  // blocks, or Preempted.
   Result<MatchStart, SequenceError> begin_match(std::function<void()> on_ready) {
     return Calls::begin_match(untyped(), std::move(on_ready));
   }

@@ -152,9 +152,12 @@ class BlockTables {
   struct Known;
   // The longest prefix of at most `limit` blocks that all groups seem to have. `known` carries the findings
   // of earlier calls with larger limits, one per group. Probes each block of each group at most once over all
-  // these calls. With `below`, blocks of that source count too. Requires: the text has `limit` names.
-  std::size_t longest(const SequenceText& text, std::size_t limit, std::span<Known> known,
-                      PrefixSource* below = nullptr) const;
+  // these calls. With `below`, blocks of that source count too. Requires: `limit` names and digests.
+  std::size_t longest(std::span<const tokens::SequenceHash> names,
+                      std::span<const tokens::PrefixDigest> prefixes, std::size_t limit,
+                      std::span<Known> known, PrefixSource* below = nullptr) const;
+  // What a prefix of several groups wants from below.
+  class GroupChoice;
   void push_gap(Table& table);
   // Releases entries [from, to) of a table, last first.
   void drop(Table& table, std::size_t from, std::size_t to) noexcept;

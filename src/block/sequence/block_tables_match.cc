@@ -73,13 +73,14 @@ struct BlockTables::Known {
 // the prefix. So the walk starts from the longest prefix: a missing block cuts the prefix before itself, and
 // results for earlier blocks stay valid. Each block of each group is probed at most once. Full attention
 // needs all blocks from the first on, so it is probed in that order.
-std::size_t BlockTables::longest(const SequenceText& text, std::size_t limit, std::span<Known> known,
-                                 PrefixSource* below) const {
+std::size_t BlockTables::longest(std::span<const tokens::SequenceHash> names,
+                                 std::span<const tokens::PrefixDigest> prefixes, std::size_t limit,
+                                 std::span<Known> known, PrefixSource* below) const {
   std::size_t probes = 0;
   const auto holds = [&](std::size_t i, std::size_t g) {
     ++probes;
-    const tokens::SequenceHash name = text.hashes[i].in_group(static_cast<std::uint32_t>(g));
-    return store_->holds(name, text.prefixes[i]) || (below != nullptr && below->has(name));
+    const tokens::SequenceHash name = names[i].in_group(static_cast<std::uint32_t>(g));
+    return store_->holds(name, prefixes[i]) || (below != nullptr && below->has(name));
   };
   for (std::size_t g = 0; g < tables_.size(); ++g) {
     if (tables_[g].group.window) continue;
@@ -109,7 +110,7 @@ std::size_t BlockTables::match_groups(SequenceText& text, std::size_t limit) {
   const std::span<const tokens::SequenceHash> names = text.names(limit);
   std::vector<tokens::SequenceHash> in_group;
   std::vector<Known> known(tables_.size());
-  for (std::size_t blocks = longest(text, names.size(), known); blocks > 0;) {
+  for (std::size_t blocks = longest(names, text.prefixes, names.size(), known); blocks > 0;) {
     reserve(blocks);
     std::size_t valid = blocks;
     for (std::uint32_t g = 0; g < tables_.size() && valid == blocks; ++g) {
@@ -123,12 +124,69 @@ std::size_t BlockTables::match_groups(SequenceText& text, std::size_t limit) {
     }
     if (valid == blocks) return blocks;
     release();
-    blocks = longest(text, valid, known);
+    blocks = longest(names, text.prefixes, valid, known);
   }
   return 0;
 }
 
 // ---- bringing from below
+
+// Made by the thread of the sequence, used by one of the source, perhaps after the sequence has gone: it has
+// its own copy of the names, and its tables keep the store alive. They stay empty; they know the groups.
+class BlockTables::GroupChoice final : public PrefixSource::Choice {
+ public:
+  // `locals`: one per name, or none.
+  GroupChoice(BlockTables tables, std::span<const tokens::SequenceHash> names,
+              std::span<const tokens::PrefixDigest> prefixes, std::vector<tokens::LocalHash> locals,
+              tokens::SaltFingerprint salt, std::size_t max_blocks)
+      : tables_(std::move(tables)),
+        names_(names.begin(), names.end()),
+        prefixes_(prefixes.begin(), prefixes.end()),
+        locals_(std::move(locals)),
+        salt_(salt),
+        max_blocks_(max_blocks),
+        in_group_(tables_.tables_.size()) {
+    ASHLAR_DCHECK(prefixes_.size() == names_.size(), "%zu digests for %zu names", prefixes_.size(),
+                  names_.size());
+    for (std::uint32_t g = 0; g < in_group_.size(); ++g) {
+      for (const tokens::SequenceHash& name : names_) in_group_[g].push_back(name.in_group(g));
+      candidates_.push_back({.hashes = in_group_[g],
+                             .prefixes = {},
+                             .root = in_group_[g].front(),
+                             .locals = locals_,
+                             .group = static_cast<std::uint16_t>(g)});
+    }
+  }
+
+  std::span<const PrefixSource::Wanted> candidates() const override { return candidates_; }
+  // By position, all groups that need it: a hit needs every group. So all of them come, or none.
+  PrefixSource::Wanted choose(PrefixSource& source) override {
+    std::vector<Known> known(in_group_.size());
+    const std::size_t blocks = tables_.longest(names_, prefixes_, names_.size(), known, &source);
+    for (std::size_t i = 0; i < blocks; ++i)
+      for (std::uint32_t g = 0; g < in_group_.size(); ++g) {
+        const CacheGroup& group = tables_.tables_[g].group;
+        if (i < blocks - group.blocks_needed(blocks, tables_.block_size())) continue;
+        if (tables_.store_->holds(in_group_[g][i], prefixes_[i])) continue;
+        hashes_.push_back(in_group_[g][i]);
+        digests_.push_back(prefixes_[i]);
+      }
+    if (hashes_.size() > max_blocks_) return {};
+    return {.hashes = hashes_, .prefixes = digests_, .salt = salt_};
+  }
+
+ private:
+  const BlockTables tables_;
+  const std::vector<tokens::SequenceHash> names_;
+  const std::vector<tokens::PrefixDigest> prefixes_;
+  const std::vector<tokens::LocalHash> locals_;
+  const tokens::SaltFingerprint salt_;
+  const std::size_t max_blocks_;
+  std::vector<std::vector<tokens::SequenceHash>> in_group_;  // the names, by group
+  std::vector<PrefixSource::Wanted> candidates_;
+  std::vector<tokens::SequenceHash> hashes_;  // chosen
+  std::vector<tokens::PrefixDigest> digests_;
+};
 
 BlockTables::Arrival BlockTables::bring(SequenceText& text, std::size_t matched, std::size_t limit,
                                         const PrefixBudget& budget, std::function<void()> on_done) {
@@ -137,49 +195,24 @@ BlockTables::Arrival BlockTables::bring(SequenceText& text, std::size_t matched,
   source->matched(ids(0));
   if (matched >= limit || budget.max_blocks == 0) return nullptr;
   const std::span<const tokens::SequenceHash> names = text.names(limit);
+  const std::span<const tokens::PrefixDigest> prefixes = std::span(text.prefixes).first(names.size());
   const bool one_group = tables_.size() == 1 && !tables_.front().group.window;
   const std::size_t from = one_group ? matched : 0;
-  const std::size_t most = std::min(names.size() - matched, budget.max_blocks);
+  const std::size_t count = one_group ? std::min(names.size() - matched, budget.max_blocks) : names.size();
   std::vector<tokens::LocalHash> locals;
   if (source->discovers())
-    for (std::size_t i = from; i < (one_group ? matched + most : names.size()); ++i)
-      locals.push_back(text.local_hash(i));
-  PrefixSource::Wanted wanted{.hashes = names.subspan(matched, most),
-                              .prefixes = std::span(text.prefixes).subspan(matched, most),
-                              .salt = text.rules->salt};
-  if (one_group) {
-    if (matched != 0) wanted.parent = names[matched - 1];
-    wanted.root = names[0];
-    wanted.locals = locals;
-    return source->bring(wanted, budget, std::move(on_done));
-  }
-  // By position, all groups that need it: a hit needs every group.
-  std::vector<tokens::SequenceHash> hashes;
-  for (std::uint32_t g = 0; g < tables_.size(); ++g) {
-    hashes.clear();
-    for (const tokens::SequenceHash& name : names) hashes.push_back(name.in_group(g));
-    source->look_up({.hashes = hashes,
-                     .prefixes = {},
-                     .root = hashes.front(),
-                     .locals = locals,
-                     .group = static_cast<std::uint16_t>(g)},
-                    budget);
-  }
-  hashes.clear();
-  std::vector<Known> known(tables_.size());
-  const std::size_t blocks = longest(text, names.size(), known, source);
-  std::vector<tokens::PrefixDigest> prefixes;
-  for (std::size_t i = 0; i < blocks; ++i)
-    for (std::uint32_t g = 0; g < tables_.size(); ++g) {
-      if (i < blocks - tables_[g].group.blocks_needed(blocks, block_size())) continue;
-      const tokens::SequenceHash name = names[i].in_group(g);
-      if (store_->holds(name, text.prefixes[i])) continue;
-      hashes.push_back(name);
-      prefixes.push_back(text.prefixes[i]);
-    }
-  if (hashes.empty() || hashes.size() > budget.max_blocks) return nullptr;
-  wanted.hashes = hashes;
-  wanted.prefixes = prefixes;
+    for (std::size_t i = from; i < from + count; ++i) locals.push_back(text.local_hash(i));
+  if (!one_group)
+    return source->bring_chosen(
+        std::make_unique<GroupChoice>(empty_copy(), names, prefixes, std::move(locals), text.rules->salt,
+                                      budget.max_blocks),
+        budget, std::move(on_done));
+  PrefixSource::Wanted wanted{.hashes = names.subspan(from, count),
+                              .prefixes = prefixes.subspan(from, count),
+                              .salt = text.rules->salt,
+                              .root = names[0],
+                              .locals = locals};
+  if (matched != 0) wanted.parent = names[matched - 1];
   return source->bring(wanted, budget, std::move(on_done));
 }
 

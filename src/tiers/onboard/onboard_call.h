@@ -27,23 +27,32 @@ class OnboardCall {
   // `layers`: of a block.
   OnboardCall(std::span<const tokens::SequenceHash> wanted, const OnboardOptions& how, bool only_to_g2,
               std::uint32_t layers, Clock& clock)
-      : hashes(wanted.begin(), wanted.end()),
-        options(how),
-        to_g2(only_to_g2),
-        block_layers_(layers),
-        clock_(clock),
-        blocks_(wanted.size()) {
-    ASHLAR_CHECK(options.prefixes.empty() || options.prefixes.size() == hashes.size(),
-                 "%zu digests for %zu hashes; give one each, or none", options.prefixes.size(),
-                 hashes.size());
-    for (std::size_t i = 0; i < options.prefixes.size(); ++i)
-      prefixes_.emplace(hashes[i], options.prefixes[i]);
+      : options(how), to_g2(only_to_g2), block_layers_(layers), clock_(clock) {
+    want(wanted, options.prefixes, options.salt);
   }
 
-  const std::vector<tokens::SequenceHash> hashes;
   const OnboardOptions options;
   const bool to_g2;  // a prefetch: no further than G2
   MoveControl control;
+  // Set before the call runs, for a call without blocks: calls want() on the call's thread. Volumes are asked
+  // by it alone. What it keeps is dropped when it returns.
+  std::function<void(OnboardCall&)> choose = {};
+
+  // Before the call runs, or by `choose`.
+  void want(std::span<const tokens::SequenceHash> wanted, std::span<const tokens::PrefixDigest> prefixes,
+            tokens::SaltFingerprint salt) {
+    ASHLAR_CHECK(prefixes.empty() || prefixes.size() == wanted.size(),
+                 "%zu digests for %zu hashes; give one each, or none", prefixes.size(), wanted.size());
+    ASHLAR_DCHECK(hashes_.empty(), "a call for %zu blocks chooses others", hashes_.size());
+    hashes_.assign(wanted.begin(), wanted.end());
+    salt_ = salt;
+    for (std::size_t i = 0; i < prefixes.size(); ++i) prefixes_.emplace(hashes_[i], prefixes[i]);
+    const MutexLock lock(mu_);
+    blocks_.resize(hashes_.size());
+  }
+  // For the call's thread.
+  std::span<const tokens::SequenceHash> hashes() const { return hashes_; }
+  tokens::SaltFingerprint salt() const { return salt_; }
 
   // Unknown when the caller gave none.
   tokens::PrefixDigest prefix_of(const tokens::SequenceHash& hash) const {
@@ -174,6 +183,8 @@ class OnboardCall {
 
  private:
   const std::uint32_t block_layers_;
+  std::vector<tokens::SequenceHash> hashes_;
+  tokens::SaltFingerprint salt_ = {};
   std::unordered_map<tokens::SequenceHash, tokens::PrefixDigest> prefixes_;
   Clock& clock_;
   mutable Mutex mu_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
+#include "base/interleaving.h"
 #include "base/start_thread.h"
 
 namespace ashlar::tiers {
@@ -102,28 +103,38 @@ bool Onboarder::volumes_are_faster() const {
 
 std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const CallLimits& limits,
                                      const BlockLineage& first, bool* other_shards) {
+  if (!probes()) return find_known(hashes);
+  std::size_t probed = 0;
+  std::optional<Error> refused;
+  std::vector<TierRun> runs = find_where(hashes, [&](std::size_t i) {
+    if (i < probed) return;
+    // One probe per stretch unknown to this process.
+    refused.reset();
+    const BlockLineage lineage{.parent = i == 0 ? first.parent : hashes[i - 1],
+                               .root = hashes[0].position() == 0 ? hashes[0] : first.root,
+                               .locals = first.locals.subspan(std::min(i, first.locals.size())),
+                               .group = first.group};
+    probed = i + std::max<std::size_t>(1, stack_.g4->probe(hashes.subspan(i), limits, lineage, &refused));
+  });
+  const std::size_t found = runs.empty() ? 0 : runs.back().first + runs.back().count;
+  if (other_shards != nullptr && found < hashes.size()) *other_shards = refused.has_value();
+  return runs;
+}
+
+std::vector<TierRun> Onboarder::find_where(std::span<const SequenceHash> hashes,
+                                           const std::function<void(std::size_t)>& ask) {
   const std::uint64_t bytes = stack_.g1->block_bytes();
   std::vector<TierPool*> tiers = stack_.pools();
   if (volumes_are_faster()) std::swap(tiers[tiers.size() - 1], tiers[tiers.size() - 2]);
   std::vector<TierRun> runs;
-  std::size_t probed = 0;
-  std::optional<Error> refused;
   for (std::size_t i = 0; i < hashes.size(); ++i) {
-    auto found = std::ranges::find_if(tiers, [&](TierPool* pool) { return pool->has(hashes[i]); });
-    if (found == tiers.end() && options_.probe && stack_.g4 != nullptr && i >= probed) {
-      // One probe per stretch unknown to this process.
-      refused.reset();
-      const BlockLineage lineage{.parent = i == 0 ? first.parent : hashes[i - 1],
-                                 .root = hashes[0].position() == 0 ? hashes[0] : first.root,
-                                 .locals = first.locals.subspan(std::min(i, first.locals.size())),
-                                 .group = first.group};
-      probed = i + std::max<std::size_t>(1, stack_.g4->probe(hashes.subspan(i), limits, lineage, &refused));
-      found = std::ranges::find_if(tiers, [&](TierPool* pool) { return pool->has(hashes[i]); });
-    }
+    const auto has = [&](TierPool* pool) { return pool->has(hashes[i]); };
+    auto found = std::ranges::find_if(tiers, has);
     if (found == tiers.end()) {
-      if (other_shards != nullptr) *other_shards = refused.has_value();
-      break;
+      ask(i);
+      found = std::ranges::find_if(tiers, has);
     }
+    if (found == tiers.end()) break;
     if (!runs.empty() && runs.back().tier == (*found)->tier()) {
       ++runs.back().count;
     } else {
@@ -143,10 +154,18 @@ std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const
 void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
   std::vector<TierRun> runs;
   bool other_shards = false;
+  const bool chosen = call->choose != nullptr;
+  if (const auto choose = std::exchange(call->choose, nullptr); chosen && !call->stopped() && !call->late())
+    choose(*call);
+  interleaving_point("onboarder.chosen");
   if (!call->stopped() && !call->late())
-    runs = find(call->hashes, {.deadline = call->options.deadline, .stop = call->control.stop_token()},
-                {.parent = call->options.parent, .root = call->options.root, .locals = call->options.locals},
-                &other_shards);
+    runs = chosen ? find_known(call->hashes())
+                  : find(call->hashes(),
+                         {.deadline = call->options.deadline, .stop = call->control.stop_token()},
+                         {.parent = call->options.parent,
+                          .root = call->options.root,
+                          .locals = call->options.locals},
+                         &other_shards);
   std::size_t known = 0;
   for (const TierRun& run : runs) {
     known += run.count;
@@ -156,10 +175,11 @@ void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
   std::size_t wanted = known;
   if (call->options.compute_tokens_per_second)
     wanted = worth_bringing(runs, options_.block_size / *call->options.compute_tokens_per_second);
-  if (known < call->hashes.size())
+  if (known < call->hashes().size())
     call->miss(known, call->stopped() ? Miss::kCancelled
                       : call->late()  ? Miss::kLate
                       : other_shards  ? Miss::kOtherShards
+                      : chosen        ? Miss::kGone
                                       : Miss::kUnknown);
   if (wanted < known) call->miss_range(wanted, known, Miss::kDeclined);
   OnboardTable table;
@@ -188,7 +208,7 @@ std::size_t Onboarder::batch_size(const OnboardCall& call, std::size_t left) con
 
 OnboardTable Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
   OnboardTable table;
-  const std::span<const SequenceHash> hashes = std::span(call.hashes).first(wanted);
+  const std::span<const SequenceHash> hashes = call.hashes().first(wanted);
   Miss why = Miss::kNone;
   // References keep arrived blocks in place while the rest is onboarded.
   const auto match = [&](std::size_t most) {
@@ -274,8 +294,7 @@ void Onboarder::run_prefetch(OnboardCall& call, std::size_t wanted) {
   };
   const auto begin_part = [&](std::size_t first, bool wait) -> std::optional<Part> {
     if (first >= wanted || call.stopped() || call.late()) return std::nullopt;
-    const std::span<const SequenceHash> some =
-        std::span(call.hashes).subspan(first, batch_size(call, wanted - first));
+    const std::span<const SequenceHash> some = call.hashes().subspan(first, batch_size(call, wanted - first));
     if (!claim(&call, some, wait)) return std::nullopt;
     std::vector<SequenceHash> below;
     for (const SequenceHash& hash : some)
@@ -312,7 +331,7 @@ MoveOptions Onboarder::move_options(OnboardCall& call) const {
 }
 
 Miss Onboarder::other_content(const OnboardCall& call, TierPool& pool, const SequenceHash& hash) {
-  if (pool.has_other_salt(hash, call.options.salt)) return Miss::kSaltMismatch;
+  if (pool.has_other_salt(hash, call.salt())) return Miss::kSaltMismatch;
   return pool.has_other_prefix(hash, call.prefix_of(hash)) ? Miss::kOtherTokens : Miss::kNone;
 }
 

@@ -45,6 +45,10 @@ class Onboarder {
   // ranks that do not make one of this rank.
   std::vector<TierRun> find(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits,
                             const BlockLineage& first = {}, bool* other_shards = nullptr);
+  // The same without asking volumes.
+  std::vector<TierRun> find_known(std::span<const tokens::SequenceHash> hashes) {
+    return find_where(hashes, [](std::size_t) {});
+  }
   // Whether it asks volumes for blocks that no tier is known to have.
   bool probes() const noexcept { return options_.probe && stack_.g4 != nullptr; }
   std::shared_ptr<OnboardCall> make_call(std::span<const tokens::SequenceHash> hashes,
@@ -102,6 +106,9 @@ class Onboarder {
   };
 
   void work();
+  // Calls `ask` with the place of each block that no tier has, until one is still absent after it.
+  std::vector<TierRun> find_where(std::span<const tokens::SequenceHash> hashes,
+                                  const std::function<void(std::size_t)>& ask);
   OnboardTable run_up(OnboardCall& call, std::size_t wanted);
   void run_prefetch(OnboardCall& call, std::size_t wanted);
   Batch begin(OnboardCall& call, std::span<const tokens::SequenceHash> hashes, bool last);
