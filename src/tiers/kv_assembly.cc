@@ -218,7 +218,9 @@ Result<void> KvBlockManager::Assembly::open_volumes() {
 Result<void> KvBlockManager::Assembly::open_remote() {
   const RemoteShape& shape = *options.remote;
   std::shared_ptr<transfer::RemoteAgent> agent = shape.agent;
-  if (agent == nullptr) ASHLAR_TRY(agent, transfer::RemoteAgent::create(*shape.own_agent));
+  if (agent == nullptr) {
+    ASHLAR_TRY(agent, transfer::RemoteAgent::create(*shape.own_agent));
+  }
   const transfer::BlockSetNames names{.keys = options.keys,
                                       .scheme_fingerprint = options.scheme_fingerprint,
                                       .prefix_key_fingerprint = prefix_key().fingerprint()};

@@ -13,6 +13,7 @@
 #include "tiers/onboard/tier_stack.h"
 #include "tiers/pool/pin_board.h"
 #include "tiers/pressure_relay.h"
+#include "tiers/remote/remote_core.h"
 
 namespace ashlar::tiers {
 

@@ -321,6 +321,8 @@ std::size_t OffloadProgress::* outcome_of(Moved moved) {
     case Moved::kFailed:
     case Moved::kStopped:
     case Moved::kOtherShards:
+    case Moved::kRefused:
+    case Moved::kUnreachable:
       break;
   }
   return &OffloadProgress::failed;

@@ -67,8 +67,8 @@ Onboarder::ToHost Onboarder::begin_to_host(OnboardCall& call, std::vector<Sequen
   ToHost to_host;
   to_host.hashes = std::move(hashes);
   to_host.missing.assign(to_host.hashes.size(), Miss::kGone);
-  if (stack_.g3 == nullptr || to_host.hashes.empty() || volumes_are_faster()) return to_host;
-  to_host.asked_g3 = true;
+  const std::vector<TierPool*> below = below_g2();
+  if (to_host.hashes.empty() || below.empty() || below[0] != stack_.g3.get()) return to_host;
   std::vector<block::Hold> holds;
   for (const std::size_t i : offered_by(*stack_.g3, call, to_host))
     if (std::optional<block::Hold> hold = stack_.g3->hold(to_host.hashes[i])) {
@@ -80,7 +80,7 @@ Onboarder::ToHost Onboarder::begin_to_host(OnboardCall& call, std::vector<Sequen
   return to_host;
 }
 
-// Blocks that one tier cannot supply may come from the other.
+// Blocks that one tier cannot supply may come from another.
 std::vector<Miss> Onboarder::finish_to_host(OnboardCall& call, ToHost& to_host) {
   const auto note = [&](TierPool& pool, std::span<const std::size_t> places, const MoveReport& report) {
     for (std::size_t i = 0; i < places.size(); ++i)
@@ -96,17 +96,18 @@ std::vector<Miss> Onboarder::finish_to_host(OnboardCall& call, ToHost& to_host) 
     for (const std::size_t i : places) wanted.push_back(to_host.hashes[i]);
     if (!wanted.empty()) note(pool, places, move(wanted));
   };
-  if (stack_.g4 != nullptr)
-    bring(*stack_.g4, [&](std::span<const SequenceHash> some) {
+  for (TierPool* const pool : below_g2()) {
+    if (pool == stack_.g3.get() && to_host.move != nullptr) continue;
+    bring(*pool, [&](std::span<const SequenceHash> some) {
+      if (pool == stack_.g3.get())
+        return stack_.mover->move(*stack_.g3, *stack_.g2, some, move_options(call));
       const LateValues::Before before = stack_.values.before();
-      MoveReport report = stack_.g4->get(some, *stack_.g2, move_options(call));
-      stack_.values.arrived(before, *stack_.g4, *stack_.g2, some);
+      MoveReport report = pool == stack_.g4.get() ? stack_.g4->get(some, *stack_.g2, move_options(call))
+                                                  : stack_.remote->get(some, *stack_.g2, move_options(call));
+      stack_.values.arrived(before, *pool, *stack_.g2, some);
       return report;
     });
-  if (stack_.g3 != nullptr && !to_host.asked_g3)
-    bring(*stack_.g3, [&](std::span<const SequenceHash> some) {
-      return stack_.mover->move(*stack_.g3, *stack_.g2, some, move_options(call));
-    });
+  }
   return to_host.missing;
 }
 

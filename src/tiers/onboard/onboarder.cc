@@ -93,39 +93,58 @@ void Onboarder::drop_arrived() {
     if (const std::shared_ptr<OnboardCall> call = one.lock()) call->cancel();
 }
 
-// According to the measurements so far.
-bool Onboarder::volumes_are_faster() const {
-  if (stack_.g3 == nullptr || stack_.g4 == nullptr) return false;
+std::vector<TierPool*> Onboarder::below_g2() const {
   const std::uint64_t bytes = stack_.g1->block_bytes();
-  const double g4 = stack_.costs.seconds(kTierId<G4>, bytes);
-  return g4 > 0 && g4 < stack_.costs.seconds(kTierId<G3>, bytes);
+  const std::vector<TierPool*> pools = stack_.pools();
+  std::vector<TierPool*> below;
+  for (TierPool* const pool : pools)
+    if (pool != stack_.g1.get() && pool != stack_.g2.get()) below.push_back(pool);
+  // One that is measured goes before another that is measured and slower; the others stay.
+  const auto faster = [&](const TierPool& a, const TierPool& b) {
+    const double its = stack_.costs.seconds(a.tier(), bytes);
+    return its > 0 && its < stack_.costs.seconds(b.tier(), bytes);
+  };
+  for (std::size_t i = 1; i < below.size(); ++i)
+    for (std::size_t k = i; k > 0 && faster(*below[k], *below[k - 1]); --k) std::swap(below[k], below[k - 1]);
+  return below;
 }
 
 std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const CallLimits& limits,
-                                     const BlockLineage& first, bool* other_shards) {
-  if (!probes()) return find_known(hashes);
+                                     const BlockLineage& first, Miss* why,
+                                     std::span<const std::string> sources) {
+  const bool named = !sources.empty() && stack_.remote != nullptr;
+  if (!probes() && !named) return find_known(hashes);
   std::size_t probed = 0;
   std::optional<Error> refused;
+  Miss at_peers = Miss::kNone;
   std::vector<TierRun> runs = find_where(hashes, [&](std::size_t i) {
     if (i < probed) return;
     // One probe per stretch unknown to this process.
     refused.reset();
+    at_peers = Miss::kNone;
     const BlockLineage lineage{.parent = i == 0 ? first.parent : hashes[i - 1],
                                .root = hashes[0].position() == 0 ? hashes[0] : first.root,
                                .locals = first.locals.subspan(std::min(i, first.locals.size())),
                                .group = first.group};
-    probed = i + std::max<std::size_t>(1, stack_.g4->probe(hashes.subspan(i), limits, lineage, &refused));
+    std::size_t found = 0;
+    if (stack_.remote != nullptr)
+      found = stack_.remote->probe(hashes.subspan(i), {.deadline = limits.deadline, .stop = limits.stop},
+                                   lineage, sources, &at_peers);
+    if (found == 0 && options_.probe && stack_.g4 != nullptr)
+      found = stack_.g4->probe(hashes.subspan(i), limits, lineage, &refused);
+    probed = i + std::max<std::size_t>(1, found);
   });
   const std::size_t found = runs.empty() ? 0 : runs.back().first + runs.back().count;
-  if (other_shards != nullptr && found < hashes.size()) *other_shards = refused.has_value();
+  if (why != nullptr && found < hashes.size()) *why = refused ? Miss::kOtherShards : at_peers;
   return runs;
 }
 
 std::vector<TierRun> Onboarder::find_where(std::span<const SequenceHash> hashes,
                                            const std::function<void(std::size_t)>& ask) {
   const std::uint64_t bytes = stack_.g1->block_bytes();
-  std::vector<TierPool*> tiers = stack_.pools();
-  if (volumes_are_faster()) std::swap(tiers[tiers.size() - 1], tiers[tiers.size() - 2]);
+  std::vector<TierPool*> tiers = {stack_.g1.get()};
+  if (stack_.g2 != nullptr) tiers.push_back(stack_.g2.get());
+  for (TierPool* const pool : below_g2()) tiers.push_back(pool);
   std::vector<TierRun> runs;
   for (std::size_t i = 0; i < hashes.size(); ++i) {
     const auto has = [&](TierPool* pool) { return pool->has(hashes[i]); };
@@ -153,7 +172,7 @@ std::vector<TierRun> Onboarder::find_where(std::span<const SequenceHash> hashes,
 
 void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
   std::vector<TierRun> runs;
-  bool other_shards = false;
+  Miss why = Miss::kNone;
   const bool chosen = call->choose != nullptr;
   if (const auto choose = std::exchange(call->choose, nullptr); chosen && !call->stopped() && !call->late())
     choose(*call);
@@ -165,7 +184,7 @@ void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
                          {.parent = call->options.parent,
                           .root = call->options.root,
                           .locals = call->options.locals},
-                         &other_shards);
+                         &why, call->options.sources);
   std::size_t known = 0;
   for (const TierRun& run : runs) {
     known += run.count;
@@ -176,11 +195,11 @@ void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
   if (call->options.compute_tokens_per_second)
     wanted = worth_bringing(runs, options_.block_size / *call->options.compute_tokens_per_second);
   if (known < call->hashes().size())
-    call->miss(known, call->stopped() ? Miss::kCancelled
-                      : call->late()  ? Miss::kLate
-                      : other_shards  ? Miss::kOtherShards
-                      : chosen        ? Miss::kGone
-                                      : Miss::kUnknown);
+    call->miss(known, call->stopped()      ? Miss::kCancelled
+                      : call->late()       ? Miss::kLate
+                      : why != Miss::kNone ? why
+                      : chosen             ? Miss::kGone
+                                           : Miss::kUnknown);
   if (wanted < known) call->miss_range(wanted, known, Miss::kDeclined);
   OnboardTable table;
   if (call->to_g2) {

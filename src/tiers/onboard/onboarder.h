@@ -41,16 +41,20 @@ class Onboarder {
   void drop_arrived();
 
   // Limits: for probes of volumes.
-  // `other_shards` is set when the prefix ends because volumes have its next block only in shards of other
+  // `why` is set where more is known of the block that ends the prefix than that no tier has it: volumes have
+  // it in shards of other
   // ranks that do not make one of this rank.
   std::vector<TierRun> find(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits,
-                            const BlockLineage& first = {}, bool* other_shards = nullptr);
+                            const BlockLineage& first = {}, Miss* why = nullptr,
+                            std::span<const std::string> sources = {});
   // The same without asking volumes.
   std::vector<TierRun> find_known(std::span<const tokens::SequenceHash> hashes) {
     return find_where(hashes, [](std::size_t) {});
   }
   // Whether it asks volumes for blocks that no tier is known to have.
-  bool probes() const noexcept { return options_.probe && stack_.g4 != nullptr; }
+  bool probes() const {
+    return (options_.probe && stack_.g4 != nullptr) || (stack_.remote != nullptr && stack_.remote->probes());
+  }
   std::shared_ptr<OnboardCall> make_call(std::span<const tokens::SequenceHash> hashes,
                                          const OnboardOptions& options, bool only_to_g2) const {
     return std::make_shared<OnboardCall>(hashes, options, only_to_g2, options_.layers, *stack_.clock);
@@ -82,8 +86,7 @@ class Onboarder {
   // Blocks in flight to G2.
   struct ToHost {
     std::vector<tokens::SequenceHash> hashes;
-    std::vector<Miss> missing;  // why each is absent; kNone: present
-    bool asked_g3 = false;
+    std::vector<Miss> missing;                  // why each is absent; kNone: present
     std::unique_ptr<BlockMover::Running> move;  // from G3
     std::vector<std::size_t> places;            // indices of its blocks
   };
@@ -119,7 +122,8 @@ class Onboarder {
   std::vector<Miss> finish_to_host(OnboardCall& call, ToHost& to_host);
   std::vector<std::size_t> offered_by(TierPool& pool, const OnboardCall& call, ToHost& to_host);
   void account(TierPool& pool, const MoveReport& report);
-  bool volumes_are_faster() const;
+  // The tiers below G2, the fastest first as far as measured.
+  std::vector<TierPool*> below_g2() const;
   MoveOptions move_options(OnboardCall& call) const;
   // Why the tier's block of this name is not the one that the call wants; kNone: it is, as far as is known.
   static Miss other_content(const OnboardCall& call, TierPool& pool, const tokens::SequenceHash& hash);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ashlar/base/clock.h"
+#include "ashlar/base/metrics.h"
 #include "ashlar/base/result.h"
 #include "ashlar/tiers/remote.h"
 #include "ashlar/transfer/executor.h"
@@ -61,5 +62,9 @@ class RemoteReservation {
   const transfer::BlockSetNames names_;
   bool over_ = false;
 };
+
+// Registers what peers took and gave. The core outlives the registrations. Errors: those of the registry.
+Result<void> add_remote_metrics(const RemoteCore& core, MetricRegistry& metrics, const MetricLabels& labels,
+                                std::vector<MetricRegistration>& out);
 
 }  // namespace ashlar::tiers

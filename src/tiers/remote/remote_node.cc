@@ -321,4 +321,45 @@ RemoteStatus RemoteNode::status() const {
   return status;
 }
 
+Result<void> add_remote_metrics(const RemoteCore& core, MetricRegistry& metrics, const MetricLabels& labels,
+                                std::vector<MetricRegistration>& out) {
+  struct One {
+    const char* name;
+    const char* help;
+    std::uint64_t RemoteStatus::* value;
+  };
+  const auto add = [&](const One& one) -> Result<void> {
+    ASHLAR_TRY(MetricRegistration added,
+               metrics.add({one.name, one.help, labels}, [&core, value = one.value] {
+                 RemoteStatus status;
+                 if (core.server != nullptr) core.server->add_to(status);
+                 return static_cast<double>(status.*value);
+               }));
+    out.push_back(std::move(added));
+    return {};
+  };
+  for (const One& one :
+       {One{"ashlar_remote_leases", "Leases that peers have now.", &RemoteStatus::leases},
+        One{"ashlar_remote_leased_bytes", "Bytes that peers may read now.", &RemoteStatus::leased_bytes},
+        One{"ashlar_remote_leases_granted_total", "Leases granted to peers.", &RemoteStatus::granted},
+        One{"ashlar_remote_leases_expired_total", "Leases that peers did not release in time.",
+            &RemoteStatus::expired},
+        One{"ashlar_remote_requests_refused_total", "Requests of peers that would have passed a limit.",
+            &RemoteStatus::refused},
+        One{"ashlar_remote_reserved_blocks", "Blocks of the landing that peers have reserved.",
+            &RemoteStatus::reserved_blocks},
+        One{"ashlar_remote_pushed_blocks_total", "Blocks that peers pushed here.", &RemoteStatus::pushed},
+        One{"ashlar_remote_push_refused_blocks_total",
+            "Pushed blocks whose bytes did not match, or that had no room.", &RemoteStatus::push_refused}})
+    ASHLAR_RETURN_IF_ERROR(add(one));
+  ASHLAR_TRY(MetricRegistration peers,
+             metrics.add({"ashlar_remote_peers", "Living peers whose blocks can be used.", labels}, [&core] {
+               RemoteStatus status;
+               core.pool->add_to(status);
+               return static_cast<double>(std::ranges::count(status.peers, "", &RemotePeerStatus::refusal));
+             }));
+  out.push_back(std::move(peers));
+  return {};
+}
+
 }  // namespace ashlar::tiers

@@ -105,8 +105,6 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   // The name of a peer by its number in event locations; empty: no such peer.
   std::string peer_name(std::uint16_t number) const;
   std::vector<std::pair<std::uint16_t, std::string>> peer_names() const;
-  Result<void> add_metrics(MetricRegistry& metrics, const MetricLabels& labels,
-                           std::vector<MetricRegistration>& out) const;
   // The limits of a call of the agent, whose clock is the machine's.
   transfer::RemoteCallLimits call_limits(const Limits& limits) const;
   // For tests: stops the process unless blocks and peers agree. Requires: no other call runs.

@@ -289,7 +289,7 @@ void RemotePool::settle(Chunk& chunk, BytePool& to) {
       const Result<BlockChecksum> found =
           part.whole ? transfer::checksum_block(set, slot, name)
                      : transfer::checksum_part(set, slot, name, part.part.layers, part.part.heads);
-      if (!found || found != its.checksum) {
+      if (!found || std::optional(*found) != its.checksum) {
         good = false;
         part.source->failed.add();
         // After the lease other bytes are no damage: the owner has reused the place.
