@@ -135,8 +135,8 @@ void RegistrationTable::publish(std::uint32_t slot, std::uint64_t digest) noexce
   digests_[slot].store(digest, std::memory_order_release);  // release: pairs with the acquire in has()
 }
 
-// The peer locks, then reads the digest; this process clears the digest, then asks for the lock. So either the
-// peer finds 0, or its lock is found.
+// The peer locks, then reads the digest; this process clears the digest, then asks for the lock. So either
+// the peer finds 0, or its lock is found.
 bool RegistrationTable::withdraw(std::uint32_t slot, std::shared_ptr<storage::Storage> memory) {
   digests_[slot].store(0);
   const bool is_idle = idle(slot);
