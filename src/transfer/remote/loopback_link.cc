@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
+#include "base/wide.h"
 
 namespace ashlar::transfer {
 
@@ -119,6 +120,9 @@ Result<std::shared_ptr<const RemoteSide>> LoopbackAccess::side(
                           "than the set's first region",
                           region.storage->describe().c_str());
       const bool through_kernel = access->local_ == nullptr;
+      ASHLAR_CHECK(through_kernel || access->local_->size() == region.storage->size(),
+                   "%llu bytes of a peer are seen as %llu here", wide(region.storage->size()),
+                   wide(access->local_->size()));
       std::byte* const start = through_kernel ? region.storage->address() : access->local_->address();
       const auto found = std::ranges::find(side->accesses, access);
       const auto number = static_cast<std::size_t>(found - side->accesses.begin());
