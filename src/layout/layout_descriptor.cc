@@ -2,13 +2,17 @@
 // XXH3-64 of all bytes before it.
 #include "ashlar/layout/layout_descriptor.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <string>
 
 #include "ashlar/base/check.h"
 #include "base/byte_io.h"
+#include "base/table_seed.h"
 #include "tokens/xxhash_inline.h"
 
 namespace ashlar::layout {
@@ -18,6 +22,16 @@ namespace {
 constexpr std::array<char, 8> kMagic = {'A', 'S', 'H', 'L', 'A', 'Y', 'T', 0};
 constexpr std::size_t kHeadBytes = 16;
 constexpr std::size_t kChecksumBytes = 8;
+// The last version without a process.
+constexpr std::uint16_t kUnowned = 2;
+
+std::atomic<std::uint64_t> process_number = 0;
+
+void draw_process_number() noexcept {
+  std::uint64_t drawn = 0;
+  while (drawn == 0) drawn = random_word();
+  process_number.store(drawn);
+}
 
 std::uint64_t checksum_of(std::span<const std::byte> bytes) noexcept {
   return XXH3_64bits(bytes.data(), bytes.size());
@@ -65,6 +79,16 @@ Result<Layout> get_layout(ByteReader& in) {
 }
 
 }  // namespace
+
+std::uint64_t LayoutDescriptor::this_process() noexcept {
+  static const bool drawn = [] {
+    draw_process_number();
+    ::pthread_atfork(nullptr, nullptr, draw_process_number);  // a child is another process
+    return true;
+  }();
+  ASHLAR_DCHECK(drawn, "a process has a number");
+  return process_number.load();
+}
 
 Result<void> LayoutDescriptor::validate() const {
   if (!is_known(storage))
@@ -120,7 +144,7 @@ std::vector<std::byte> LayoutDescriptor::serialize() const {
   ASHLAR_CHECK(valid, "%s", valid.error().message().c_str());
   ByteWriter out;
   for (const char letter : kMagic) out.put(letter);
-  out.put(kVersion);
+  out.put(process == 0 ? kUnowned : kVersion);
   out.put(std::uint16_t{0});
   out.put(std::uint32_t{0});  // the total, patched below
   put_layout(out, layout);
@@ -138,6 +162,7 @@ std::vector<std::byte> LayoutDescriptor::serialize() const {
   out.put(plane);
   out.put(shard.rank);
   out.put(shard.ranks);
+  if (process != 0) out.put(process);
   for (const Region& region : regions) {
     out.put(region.address);
     out.put(region.bytes);
@@ -185,6 +210,11 @@ Result<LayoutDescriptor> LayoutDescriptor::deserialize(std::span<const std::byte
   if (version > 1) {
     descriptor.shard.rank = in.get<std::uint32_t>();
     descriptor.shard.ranks = in.get<std::uint32_t>();
+  }
+  if (version > kUnowned) {
+    descriptor.process = in.get<std::uint64_t>();
+    if (descriptor.process == 0)
+      return make_error(ErrorCode::kInvalidArgument, "the layout descriptor names process 0, which is none");
   }
   if (!in.ok() || padding != 0 || in.left() != kChecksumBytes + std::size_t{count} * 16)
     return make_error(ErrorCode::kInvalidArgument,

@@ -1,6 +1,8 @@
 #include "ashlar/layout/layout_descriptor.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -88,6 +90,47 @@ TEST(LayoutDescriptorTest, HasTheBytesOfVersionTwo) {
   EXPECT_EQ(std::to_integer<int>(bytes[172]), 4);     // ranks
 }
 
+TEST(LayoutDescriptorTest, HasTheBytesOfVersionThree) {
+  LayoutDescriptor descriptor = sample();
+  const std::vector<std::byte> before = descriptor.serialize();
+  descriptor.process = 0x99;
+  std::vector<std::byte> bytes = descriptor.serialize();
+  EXPECT_EQ(bytes.size(), before.size() + 8);
+  EXPECT_EQ(std::to_integer<int>(bytes[8]), 3);
+  EXPECT_EQ(std::to_integer<int>(bytes[176]), 0x99);
+  EXPECT_TRUE(std::equal(bytes.begin() + 16, bytes.begin() + 176, before.begin() + 16));
+  EXPECT_TRUE(std::equal(bytes.begin() + 184, bytes.end() - 8, before.begin() + 176));
+  const Result<LayoutDescriptor> back = LayoutDescriptor::deserialize(bytes);
+  ASSERT_TRUE(back) << back.error();
+  EXPECT_EQ(*back, descriptor);
+  bytes[176] = std::byte{0};
+  EXPECT_EQ(code_of(resealed(bytes)), ErrorCode::kInvalidArgument);
+}
+
+TEST(LayoutDescriptorTest, AChildIsAnotherProcess) {
+  const std::uint64_t own = LayoutDescriptor::this_process();
+  EXPECT_NE(own, 0u);
+  EXPECT_EQ(LayoutDescriptor::this_process(), own);
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::uint64_t its = LayoutDescriptor::this_process();
+    ::_exit(::write(ends[1], &its, sizeof its) == sizeof its ? 0 : 1);
+  }
+  ASSERT_GT(child, 0);
+  std::uint64_t its = 0;
+  ASSERT_EQ(::read(ends[0], &its, sizeof its), static_cast<ssize_t>(sizeof its));
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_NE(its, 0u);
+  EXPECT_NE(its, own);
+  EXPECT_EQ(LayoutDescriptor::this_process(), own);
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
 TEST(LayoutDescriptorTest, VersionOneIsReadAsRankZeroOfOne) {
   LayoutDescriptor descriptor = sample();
   std::vector<std::byte> bytes = descriptor.serialize();
@@ -111,7 +154,7 @@ TEST(LayoutDescriptorTest, ForeignBytesAreRefused) {
 
 TEST(LayoutDescriptorTest, ANewerVersionIsUnsupported) {
   std::vector<std::byte> bytes = sample().serialize();
-  for (const int version : {0, 3}) {
+  for (const int version : {0, 4}) {
     bytes[8] = static_cast<std::byte>(version);
     EXPECT_EQ(code_of(resealed(bytes)), ErrorCode::kUnsupported);
   }
@@ -134,10 +177,13 @@ TEST(LayoutDescriptorTest, EveryCutAndEveryChangedBitIsSeen) {
 // Bytes that somebody made on purpose, checksum included: what is accepted holds together.
 TEST(LayoutDescriptorTest, HostileBytesNeverMakeALayoutThatDoesNotHold) {
   Random random(7);
-  const std::vector<std::byte> good = sample().serialize();
+  const std::vector<std::byte> unowned = sample().serialize();
+  LayoutDescriptor owned = sample();
+  owned.process = 0x99;
+  const std::vector<std::byte> good = owned.serialize();
   std::size_t accepted = 0;
   for (int round = 0; round < 200'000; ++round) {
-    std::vector<std::byte> bytes = good;
+    std::vector<std::byte> bytes = round % 2 == 0 ? good : unowned;
     for (std::uint64_t changes = 1 + random.below(6); changes-- > 0;) {
       const std::size_t at = 10 + random.below(bytes.size() - 18);
       const std::uint64_t kind = random.below(4);

@@ -73,7 +73,7 @@ class FleetRank {
   FleetRank(const ShardedModel& model, const KvOptions& base, const layout::Shard& shard,
             std::vector<layout::Shard> others = {})
       : model_(model), options_(model.options(base, shard)) {
-    options_.g4->other_shards = std::move(others);
+    if (options_.g4) options_.g4->other_shards = std::move(others);
     kv_ = KvBlockManager::create(options_).value();
   }
 
@@ -120,7 +120,7 @@ class FleetRank {
     kv_->drain();
     EXPECT_EQ(kv_->g1().available_blocks(), kv_->g1().total_blocks());
     EXPECT_EQ(kv_->g2()->available_blocks(), kv_->g2()->total_blocks());
-    EXPECT_EQ(kv_->g4()->available_blocks(), kv_->g4()->total_blocks());
+    if (kv_->g4() != nullptr) EXPECT_EQ(kv_->g4()->available_blocks(), kv_->g4()->total_blocks());
     kv_->check_invariants();
   }
 

@@ -150,6 +150,18 @@ TEST(BlockSetTest, IsSeenThroughItsDescriptors) {
   expect_refused(BlockSet::view(descriptors), ErrorCode::kInvalidArgument, "overlap");
 }
 
+TEST(BlockSetTest, DescriptorsOfOtherProcessesAreNotViewed) {
+  storage::SystemAllocator memory;
+  const auto set = BlockSet::allocate(layout_of(small_shape(6, 3, 4)), memory).value();
+  layout::LayoutDescriptor one = set->describe(0, 9, {});
+  EXPECT_EQ(one.process, layout::LayoutDescriptor::this_process());
+  ASSERT_TRUE(BlockSet::view(std::span(&one, 1), set));
+  ++one.process;
+  expect_refused(BlockSet::view(std::span(&one, 1), set), ErrorCode::kInvalidArgument, "of another process");
+  one.process = 0;  // as versions 1 and 2 say it
+  expect_refused(BlockSet::view(std::span(&one, 1), set), ErrorCode::kInvalidArgument, "names no process");
+}
+
 class TransferPlanTest : public ::testing::Test {
  protected:
   std::shared_ptr<const BlockSet> set(const Layout& layout) {

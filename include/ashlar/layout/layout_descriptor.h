@@ -30,7 +30,7 @@ struct LayoutDescriptor {
     friend bool operator==(const Region&, const Region&) = default;
   };
 
-  static constexpr std::uint16_t kVersion = 2;
+  static constexpr std::uint16_t kVersion = 3;
   static constexpr std::int32_t kNoDevice = -1;
 
   Layout layout;
@@ -42,14 +42,18 @@ struct LayoutDescriptor {
   tokens::NamespaceFingerprint keys = {};  // model, dtype, layout, block size: what the bytes are
   std::uint64_t scheme_fingerprint = 0;    // of the hash scheme: how the blocks are named
   std::vector<Region> regions = {};        // layout.region_count() of them
+  std::uint64_t process = 0;               // whose addresses the regions have; 0: it names none
+
+  // The number of this process, which no other has: random, and another one after fork(). Never 0.
+  static std::uint64_t this_process() noexcept;
 
   // Errors: kInvalidArgument: a region is missing, too small, overlapping or misaligned; the shard does not
   // match the layout, or the device does not match the storage.
   Result<void> validate() const;
 
-  // Returns: the bytes of the current version. Requires: validate().
+  // Returns: the bytes of version 3, or of version 2 where no process is named. Requires: validate().
   std::vector<std::byte> serialize() const;
-  // Also reads version 1, which has no ranks. Errors: kInvalidArgument: not a descriptor, or an inconsistent
+  // Also reads version 2, which names no process, and version 1, which has no ranks either. Errors: kInvalidArgument: not a descriptor, or an inconsistent
   // one; kUnsupported: a newer version; kCorruption: truncated or altered bytes.
   static Result<LayoutDescriptor> deserialize(std::span<const std::byte> bytes);
 

@@ -74,13 +74,15 @@ class BlockSet {
     return region.storage->address() + region.offset + place.offset;
   }
 
-  // Describes a plane for another process. Requires: plane < planes().size().
+  // Describes a plane for another process; one of memory names this process. Requires: plane <
+  // planes().size().
   layout::LayoutDescriptor describe(std::size_t plane, std::uint64_t block_set,
                                     const tokens::NamespaceFingerprint& keys,
                                     std::uint64_t scheme_fingerprint = 0) const;
-  // The set that the descriptors of its planes describe, over memory that this process maps at the same
-  // addresses; `owner` keeps that memory alive. Errors: kInvalidArgument: descriptors of different sets, or
-  // not of planes 0 to n in order; kUnsupported: storage without addresses; those of create().
+  // The set that descriptors of its planes describe, all made by this process: addresses of another one mean
+  // other bytes here (RemoteAgent reaches those). `owner` keeps the memory alive. Errors: kInvalidArgument:
+  // descriptors of another process, of none (versions 1 and 2), or of different sets, or not of planes 0 to n
+  // in order; kUnsupported: storage without addresses; those of create().
   static Result<std::shared_ptr<const BlockSet>> view(std::span<const layout::LayoutDescriptor> planes,
                                                       const std::shared_ptr<const void>& owner = nullptr);
 

@@ -126,6 +126,9 @@ layout::LayoutDescriptor BlockSet::describe(std::size_t plane, std::uint64_t blo
                                       .plane = static_cast<std::uint32_t>(plane),
                                       .keys = keys,
                                       .scheme_fingerprint = scheme_fingerprint};
+  // Offsets in a file mean the same everywhere; addresses are those of this process.
+  if (host_accessible() || kind() == StorageKind::kDevice)
+    descriptor.process = layout::LayoutDescriptor::this_process();
   for (const RegionMemory& region : planes_[plane].regions)
     descriptor.regions.push_back({reinterpret_cast<std::uintptr_t>(region.storage->address()) + region.offset,
                                   planes_[plane].layout.region_bytes()});
@@ -147,11 +150,22 @@ Result<std::shared_ptr<const BlockSet>> BlockSet::view(std::span<const layout::L
           i, one.plane, wide(one.block_set), i, wide(planes[0].block_set));
     Plane plane{
         one.layout, one.shard == layout::Shard{} ? layout::Shard::whole(one.layout.config()) : one.shard, {}};
+    if (one.storage != StorageKind::kSystem && one.storage != StorageKind::kPinned &&
+        one.storage != StorageKind::kDevice)
+      return make_error(ErrorCode::kUnsupported, "%s storage is not reached by addresses",
+                        std::string(to_string(one.storage)).c_str());
+    if (one.process == 0)
+      return make_error(
+          ErrorCode::kInvalidArgument,
+          "descriptor %zu names no process, so its addresses may be another one's; describe() the "
+          "plane again with this version of Ashlar",
+          i);
+    if (one.process != layout::LayoutDescriptor::this_process())
+      return make_error(ErrorCode::kInvalidArgument,
+                        "descriptor %zu has addresses of another process (%016llx, this one is %016llx); "
+                        "RemoteAgent::import_remote_blockset() reaches the memory of others",
+                        i, wide(one.process), wide(layout::LayoutDescriptor::this_process()));
     for (const layout::LayoutDescriptor::Region& region : one.regions) {
-      if (one.storage != StorageKind::kSystem && one.storage != StorageKind::kPinned &&
-          one.storage != StorageKind::kDevice)
-        return make_error(ErrorCode::kUnsupported, "%s storage is not reached by addresses",
-                          std::string(to_string(one.storage)).c_str());
       ASHLAR_TRY(auto storage,
                  storage::ExternalStorage::create({.kind = one.storage,
                                                    .address = reinterpret_cast<std::byte*>(region.address),

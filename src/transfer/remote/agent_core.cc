@@ -80,7 +80,7 @@ Result<void> AgentCore::start() {
     return make_error(ErrorCode::kInvalidArgument,
                       "peers cannot connect to %s; set `advertise` to the address that they reach",
                       options_.listen.c_str());
-  ASHLAR_TRY(Descriptor listener, address.listen());
+  ASHLAR_TRY(OwnedFd listener, address.listen());
   ASHLAR_TRY(const SocketAddress bound, SocketAddress::local_of(listener.get()));
   card_.identity = {options_.id.value_or(random_identity()), random_identity()};
   card_.name = options_.name;
@@ -305,7 +305,7 @@ Result<std::shared_ptr<RemotePeer>> AgentCore::dial(const SocketAddress& address
         "an agent without a secret connects to loopback addresses only, not to %s; give all agents "
         "the same secret",
         address.to_string().c_str());
-  ASHLAR_TRY(Descriptor fd, address.connect());
+  ASHLAR_TRY(OwnedFd fd, address.connect());
   const std::shared_ptr<PeerLink> link = make_link(Handshake::Role::kDialer, address.to_string());
   if (!loop_->add(link, std::move(fd)))
     return make_error(ErrorCode::kUnavailable, "agent %s was destroyed", card_.name.c_str());

@@ -56,6 +56,10 @@ Result<void> check_plane_of(const BlockSetRecord& record, std::size_t at) {
       one.storage != StorageKind::kDevice)
     return make_error(ErrorCode::kInvalidArgument, "plane %zu is on %s storage; peers reach memory only", at,
                       std::string(to_string(one.storage)).c_str());
+  if (one.process == 0 || one.process != first.process)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "plane %zu is of process %016llx, the first one of %016llx; both are of the owner's",
+                      at, wide(one.process), wide(first.process));
   if (record.planes[at].memories.size() != one.regions.size())
     return make_error(ErrorCode::kInvalidArgument, "plane %zu has %zu regions in %zu registrations", at,
                       one.regions.size(), record.planes[at].memories.size());

@@ -37,10 +37,10 @@ LinkLoop::~LinkLoop() {
   stop();
 }
 
-Result<void> LinkLoop::start(Descriptor listener) {
+Result<void> LinkLoop::start(OwnedFd listener) {
   listener_ = std::move(listener);
-  epoll_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
-  event_ = Descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  epoll_ = OwnedFd(::epoll_create1(EPOLL_CLOEXEC));
+  event_ = OwnedFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   epoll_event wake_event = {.events = EPOLLIN, .data = {.u64 = kWakeNumber}};
   epoll_event listen_event = {.events = EPOLLIN, .data = {.u64 = kListenerNumber}};
   if (!epoll_.valid() || !event_.valid() ||
@@ -57,7 +57,7 @@ void LinkLoop::wake() noexcept {
   [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof one);
 }
 
-bool LinkLoop::add(const std::shared_ptr<PeerLink>& link, Descriptor fd) {
+bool LinkLoop::add(const std::shared_ptr<PeerLink>& link, OwnedFd fd) {
   {
     MutexLock lock(mu_);
     if (stopping_) return false;
@@ -154,7 +154,7 @@ void LinkLoop::watch_listener(bool on) {
 
 void LinkLoop::accept_some() {
   for (int i = 0; i < kReadsPerTurn; ++i) {
-    Descriptor fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    OwnedFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.valid()) {
       // Out of descriptors or memory: the next tick tries again, instead of spinning.
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) watch_listener(false);
@@ -189,7 +189,7 @@ void LinkLoop::accept_some() {
   }
 }
 
-void LinkLoop::begin(std::shared_ptr<PeerLink> link, Descriptor fd, Phase phase) {
+void LinkLoop::begin(std::shared_ptr<PeerLink> link, OwnedFd fd, Phase phase) {
   const Result<Handshake::Nonce> nonce = Handshake::draw_nonce();
   if (!nonce) return link->die(nonce.error(), false);
   if (!link->alive()) return;

@@ -24,7 +24,7 @@
 #include "ashlar/base/clock.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/result.h"
-#include "base/descriptor.h"
+#include "base/owned_fd.h"
 #include "transfer/remote/frame.h"
 #include "transfer/remote/handshake.h"
 #include "transfer/remote/peer_link.h"
@@ -47,9 +47,9 @@ class LinkLoop {
   ~LinkLoop();
 
   // Errors: kIo; kCapacity: no thread.
-  Result<void> start(Descriptor listener);
+  Result<void> start(OwnedFd listener);
   // Takes over a link that is being dialed. False: the loop has stopped.
-  bool add(const std::shared_ptr<PeerLink>& link, Descriptor fd) ASHLAR_EXCLUDES(mu_);
+  bool add(const std::shared_ptr<PeerLink>& link, OwnedFd fd) ASHLAR_EXCLUDES(mu_);
   void attend(const std::shared_ptr<PeerLink>& link) ASHLAR_EXCLUDES(mu_);
   // Says goodbye to all, closes all sockets and ends the thread.
   void stop() ASHLAR_EXCLUDES(mu_);
@@ -61,7 +61,7 @@ class LinkLoop {
   // A socket and where its conversation is.
   struct Wire {
     std::shared_ptr<PeerLink> link;
-    Descriptor fd;
+    OwnedFd fd;
     Phase phase = Phase::kHandshake;
     std::optional<Handshake> handshake;
     std::optional<FrameSealer> sealer;
@@ -75,13 +75,13 @@ class LinkLoop {
   };
   struct Arrival {
     std::shared_ptr<PeerLink> link;
-    Descriptor fd;
+    OwnedFd fd;
   };
 
   void run();
   void take_commands() ASHLAR_EXCLUDES(mu_);
   void accept_some();
-  void begin(std::shared_ptr<PeerLink> link, Descriptor fd, Phase phase);
+  void begin(std::shared_ptr<PeerLink> link, OwnedFd fd, Phase phase);
   void on_event(Wire& wire, std::uint32_t events);
   void read_some(Wire& wire);
   void consume(Wire& wire, std::span<const std::byte> bytes);
@@ -103,9 +103,9 @@ class LinkLoop {
   LinkHost& host_;
   const AgentCard& card_;
   const Settings settings_;
-  Descriptor epoll_;
-  Descriptor event_;
-  Descriptor listener_;
+  OwnedFd epoll_;
+  OwnedFd event_;
+  OwnedFd listener_;
   std::thread thread_;
 
   Mutex mu_;

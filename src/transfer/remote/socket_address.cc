@@ -129,8 +129,8 @@ std::string SocketAddress::to_string() const {
   return "[" + std::string(host) + "]:" + std::to_string(port);
 }
 
-Result<Descriptor> SocketAddress::listen() const {
-  Descriptor fd(::socket(storage_.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+Result<OwnedFd> SocketAddress::listen() const {
+  OwnedFd fd(::socket(storage_.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int on = 1;
   if (fd.valid()) ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (!fd.valid() || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&storage_), length_) != 0 ||
@@ -140,8 +140,8 @@ Result<Descriptor> SocketAddress::listen() const {
   return fd;
 }
 
-Result<Descriptor> SocketAddress::connect() const {
-  Descriptor fd(::socket(storage_.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+Result<OwnedFd> SocketAddress::connect() const {
+  OwnedFd fd(::socket(storage_.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid())
     return make_error(ErrorCode::kUnavailable, "no socket for %s: %s", to_string().c_str(),
                       errno_text(errno).c_str());

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ashlar/base/result.h"
-#include "base/descriptor.h"
+#include "base/owned_fd.h"
 
 namespace ashlar::transfer {
 
@@ -32,9 +32,9 @@ class SocketAddress {
   std::string to_string() const;
 
   // Errors: kIo with the system's reason.
-  Result<Descriptor> listen() const;
+  Result<OwnedFd> listen() const;
   // Starts to connect; the socket becomes writable when it has ended. Errors: kUnavailable.
-  Result<Descriptor> connect() const;
+  Result<OwnedFd> connect() const;
 
  private:
   SocketAddress(const sockaddr* address, socklen_t length) noexcept;
