@@ -1,4 +1,4 @@
-// RequestsTest: requests over the G1 of a KvBlockManager with four small tiers, and the bytes of their blocks.
+// RequestsTest: requests over the G1 of a KvBlockManager with four small tiers, and the bytes of blocks.
 #pragma once
 
 #include <gtest/gtest.h>
