@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "index/index_printers.h"
 
@@ -69,18 +70,28 @@ std::string Lockstep::compare_presence(const IndexCall& call) {
   } else {
     worker = {std::get<testing::RemoveWorkerCall>(call).worker, 0};
   }
+  called_.insert(worker);
+  return compare_presence(worker, names);
+}
+
+std::string Lockstep::compare_presence(const Worker& worker, std::span<const BlockName> names) {
+  std::vector<BlockPresence> held(names.size());
+  std::vector<BlockPresence> expected(names.size());
+  oracle_.presence(worker, names, expected);
+  if (!index_->presence(worker, names, held)) return "the index does not tell what a name means";
+  return held == expected ? std::string() : unequal("presence", held, expected);
+}
+
+std::string Lockstep::compare_list(const Worker& worker) {
   std::vector<BlockPresence> held;
   std::vector<BlockPresence> expected;
   oracle_.list(worker, expected);
   if (!index_->list(worker, held)) return "the index does not tell what a worker holds";
   std::ranges::sort(held, {}, &BlockPresence::name);
   if (held != expected) return unequal("list", held, expected);
+  std::vector<BlockName> names;
   for (const BlockPresence& block : expected) names.push_back(block.name);
-  held.assign(names.size(), {});
-  expected.assign(names.size(), {});
-  oracle_.presence(worker, names, expected);
-  if (!index_->presence(worker, names, held)) return "the index does not tell what a name means";
-  return held == expected ? std::string() : unequal("presence", held, expected);
+  return compare_presence(worker, names);
 }
 
 std::string Lockstep::compare_state() {
@@ -89,6 +100,8 @@ std::string Lockstep::compare_state() {
   if (sizes != oracle_.sizes()) return unequal("sizes", sizes, oracle_.sizes());
   if (index_->counters() != oracle_.counters())
     return unequal("counters", index_->counters(), oracle_.counters());
+  for (const Worker& worker : std::exchange(called_, {}))
+    if (std::string problem = compare_list(worker); !problem.empty()) return problem;
   return {};
 }
 

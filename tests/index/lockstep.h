@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,9 +25,9 @@ class Lockstep {
   AnyIndex& index() { return *index_; }
   const testing::IndexOracle& oracle() const { return oracle_; }
 
-  // Makes the call on both; compares the answers, where the index gives any, and what the worker then holds.
+  // Makes the call on both; compares the answers, where the index gives any, and the names of the call.
   std::string apply(const testing::IndexCall& call);
-  // Sizes and counters.
+  // Sizes, counters and all that workers hold who were called since the last time.
   std::string compare_state();
   // The answer to one query, with and without early_exit.
   std::string compare_answers(std::span<const LocalHash> query);
@@ -37,13 +38,16 @@ class Lockstep {
 
  private:
   std::string compare_presence(const testing::IndexCall& call);
+  std::string compare_presence(const Worker& worker, std::span<const BlockName> names);
+  std::string compare_list(const Worker& worker);
   std::string compare_answers(const AnyIndex& index, std::span<const LocalHash> query, bool early_exit);
 
   IndexCase tested_;
   std::unique_ptr<AnyIndex> index_;
   testing::IndexOracle oracle_;
   IndexSizes empty_sizes_;
-  MatchScores found_;  // kept from query to query, as callers do
+  std::set<Worker> called_;  // since compare_state()
+  MatchScores found_;        // kept from query to query, as callers do
   MatchScores expected_;
 };
 

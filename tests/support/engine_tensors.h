@@ -149,14 +149,17 @@ class EngineTensors {
     for (std::size_t p = 0; p < planes_.size(); ++p) {
       const layout::LayoutConfig& c = planes_[p].config;
       const layout::Strides s = strides(planes_[p]);
+      const std::uint64_t head_bytes = c.head_bytes();
       for (std::uint32_t l = 0; l < c.num_layers; ++l) {
         std::byte* const base = tensors_[p][planes_[p].tensor_per_layer ? l : 0]->data() + l * s.layer;
         for (std::uint32_t o = 0; o < c.outer_dim; ++o)
           for (std::uint32_t t = 0; t < c.block_size; ++t)
-            for (std::uint32_t h = 0; h < c.num_heads; ++h)
-              for (std::uint64_t b = 0; b < c.head_bytes(); ++b, ++i)
-                if (!only || *only == l)
-                  fn(base[block * s.block + o * s.outer + t * s.token + h * s.head + b], i);
+            for (std::uint32_t h = 0; h < c.num_heads; ++h) {
+              std::byte* const bytes = base + block * s.block + o * s.outer + t * s.token + h * s.head;
+              if (!only || *only == l)
+                for (std::uint64_t b = 0; b < head_bytes; ++b) fn(bytes[b], i + b);
+              i += head_bytes;
+            }
       }
     }
   }

@@ -1,6 +1,6 @@
 // rounds(): how often a loop over seeds or turns goes round. All of it in a plain build and where
 // ASHLAR_TEST_SECONDS asks for long tests; a part under a sanitizer, which makes every turn some ten times as
-// dear and finds what it finds in the first ones.
+// dear and finds what it finds in the first ones. all_rounds(): whether it is all of it.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,13 @@ namespace ashlar::testing {
 
 inline constexpr std::uint64_t kSanitizedPart = 8;
 
+inline bool all_rounds() {
+  return !kSanitized ||
+         std::getenv("ASHLAR_TEST_SECONDS") != nullptr;  // NOLINT(concurrency-mt-unsafe): nothing sets it
+}
+
 inline std::uint64_t rounds(std::uint64_t all) {
-  const bool is_long =
-      std::getenv("ASHLAR_TEST_SECONDS") != nullptr;  // NOLINT(concurrency-mt-unsafe): nothing sets it
-  return kSanitized && !is_long ? std::max<std::uint64_t>(1, all / kSanitizedPart) : all;
+  return all_rounds() ? all : std::max<std::uint64_t>(1, all / kSanitizedPart);
 }
 
 }  // namespace ashlar::testing

@@ -61,19 +61,20 @@ class KvWorkload {
     bool good = true;
     for (std::size_t i = 0; i < table.size(); ++i) {
       good &= table[i].sequence_hash() == hashes[i];
-      each_byte(table[i].block_id().value(),
-                [&](const std::byte& byte, std::uint64_t at) { good &= byte == byte_of(hashes[i], at); });
+      good &= has_bytes(table[i].block_id(), hashes[i]);
     }
     return good;
   }
   // Writes the bytes of a block, as its computation would; and whether it has them.
   void compute(block::BlockId id, const tokens::SequenceHash& hash) {
-    each_byte(id.value(), [&](std::byte& byte, std::uint64_t at) { byte = byte_of(hash, at); });
+    const std::uint64_t first = first_of(hash);
+    each_byte(id.value(), [&](std::byte& byte, std::uint64_t at) { byte = byte_of(first, at); });
   }
   bool has_bytes(block::BlockId id, const tokens::SequenceHash& hash) {
+    const std::uint64_t first = first_of(hash);
     bool good = true;
     each_byte(id.value(),
-              [&](const std::byte& byte, std::uint64_t at) { good &= byte == byte_of(hash, at); });
+              [&](const std::byte& byte, std::uint64_t at) { good &= byte == byte_of(first, at); });
     return good;
   }
   // Whether blocks of G1 have the bytes of one layer.
@@ -81,10 +82,12 @@ class KvWorkload {
                    std::uint32_t layer) {
     const std::uint64_t layer_bytes = kv_.g1_blocks()->planes()[0].layout.config().layer_bytes();
     bool good = true;
-    for (std::size_t i = 0; i < ids.size(); ++i)
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const std::uint64_t first = first_of(hashes[i]);
       each_byte(ids[i].value(), [&](const std::byte& byte, std::uint64_t at) {
-        if (at / layer_bytes == layer) good &= byte == byte_of(hashes[i], at);
+        if (at / layer_bytes == layer) good &= byte == byte_of(first, at);
       });
+    }
     return good;
   }
   // Onboards what there is, computes what is missing and registers it. Nothing when there is no room; `wrong`
@@ -109,22 +112,28 @@ class KvWorkload {
   }
 
  private:
-  std::byte byte_of(const tokens::SequenceHash& hash, std::uint64_t i) const {
-    const std::uint32_t rank = kv_.g1_blocks()->planes()[0].shard.rank;
-    return static_cast<std::byte>(hash.chain() * 131 + i * 7 + (i >> 8) + rank * 59);
+  // What the bytes of a block begin with.
+  std::uint64_t first_of(const tokens::SequenceHash& hash) const {
+    return hash.chain() * 131 + std::uint64_t{kv_.g1_blocks()->planes()[0].shard.rank} * 59;
+  }
+  static std::byte byte_of(std::uint64_t first, std::uint64_t i) {
+    return static_cast<std::byte>(first + i * 7 + (i >> 8));
   }
   template <class F>
   void each_byte(std::uint32_t slot, F&& fn) {
     std::uint64_t i = 0;
-    for (std::size_t p = 0; p < kv_.g1_blocks()->planes().size(); ++p) {
-      const layout::Layout& layout = kv_.g1_blocks()->planes()[p].layout;
+    const transfer::BlockSet& set = *kv_.g1_blocks();
+    for (std::size_t p = 0; p < set.planes().size(); ++p) {
+      const layout::Layout& layout = set.planes()[p].layout;
       const layout::LayoutConfig& config = layout.config();
+      const std::uint64_t head_bytes = config.head_bytes();
       for (std::uint32_t l = 0; l < config.num_layers; ++l)
         for (std::uint32_t o = 0; o < config.outer_dim; ++o)
           for (std::uint32_t t = 0; t < config.block_size; ++t)
-            for (std::uint32_t h = 0; h < config.num_heads; ++h)
-              for (std::uint64_t b = 0; b < config.head_bytes(); ++b)
-                fn(kv_.g1_blocks()->address(p, layout.place({slot, l, o, t, h}))[b], i++);
+            for (std::uint32_t h = 0; h < config.num_heads; ++h) {
+              std::byte* const bytes = set.address(p, layout.place({slot, l, o, t, h}));
+              for (std::uint64_t b = 0; b < head_bytes; ++b) fn(bytes[b], i++);
+            }
     }
   }
 

@@ -108,11 +108,11 @@ class ShardsTest : public ::testing::Test {
 };
 
 TEST_F(ShardsTest, AreReadFromADirectory) {
-  expect_shards_across_degrees(in_directory(), kManyDegrees);
+  expect_shards_across_degrees(in_directory(), many_degrees());
 }
 
 TEST_F(ShardsTest, AreReadFromAFileVolume) {
-  expect_shards_across_degrees(VolumeTier::options({file()}), kManyDegrees);
+  expect_shards_across_degrees(VolumeTier::options({file()}), many_degrees());
 }
 
 TEST_F(ShardsTest, AreReadFromAVolumeOfTheUsers) {
@@ -122,7 +122,7 @@ TEST_F(ShardsTest, AreReadFromAVolumeOfTheUsers) {
     return std::unique_ptr<Volume>(std::make_unique<MapVolume>(map));
   });
   expect_shards_across_degrees(VolumeTier::options({{.name = "v", .kind = "map", .location = ""}}, kinds),
-                               kManyDegrees);
+                               many_degrees());
 }
 
 TEST_F(ShardsTest, CarryTheirScales) {

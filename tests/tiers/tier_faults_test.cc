@@ -17,6 +17,7 @@
 #include "ashlar/base/log.h"
 #include "ashlar/base/random.h"
 #include "ashlar/testing/time_box.h"
+#include "support/rounds.h"
 #include "support/scratch_folder.h"
 #include "support/scripted_volume.h"
 #include "support/watched_executor.h"
@@ -183,7 +184,8 @@ TEST_P(TierFaultsTest, WhateverFailsNothingWrongIsFound) {
     ASSERT_GT(steps, 0) << "the scenario has no such step";
     Random random(7);
     const ashlar::testing::TimeBox box(0.5);
-    for (std::int64_t round = 0; round < 6 || (round < 4 * steps && !box.over()); ++round) {
+    const auto at_least = static_cast<std::int64_t>(ashlar::testing::rounds(16));
+    for (std::int64_t round = 0; round < at_least || (round < 4 * steps && !box.over()); ++round) {
       const auto at = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(steps)));
       const bool from_then_on = random.below(4) == 0;
       SCOPED_TRACE(::testing::Message() << "step " << at << (from_then_on ? " and all after it" : ""));

@@ -302,7 +302,7 @@ TEST_P(TierModelTest, RandomOperationsDoWhatTheModelSays) {
   const bool most_used = GetParam().name == "lru";
   const ashlar::testing::TimeBox box(most_used ? 2 : 0);
   int step = 0;
-  const int steps = most_used ? 3000 : static_cast<int>(ashlar::testing::rounds(600));
+  const int steps = static_cast<int>(ashlar::testing::rounds(most_used ? 8000 : 600));
   for (; step < steps || (step < 1'000'000 && !box.over()); ++step) {
     SCOPED_TRACE(step);
     switch (random_.below(40)) {

@@ -64,7 +64,7 @@ TEST_F(RedisTierTest, RanksOfOneModelReadTheirOwnBytes) {
 
 TEST_F(RedisTierTest, FleetsOfOtherDegreesReadEachOther) {
   const RedisServer server;
-  expect_shards_across_degrees(tier_at_port(server.port()), tiers::kManyDegrees);
+  expect_shards_across_degrees(tier_at_port(server.port()), tiers::many_degrees());
 }
 
 }  // namespace

@@ -159,12 +159,14 @@ class VolumePoolFixture : public ::testing::Test {
     for (std::size_t p = 0; p < set.planes().size(); ++p) {
       const layout::Layout& layout = set.planes()[p].layout;
       const layout::LayoutConfig& config = layout.config();
+      const std::uint64_t head_bytes = config.head_bytes();
       for (std::uint32_t l = 0; l < config.num_layers; ++l)
         for (std::uint32_t o = 0; o < config.outer_dim; ++o)
           for (std::uint32_t t = 0; t < config.block_size; ++t)
-            for (std::uint32_t h = 0; h < config.num_heads; ++h)
-              for (std::uint64_t b = 0; b < config.head_bytes(); ++b)
-                fn(set.address(p, layout.place({slot, l, o, t, h}))[b], i++);
+            for (std::uint32_t h = 0; h < config.num_heads; ++h) {
+              std::byte* const bytes = set.address(p, layout.place({slot, l, o, t, h}));
+              for (std::uint64_t b = 0; b < head_bytes; ++b) fn(bytes[b], i++);
+            }
     }
   }
   static std::byte byte_of(std::uint64_t content, std::uint64_t i) {
