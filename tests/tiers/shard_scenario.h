@@ -121,7 +121,9 @@ class FleetRank {
     kv_->drain();
     EXPECT_EQ(kv_->g1().available_blocks(), kv_->g1().total_blocks());
     EXPECT_EQ(kv_->g2()->available_blocks(), kv_->g2()->total_blocks());
-    if (kv_->g4() != nullptr) EXPECT_EQ(kv_->g4()->available_blocks(), kv_->g4()->total_blocks());
+    if (kv_->g4() != nullptr) {
+      EXPECT_EQ(kv_->g4()->available_blocks(), kv_->g4()->total_blocks());
+    }
     kv_->check_invariants();
   }
 
