@@ -59,10 +59,18 @@ struct PlanSide {
   std::span<const std::uint32_t> blocks;
 };
 
+// Planes with one head for all others, where a destination is put together from several sources.
+enum class SharedHeads : std::uint8_t {
+  kWithAll,  // they move only together with all heads of the destination
+  kMove,     // they move: the caller sees to it that the sources agree
+  kLeave,    // they stay as they are: another source brings them
+};
+
 // Which layers and heads of the model to move. Empty: all that both sides have.
 struct PlanSelection {
   std::optional<layout::Range> layers;
   std::optional<layout::Range> heads;
+  SharedHeads shared = SharedHeads::kWithAll;
 };
 
 // One end of a copy.
@@ -87,6 +95,13 @@ class CopyPlan {
   std::uint64_t to_block_stride() const noexcept { return to_block_stride_; }
   std::uint64_t bytes() const noexcept;
   std::uint64_t pieces() const noexcept;
+
+  // Moves no byte of these pairs of blocks.
+  static CopyPlan nothing(const CopyPlan& pairs) {
+    CopyPlan out;
+    out.pairs_ = pairs.pairs_;
+    return out;
+  }
 
   // The same move in runs that are contiguous on `side` only, for devices that need few, large operations
   // there. No run is longer than `max_run_bytes`, unless a piece is.

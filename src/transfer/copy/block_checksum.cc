@@ -126,7 +126,6 @@ Result<BlockChecksum> checksum_part(const BlockSet& set, std::uint32_t block, co
     for (const std::uint64_t value : {std::uint64_t{config.outer_dim}, std::uint64_t{config.block_size},
                                       config.head_bytes(), static_cast<std::uint64_t>(config.dtype)})
       digest.add_number(value);
-    digest.add_number(for_all ? 1 : 0);
     for_each_run(set, number, block, {layers.first - plane.shard.layers.first, layers.count}, its_heads,
                  [&](const std::byte* bytes, std::uint64_t count) { digest.add(bytes, count); });
   }

@@ -39,7 +39,7 @@ Result<PlanSelection> shared_heads(const BlockSet& from, const BlockSet& to, std
                                    const PlanSelection& selection) {
   const layout::Range moved =
       selection.heads.value_or(intersect(from.planes()[0].shard.heads, to.planes()[0].shard.heads));
-  if (moved != to.planes()[0].shard.heads)
+  if (moved != to.planes()[0].shard.heads && selection.shared == SharedHeads::kWithAll)
     return make_error(
         ErrorCode::kUnsupported,
         "plane %zu has one value for all heads, and %u heads from %u on would move into a destination with "
@@ -82,6 +82,10 @@ Result<TransferPlan> plan(std::shared_ptr<const BlockSet> from, std::span<const 
     PlanSide source{from->planes()[i].layout, from->planes()[i].shard, from_blocks};
     const PlanSide target{to->planes()[i].layout, to->planes()[i].shard, to_blocks};
     if (one_for_all(*from, i) || one_for_all(*to, i)) {
+      if (selection.shared == SharedHeads::kLeave) {
+        out.copies_.push_back(CopyPlan::nothing(out.copies_[0]));
+        continue;
+      }
       ASHLAR_TRY(const PlanSelection shared, shared_heads(*from, *to, i, selection));
       part = shared;
       source.shard.heads = target.shard.heads;  // its head number does not matter
