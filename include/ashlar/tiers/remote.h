@@ -122,6 +122,7 @@ struct RemoteStatus {
   std::uint64_t leases = 0;  // that peers have here, now
   std::uint64_t leased_bytes = 0;
   std::uint64_t granted = 0;          // leases, so far
+  std::uint64_t renewed = 0;          // how often any was
   std::uint64_t expired = 0;          // of these, not released in time
   std::uint64_t refused = 0;          // requests that would have passed a limit
   std::uint64_t reserved_blocks = 0;  // of the landing, now

@@ -78,6 +78,7 @@ bool LeaseTable::renew(const Peer& peer, std::uint64_t lease, Clock::Duration du
   const auto found = leases_.find(lease);
   if (found == leases_.end() || found->second.peer != peer || found->second.end <= now) return false;
   found->second.end = std::max(found->second.end, now + duration);
+  ++renewed_;
   return true;
 }
 
@@ -223,6 +224,7 @@ void LeaseTable::add_to(RemoteStatus& status) const {
   status.leases = all_.leases;
   status.leased_bytes = all_.blocks * block_bytes_;
   status.granted = granted_;
+  status.renewed = renewed_;
   status.expired = expired_;
   status.refused = refused_;
   status.reserved_blocks = all_.slots;

@@ -101,6 +101,7 @@ class LeaseTable {
   std::vector<std::uint32_t> free_ ASHLAR_GUARDED_BY(mu_);
   std::uint64_t next_ ASHLAR_GUARDED_BY(mu_) = 1;
   std::uint64_t granted_ ASHLAR_GUARDED_BY(mu_) = 0;
+  std::uint64_t renewed_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::uint64_t expired_ ASHLAR_GUARDED_BY(mu_) = 0;
   mutable std::uint64_t refused_ ASHLAR_GUARDED_BY(mu_) = 0;
 };

@@ -228,8 +228,10 @@ bool RemotePool::copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& optio
     const Part& part = chunk.parts[p];
     std::vector<std::uint32_t> slots;
     for (const std::size_t k : chunk.left) slots.push_back(chunk.leased[p].answer.blocks[k].slot);
-    Result<transfer::TransferPlan> plan = transfer::plan(part.source->set->blocks(), slots, to.blocks(),
-                                                         targets, {part.part.layers, part.part.heads});
+    Result<transfer::TransferPlan> plan =
+        transfer::plan(part.source->set->blocks(), slots, to.blocks(), targets,
+                       {part.part.layers, part.part.heads,
+                        p == 0 ? transfer::SharedHeads::kMove : transfer::SharedHeads::kLeave});
     if (!plan) {
       failure.emplace(p, plan.error());
       break;

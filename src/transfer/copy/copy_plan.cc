@@ -107,6 +107,7 @@ std::uint64_t CopyPlan::bytes() const noexcept {
 GatheredPlan CopyPlan::gather(Side side, std::uint64_t max_run_bytes) const {
   GatheredPlan out{*this, {}, piece_bytes()};
   if (patterns_.empty()) return out;
+  if (patterns_.empty()) return out;
   std::vector<CopyAxis> axes = patterns_[0].axes;
   std::uint64_t run = piece_bytes();
   for (;;) {
