@@ -1,6 +1,7 @@
 #include "ashlar/storage/allocator.h"
 
 #include "storage/pinned_storage.h"
+#include "storage/shared_storage.h"
 #include "storage/system_storage.h"
 
 namespace ashlar::storage {
@@ -26,6 +27,10 @@ Result<std::shared_ptr<Storage>> SystemAllocator::allocate(std::uint64_t bytes, 
 
 Result<std::shared_ptr<Storage>> PinnedAllocator::allocate(std::uint64_t bytes, std::uint64_t alignment) {
   return widen(PinnedStorage::create(with(options_, bytes, alignment), locker_));
+}
+
+Result<std::shared_ptr<Storage>> SharedAllocator::allocate(std::uint64_t bytes, std::uint64_t alignment) {
+  return widen(SharedStorage::create(with(options_, bytes, alignment), locker_));
 }
 
 // A file starts at a boundary of any size.

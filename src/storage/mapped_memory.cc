@@ -1,5 +1,6 @@
 // A mapping is zeroed and committed page by page. For an alignment beyond a page it is longer by the
-// alignment, and the memory starts at the first boundary inside; untouched pages cost nothing.
+// alignment, and the memory starts at the first boundary inside; untouched pages cost nothing. A file is
+// mapped over the part of such a mapping that holds the memory.
 #include "storage/mapped_memory.h"
 
 #include <linux/mempolicy.h>
@@ -64,6 +65,14 @@ Result<void> MemoryOptions::validate() const {
 }
 
 Result<MappedMemory> MappedMemory::create(const MemoryOptions& options) {
+  return map(options, -1);
+}
+
+Result<MappedMemory> MappedMemory::share(const MemoryOptions& options, int descriptor) {
+  return map(options, descriptor);
+}
+
+Result<MappedMemory> MappedMemory::map(const MemoryOptions& options, int descriptor) {
   ASHLAR_RETURN_IF_ERROR(options.validate());
   const std::uint64_t page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const bool huge = options.huge_pages && options.bytes >= kHugePage;
@@ -79,18 +88,23 @@ Result<MappedMemory> MappedMemory::create(const MemoryOptions& options) {
     return make_error(ErrorCode::kCapacity,
                       "%llu bytes of memory were requested, the system has %llu available",
                       wide(options.bytes), wide(there));
-  void* mapping =
-      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (mapping == MAP_FAILED)
+  const auto refused = [&] {
     return make_error(ErrorCode::kCapacity,
                       "%llu bytes of memory were requested and refused (errno %d); %llu are available",
                       wide(options.bytes), errno, wide(there));
+  };
+  void* mapping = mmap(nullptr, mapped, descriptor < 0 ? PROT_READ | PROT_WRITE : PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapping == MAP_FAILED) return refused();
   const std::uint64_t past = reinterpret_cast<std::uintptr_t>(mapping) % alignment;
   auto* start = static_cast<std::byte*>(mapping) + (past == 0 ? 0 : alignment - past);
   ASHLAR_CHECK(start + options.bytes <= static_cast<std::byte*>(mapping) + mapped,
                "%llu bytes aligned to %llu pass the end of their mapping", wide(options.bytes),
                wide(alignment));
   MappedMemory memory(mapping, mapped, start, options.bytes);
+  if (descriptor >= 0 &&
+      mmap(start, options.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor, 0) == MAP_FAILED)
+    return refused();
   if (huge) madvise(start, options.bytes, MADV_HUGEPAGE);  // a hint
   if (options.numa_node) ASHLAR_RETURN_IF_ERROR(bind_to_node(start, options.bytes, *options.numa_node));
   if (options.touch_pages)

@@ -16,6 +16,8 @@ class MappedMemory {
  public:
   // Errors: as SystemStorage::create().
   static Result<MappedMemory> create(const MemoryOptions& options);
+  // The same over a file, which is at least as long and shows what is written.
+  static Result<MappedMemory> share(const MemoryOptions& options, int descriptor);
 
   MappedMemory(MappedMemory&& other) noexcept
       : mapping_(std::exchange(other.mapping_, nullptr)),
@@ -31,6 +33,7 @@ class MappedMemory {
   std::uint64_t bytes() const noexcept { return bytes_; }
 
  private:
+  static Result<MappedMemory> map(const MemoryOptions& options, int descriptor);
   MappedMemory(void* mapping, std::uint64_t mapped, std::byte* address, std::uint64_t bytes) noexcept
       : mapping_(mapping), mapped_(mapped), address_(address), bytes_(bytes) {}
 

@@ -15,6 +15,7 @@
 #include "ashlar/storage/disk_storage.h"
 #include "ashlar/storage/external_storage.h"
 #include "storage/pinned_storage.h"
+#include "storage/shared_storage.h"
 #include "storage/system_storage.h"
 #include "support/scratch_folder.h"
 
@@ -117,6 +118,79 @@ TEST(PinnedStorageTest, WithoutAGpuItIsPlainMemory) {
   EXPECT_FALSE((*made)->page_locked());
   EXPECT_TRUE((*made)->host_accessible());
   std::memset((*made)->address(), 1, 10000);
+}
+
+TEST(SharedStorageTest, IsZeroedAlignedAndWritable) {
+  for (const std::uint64_t bytes : {1ull, 4096ull, 5000ull, 3ull << 20})
+    for (const std::uint64_t alignment : {1ull, 65536ull, 2ull << 20})
+      for (const bool huge : {false, true}) {
+        SharedAllocator allocator({.huge_pages = huge, .touch_pages = bytes < 10000});
+        const auto made = allocator.allocate(bytes, alignment);
+        ASSERT_TRUE(made) << made.error();
+        const Storage& storage = **made;
+        EXPECT_EQ(storage.kind(), StorageKind::kSystem);
+        EXPECT_EQ(storage.kind(), allocator.kind());
+        EXPECT_EQ(storage.size(), bytes);
+        EXPECT_TRUE(storage.host_accessible());
+        EXPECT_EQ(storage.file(), nullptr) << "it is memory";
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(storage.address()) % alignment, 0u);
+        EXPECT_EQ(storage.address()[bytes - 1], std::byte{0});
+        std::memset(storage.address(), 0x5A, bytes);
+      }
+}
+
+TEST(SharedStorageTest, IsSeenByWhoMapsItsFile) {
+  SharedAllocator allocator;
+  const auto made = allocator.allocate(10000, 4096).value();
+  const SharedMemory* shared = made->shared();
+  ASSERT_NE(shared, nullptr);
+  EXPECT_EQ(SystemStorage::create({.bytes = 1}).value()->shared(), nullptr);
+  void* other = mmap(nullptr, 10000, PROT_READ | PROT_WRITE, MAP_SHARED, shared->descriptor,
+                     static_cast<off_t>(shared->offset));
+  ASSERT_NE(other, MAP_FAILED);
+  auto* bytes = static_cast<std::byte*>(other);
+  made->address()[9999] = std::byte{7};
+  EXPECT_EQ(bytes[9999], std::byte{7});
+  bytes[0] = std::byte{9};
+  EXPECT_EQ(made->address()[0], std::byte{9});
+  munmap(other, 10000);
+  // Whoever could shorten it would end the processes that map it.
+  EXPECT_NE(ftruncate(shared->descriptor, 1), 0);
+  EXPECT_NE(ftruncate(shared->descriptor, 1 << 20), 0);
+}
+
+TEST(SharedStorageTest, IsPinnedWhereThereIsALocker) {
+  const auto locker = std::make_shared<RecordingLocker>();
+  SharedAllocator allocator({}, locker);
+  EXPECT_EQ(allocator.kind(), StorageKind::kPinned);
+  int descriptor = -1;
+  {
+    const auto made = allocator.allocate(10000, 4096).value();
+    EXPECT_EQ(made->kind(), StorageKind::kPinned);
+    ASSERT_EQ(locker->locked.size(), 1u);
+    EXPECT_EQ(locker->locked[0].first, made->address());
+    descriptor = made->shared()->descriptor;
+    EXPECT_GE(fcntl(descriptor, F_GETFD), 0);
+  }
+  EXPECT_TRUE(locker->locked.empty());
+  EXPECT_LT(fcntl(descriptor, F_GETFD), 0) << "the file goes with the storage";
+  locker->refuse = true;
+  expect_error(allocator.allocate(10000, 4096), ErrorCode::kCapacity, "no more than 7");
+}
+
+TEST(SharedStorageTest, BadOptionsAndLimitsAreNamed) {
+  SharedAllocator allocator;
+  expect_error(allocator.allocate(0, 1), ErrorCode::kInvalidArgument, "bytes is 0");
+  expect_error(allocator.allocate(1, 3), ErrorCode::kInvalidArgument, "alignment is 3");
+  expect_error(allocator.allocate(~std::uint64_t{0}, 1), ErrorCode::kInvalidArgument, "address space");
+  expect_error(allocator.allocate(std::uint64_t{1} << 50, 1), ErrorCode::kCapacity, "bytes of memory were");
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{1 << 16, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const auto made = allocator.allocate(1 << 20, 4096);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  expect_error(made, ErrorCode::kCapacity, "1048576 bytes of shared memory were refused");
 }
 
 TEST(ExternalStorageTest, HoldsItsOwnerAndChecksWhatItIsTold) {
@@ -239,9 +313,10 @@ TEST_F(DiskStorageTest, WithoutPreallocationTheFileHasHoles) {
 TEST_F(DiskStorageTest, AllocatorsGiveStorageOfTheirKind) {
   SystemAllocator system;
   PinnedAllocator pinned;
+  SharedAllocator shared;
   DiskAllocator disk({.path = path("x"), .remove = true});
   std::ofstream(path("x.1")) << "taken";
-  for (Allocator* allocator : std::initializer_list<Allocator*>{&system, &pinned, &disk})
+  for (Allocator* allocator : std::initializer_list<Allocator*>{&system, &pinned, &shared, &disk})
     for (int i = 0; i < 3; ++i) {
       const auto made = allocator->allocate(8192, 4096);
       ASSERT_TRUE(made) << made.error();

@@ -1,5 +1,5 @@
-#include "transfer/copy/executor_conformance.h"
-#include "transfer/copy/file_conformance.h"
+#include "transfer/executor_conformance.h"
+#include "transfer/file_conformance.h"
 
 #include "ashlar/storage/external_storage.h"
 #include "ashlar/transfer/host_executors.h"

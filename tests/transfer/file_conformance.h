@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-#include "transfer/copy/executor_conformance.h"
+#include "transfer/executor_conformance.h"
 
 namespace ashlar::transfer {
 

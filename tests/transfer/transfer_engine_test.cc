@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "ashlar/transfer/host_executors.h"
-#include "transfer/copy/executor_conformance.h"
+#include "transfer/executor_conformance.h"
 
 namespace ashlar::transfer {
 namespace {

@@ -1,5 +1,5 @@
-// Allocator: creates storage of one kind. SystemAllocator, PinnedAllocator and DiskAllocator are the
-// library's; a GPU backend adds one for device memory.
+// Allocator: creates storage of one kind. SystemAllocator, PinnedAllocator, SharedAllocator and DiskAllocator
+// are the library's; a GPU backend adds one for device memory.
 //
 // Thread safety: thread-safe.
 // Complexity:    one mapping, lock or file per call: meant for pools, not for blocks.
@@ -51,6 +51,23 @@ class PinnedAllocator final : public Allocator {
  private:
   std::shared_ptr<PageLocker> locker_;
   MemoryOptions options_;
+};
+
+// Host memory that other processes of the same user can map, for LoopbackTransport; pinned where there is a
+// locker. Huge pages depend on the system's setting for shared memory (transparent_hugepage/shmem_enabled).
+class SharedAllocator final : public Allocator {
+ public:
+  explicit SharedAllocator(const MemoryOptions& options = {}, std::shared_ptr<PageLocker> locker = nullptr)
+      : options_(options), locker_(std::move(locker)) {}
+  StorageKind kind() const noexcept override {
+    return locker_ == nullptr ? StorageKind::kSystem : StorageKind::kPinned;
+  }
+  // Errors: also kCapacity: no descriptor is left.
+  Result<std::shared_ptr<Storage>> allocate(std::uint64_t bytes, std::uint64_t alignment) override;
+
+ private:
+  MemoryOptions options_;
+  std::shared_ptr<PageLocker> locker_;
 };
 
 // One new file per call, named by the path of the options, a dot and a number.

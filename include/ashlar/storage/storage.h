@@ -55,6 +55,15 @@ struct FileAccess {
   IoFaults* faults = nullptr;
 };
 
+// Host memory that other processes can map: a file without a name, which never changes its size.
+struct SharedMemory {
+  int descriptor = -1;       // of this process, for as long as the storage lives
+  std::uint64_t offset = 0;  // of the first byte in the file
+  // Identity of the file, which no other file of the machine has before it restarts.
+  std::uint64_t device_id = 0;
+  std::uint64_t inode = 0;
+};
+
 class Storage {
  public:
   static constexpr std::int32_t kNoDevice = -1;
@@ -74,6 +83,8 @@ class Storage {
   }
   // Null unless the bytes are a file.
   virtual const FileAccess* file() const noexcept { return nullptr; }
+  // Null unless other processes can map the bytes.
+  virtual const SharedMemory* shared() const noexcept { return nullptr; }
   // For messages: "disk, 1048576 bytes, /data/g3".
   virtual std::string describe() const;
 

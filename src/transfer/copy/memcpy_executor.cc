@@ -2,12 +2,9 @@
 // which matters when a piece is one head of one token.
 #include "ashlar/transfer/host_executors.h"
 
-#include <algorithm>
-#include <cstring>
 #include <utility>
-#include <vector>
 
-#include "ashlar/transfer/copy_plan.h"
+#include "transfer/copy/planned_units.h"
 #include "transfer/copy/transfer_threads.h"
 
 namespace ashlar::transfer {
@@ -15,52 +12,22 @@ namespace {
 
 class MemcpyWork final : public ChunkedWork {
  public:
-  MemcpyWork(const TransferPlan& plan, std::uint64_t strip_bytes) : plan_(plan), strip_bytes_(strip_bytes) {
-    for (const CopyPlan& copy : plan.copies()) {
-      const std::uint64_t units = CopyCursor::units(copy, strip_bytes);
-      firsts_.push_back(units_);
-      units_ += units;
-    }
-  }
+  MemcpyWork(const TransferPlan& plan, std::uint64_t strip_bytes) : plan_(plan), units_(plan, strip_bytes) {}
 
-  std::uint64_t units() const noexcept override { return units_; }
-  // About a strip of bytes, inside one plane.
-  std::uint64_t chunk_end(std::uint64_t first) const noexcept override {
-    std::size_t plane = firsts_.size() - 1;
-    while (firsts_[plane] > first) --plane;
-    const std::uint64_t plane_end = plane + 1 < firsts_.size() ? firsts_[plane + 1] : units_;
-    const std::uint64_t unit = std::min(plan_.copies()[plane].piece_bytes(), strip_bytes_);
-    return std::min(plane_end, first + strip_bytes_ / unit);
-  }
+  std::uint64_t units() const noexcept override { return units_.count(); }
+  std::uint64_t chunk_end(std::uint64_t first) const noexcept override { return units_.chunk_end(first); }
   void move(TransferState& state, std::uint64_t first, std::uint64_t end) const override {
     TransferStats stats;
-    for (std::size_t plane = 0; plane < firsts_.size(); ++plane) {
-      const std::uint64_t plane_end = plane + 1 < firsts_.size() ? firsts_[plane + 1] : units_;
-      const std::uint64_t from = std::max(first, firsts_[plane]);
-      const std::uint64_t to = std::min(end, plane_end);
-      if (from >= to) continue;
-      CopyCursor cursor(plan_.copies()[plane], strip_bytes_, from - firsts_[plane], to - firsts_[plane]);
-      CopyRow row;
-      while (cursor.next_row(&row)) {
-        const std::byte* source = plan_.from().address(plane, row.from);
-        std::byte* target = plan_.to().address(plane, row.to);
-        for (std::uint64_t i = 0; i < row.count; ++i) {
-          std::memcpy(target, source, row.bytes);
-          source += row.from_stride;
-          target += row.to_stride;
-        }
-        stats.bytes += row.bytes * row.count;
-        stats.operations += row.count;
-      }
-    }
+    units_.each_row(first, end, [&](std::size_t plane, const CopyRow& row) {
+      copy_row(row, plan_.from().address(plane, row.from), plan_.to().address(plane, row.to), &stats);
+      return true;
+    });
     state.moved(stats);
   }
 
  private:
   const TransferPlan& plan_;
-  const std::uint64_t strip_bytes_;
-  std::vector<std::uint64_t> firsts_;  // unit at which each plane starts
-  std::uint64_t units_ = 0;
+  const PlannedUnits units_;
 };
 
 }  // namespace

@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdlib>
 
-#include "transfer/copy/executor_conformance.h"
-#include "transfer/copy/file_conformance.h"
+#include "transfer/executor_conformance.h"
+#include "transfer/file_conformance.h"
 
 namespace ashlar::transfer {
 namespace {
