@@ -24,6 +24,9 @@ constexpr std::uint64_t kWakeEvent = 0;
 constexpr std::uint64_t kServiceEvent = 1;
 // How often deadlines are checked while transfers are queued.
 constexpr int kTickMilliseconds = 10;
+// How often a link is asked to sleep before the thread does without it, and for how long.
+constexpr unsigned kStalledRounds = 64;
+constexpr int kStalledMilliseconds = 1;
 // Rounds of progress before something else gets a turn.
 constexpr int kServiceRounds = 32;
 
@@ -151,6 +154,7 @@ Result<Transfer> Engine::submit(transfer::TransferRequest request, const std::sh
 
 void Engine::run() {
   Clock::TimePoint last_event = machine_now();
+  unsigned stalled = 0;
   for (unsigned round = 1;; ++round) {
     take_calls();
     bool moved = false;
@@ -163,13 +167,20 @@ void Engine::run() {
       if (round % 32 == 0) wait(0);
       continue;
     }
-    if (!put_links_to_sleep() || !service_->arm()) continue;
+    // A link whose peer hangs may refuse to sleep for as long as that lasts: it gets a look now and then.
+    const bool all_asleep = put_links_to_sleep();
+    stalled = all_asleep || moved ? 0 : stalled + 1;
+    if (!service_->arm() || (!all_asleep && stalled < kStalledRounds)) {
+      wait(0);
+      continue;
+    }
     {
       const MutexLock lock(mu_);
       asleep_ = calls_.empty();
       if (!asleep_) continue;
     }
-    wait(unfinished_.empty() && !stop_seen_ ? -1 : kTickMilliseconds);
+    const int tick = unfinished_.empty() && !stop_seen_ ? -1 : kTickMilliseconds;
+    wait(all_asleep ? tick : kStalledMilliseconds);
     const MutexLock lock(mu_);
     asleep_ = false;
   }
@@ -217,7 +228,11 @@ bool Engine::look_at_links() {
 }
 
 bool Engine::put_links_to_sleep() {
-  std::erase_if(hot_, [](const std::shared_ptr<Link>& link) { return link->sleep(); });
+  std::erase_if(hot_, [&](const std::shared_ptr<Link>& link) {
+    const Link::Sleep sleep = link->sleep();
+    if (sleep == Link::Sleep::kLent) unfinished_.insert(link->number());
+    return sleep != Link::Sleep::kBusy;
+  });
   return hot_.empty();
 }
 

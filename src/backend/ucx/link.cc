@@ -210,14 +210,19 @@ void Link::watch(bool on) {
   watched_ = on;
 }
 
-bool Link::sleep() {
+Link::Sleep Link::sleep() {
   const MutexLock lock(worker_mu_);
-  if (condition_ == Condition::kClosed) return true;
+  if (condition_ == Condition::kClosed) return Sleep::kAsleep;
   // acquire: pairs with the release in fail() and enqueue()
-  if (failed_.load(std::memory_order_acquire) && condition_ == Condition::kOpen) return false;
-  if (has_inbox_.load(std::memory_order_acquire) || !worker_->arm()) return false;
+  if (failed_.load(std::memory_order_acquire) && condition_ == Condition::kOpen) return Sleep::kBusy;
+  if (has_inbox_.load(std::memory_order_acquire)) return Sleep::kBusy;
+  if (drives_ != drives_seen_ && active_.empty() && idle()) {
+    drives_seen_ = drives_;
+    return Sleep::kLent;
+  }
+  if (!worker_->arm()) return Sleep::kBusy;
   watch(true);
-  return true;
+  return Sleep::kAsleep;
 }
 
 Link::Drive Link::drive(const std::shared_ptr<Job>& job) {
@@ -228,8 +233,9 @@ Link::Drive Link::drive(const std::shared_ptr<Job>& job) {
     worker_mu_.unlock();
     return Drive::kBusy;
   }
-  const bool watched = watched_;
+  bool unfinished = watched_;  // the engine must watch the worker again, later
   watch(false);
+  ++drives_;
   active_.push_back(job);
   const Clock::TimePoint until = real_now() + inline_limit_;
   for (unsigned round = 1; over_.empty() && !broken_; ++round) {
@@ -238,12 +244,11 @@ Link::Drive Link::drive(const std::shared_ptr<Job>& job) {
   }
   Jobs over;
   over.swap(over_);
-  const bool quiet = !over.empty() && !broken_ && !failed_.load(std::memory_order_acquire) && watched &&
-                     worker_->arm();  // acquire: as above
-  if (quiet) watch(true);
+  // acquire: as above
+  unfinished = unfinished || over.empty() || broken_ || failed_.load(std::memory_order_acquire);
   worker_mu_.unlock();
   for (const std::shared_ptr<Job>& one : over) one->state->finish();
-  return quiet ? Drive::kDone : Drive::kUnfinished;
+  return unfinished ? Drive::kUnfinished : Drive::kDone;
 }
 
 Link::Look Link::look(std::uint64_t cancels) {

@@ -94,8 +94,11 @@ class Link {
   // For the engine's thread. Moves what can be moved and finishes transfers that are over. `cancels` is the
   // count of Admission.
   Look look(std::uint64_t cancels);
-  // Lets events of the worker wake the engine. False: there is something to do already.
-  bool sleep();
+  enum class Sleep : std::uint8_t { kBusy, kAsleep, kLent };
+  // Lets events of the worker wake the engine. kBusy: there is something to do already; kLent: submitters
+  // drove transfers since the last call, and will find the worker unwatched, which saves them system calls:
+  // look again in a few milliseconds.
+  Sleep sleep();
   // Cancels every transfer.
   void cancel_all();
   // Calls on_failure if it is due.
@@ -146,6 +149,8 @@ class Link {
   Condition condition_ ASHLAR_GUARDED_BY(worker_mu_) = Condition::kOpen;
   bool broken_ ASHLAR_GUARDED_BY(worker_mu_) = false;   // UCX says so
   bool watched_ ASHLAR_GUARDED_BY(worker_mu_) = false;  // events wake the engine
+  std::uint64_t drives_ ASHLAR_GUARDED_BY(worker_mu_) = 0;
+  std::uint64_t drives_seen_ ASHLAR_GUARDED_BY(worker_mu_) = 0;  // by sleep()
   std::unordered_set<ucp_rkey_h> keys_ ASHLAR_GUARDED_BY(worker_mu_);
   std::deque<std::shared_ptr<Job>> active_ ASHLAR_GUARDED_BY(worker_mu_);  // have operations to start
   std::uint64_t cancels_seen_ ASHLAR_GUARDED_BY(worker_mu_) = 0;
