@@ -66,10 +66,13 @@ std::shared_ptr<transfer::RemoteTransport> make_transport(const std::string& kin
   return *std::move(made);
 }
 
-std::shared_ptr<storage::Storage> make_memory(const std::string& kind) {
-  std::unique_ptr<storage::Allocator> allocator =
-      std::make_unique<storage::SystemAllocator>(storage::MemoryOptions{.touch_pages = true});
-  if (kind == "loopback:mapped") allocator = std::make_unique<storage::SharedAllocator>();
+// As each transport likes it best: memory of UCX itself where peers map it.
+std::shared_ptr<storage::Storage> make_memory(const std::string& kind,
+                                              transfer::RemoteTransport* transport = nullptr) {
+  std::shared_ptr<storage::Allocator> allocator =
+      std::make_shared<storage::SystemAllocator>(storage::MemoryOptions{.touch_pages = true});
+  if (kind == "loopback:mapped") allocator = std::make_shared<storage::SharedAllocator>();
+  if (kind == "ucx:tcp,shm") allocator = static_cast<UcxTransport&>(*transport).allocator();
   auto memory = allocator->allocate(kRegion, 4096).value();
   std::memset(memory->address(), 1, kRegion);
   return memory;
@@ -92,7 +95,7 @@ std::vector<std::byte> read_bytes(FILE* from) {
 int own(const std::string& kind) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const auto transport = make_transport(kind);
-  const std::shared_ptr<storage::Storage> memory = make_memory(kind);
+  const std::shared_ptr<storage::Storage> memory = make_memory(kind, transport.get());
   const auto registration = transport->register_memory(memory).value();
   write_bytes(transport->address());
   write_bytes(registration->key());

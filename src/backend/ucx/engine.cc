@@ -61,6 +61,7 @@ Result<std::shared_ptr<Engine>> Engine::create(const UcxOptions& options) {
   ASHLAR_TRY(std::shared_ptr<UcxContext> context, UcxContext::create(options));
   ASHLAR_TRY(std::unique_ptr<UcxWorker> service, UcxWorker::create(context));
   ASHLAR_TRY(std::vector<std::byte> packed, service->address());
+  Link::answer_peers(*service);
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   const int service_fd = service->event_fd();
@@ -130,6 +131,7 @@ Result<std::shared_ptr<Link>> Engine::connect(const transfer::AgentIdentity& pee
                                                         .peer_failures = watches,
                                                         .on_failure = std::move(on_failure)}));
   attend(link);
+  if (std::optional<Error> why = link->failure()) return *std::move(why);
   return link;
 }
 

@@ -23,6 +23,11 @@ namespace {
 constexpr Clock::Duration kSweepEvery = std::chrono::milliseconds(10);
 // Rounds of progress before other links get a turn.
 constexpr int kRounds = 32;
+// How long a link waits for a peer that did not answer connect().
+constexpr Clock::Duration kLinger = std::chrono::minutes(1);
+// Active messages: of the one that connects, and of the other.
+constexpr unsigned kQuestion = 1;
+constexpr unsigned kAnswer = 2;
 
 Clock::TimePoint real_now() {
   return Clock::real().now();
@@ -57,7 +62,7 @@ Result<std::shared_ptr<Link>> Link::connect(const UcxOptions& options,
   auto link = std::make_shared<Link>(options, std::move(worker), std::move(settings));
   const MutexLock lock(link->worker_mu_);
   ASHLAR_RETURN_IF_ERROR(link->create_endpoint(address));
-  ASHLAR_RETURN_IF_ERROR(link->wait_connected());
+  ASHLAR_RETURN_IF_ERROR(link->ask_peer());
   epoll_event event{};
   event.data.u64 = link->number();
   if (epoll_ctl(link->settings_.epoll, EPOLL_CTL_ADD, link->worker_->event_fd(), &event) != 0)
@@ -79,28 +84,65 @@ Result<void> Link::create_endpoint(const WorkerAddress& address) {
                     reason(status).c_str());
 }
 
-Result<void> Link::wait_connected() {
+// A question and its answer: after that the connection is made on both sides.
+Result<void> Link::ask_peer() {
+  ucp_am_handler_param_t handler{};
+  handler.field_mask =
+      UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = kAnswer;
+  handler.cb = peer_answered;
+  handler.arg = this;
+  ucs_status_t status = ucp_worker_set_am_recv_handler(worker_->handle(), &handler);
+  ASHLAR_CHECK(status == UCS_OK, "UCX takes no handler: %s", reason(status).c_str());
   const Clock::TimePoint until = real_now() + connect_limit_;
   ucp_request_param_t parameters{};
-  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  parameters.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   parameters.cb.send = control_ended;
   parameters.user_data = this;
-  ucs_status_ptr_t flush = ucp_ep_flush_nbx(endpoint_, &parameters);
-  control_pending_ = UCS_PTR_IS_PTR(flush);
-  control_status_ = UCS_PTR_IS_PTR(flush) ? UCS_INPROGRESS : UCS_PTR_RAW_STATUS(flush);
-  while (control_pending_ && !broken_) {
+  parameters.flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
+  ucs_status_ptr_t sent = ucp_am_send_nbx(endpoint_, kQuestion, nullptr, 0, nullptr, 0, &parameters);
+  control_pending_ = UCS_PTR_IS_PTR(sent);
+  control_status_ = UCS_PTR_IS_PTR(sent) ? UCS_INPROGRESS : UCS_PTR_RAW_STATUS(sent);
+  while (!answered_ && !broken_ && (control_pending_ || control_status_ == UCS_OK)) {
     if (worker_->progress()) continue;
     if (real_now() >= until) break;
     pollfd wait{worker_->event_fd(), POLLIN, 0};
     if (worker_->arm()) poll(&wait, 1, 10);
   }
-  if (!control_pending_ && control_status_ == UCS_OK && !broken_) return {};
-  if (control_pending_ && !broken_)
-    return make_error(ErrorCode::kUnavailable, "agent %s did not answer within %lld ms",
-                      peer().to_string().c_str(),
-                      static_cast<long long>(connect_limit_ / std::chrono::milliseconds(1)));
-  return make_error(ErrorCode::kUnavailable, "agent %s cannot be reached: %s", peer().to_string().c_str(),
-                    reason(control_status_).c_str());
+  if (answered_ && !broken_) return {};
+  if (broken_ || (!control_pending_ && control_status_ != UCS_OK))
+    return make_error(ErrorCode::kUnavailable, "agent %s cannot be reached: %s", peer().to_string().c_str(),
+                      reason(control_status_).c_str());
+  fail(make_error(ErrorCode::kUnavailable, "agent %s did not answer within %lld ms",
+                  peer().to_string().c_str(),
+                  static_cast<long long>(connect_limit_ / std::chrono::milliseconds(1))));
+  linger_by_ = real_now() + kLinger;
+  return {};
+}
+
+bool Link::lingers() const {
+  return !answered_ && !broken_ && real_now() < linger_by_;
+}
+
+void Link::answer_peers(UcxWorker& service) {
+  ucp_am_handler_param_t handler{};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB;
+  handler.id = kQuestion;
+  handler.cb = peer_asked;
+  const ucs_status_t status = ucp_worker_set_am_recv_handler(service.handle(), &handler);
+  ASHLAR_CHECK(status == UCS_OK, "UCX takes no handler: %s", reason(status).c_str());
+}
+
+ucs_status_t Link::peer_asked(void*, const void*, std::size_t, void*, std::size_t,
+                              const ucp_am_recv_param_t* parameters) {
+  if ((parameters->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == 0) return UCS_OK;
+  ucp_request_param_t answer{};
+  answer.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  answer.flags = UCP_AM_SEND_FLAG_EAGER;
+  ucs_status_ptr_t sent = ucp_am_send_nbx(parameters->reply_ep, kAnswer, nullptr, 0, nullptr, 0, &answer);
+  if (UCS_PTR_IS_PTR(sent)) ucp_request_free(sent);
+  return UCS_OK;
 }
 
 // --- callbacks of UCX: they run inside its calls, under worker_mu_, which clang cannot know ---
@@ -110,6 +152,12 @@ void Link::control_ended(void* request, ucs_status_t status, void* user) ASHLAR_
   link->control_pending_ = false;
   link->control_status_ = status;
   ucp_request_free(request);
+}
+
+ucs_status_t Link::peer_answered(void* user, const void*, std::size_t, void*, std::size_t,
+                                 const ucp_am_recv_param_t*) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  static_cast<Link*>(user)->answered_ = true;
+  return UCS_OK;
 }
 
 void Link::endpoint_failed(void* user, ucp_ep_h, ucs_status_t status) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
@@ -214,7 +262,8 @@ Link::Sleep Link::sleep() {
   const MutexLock lock(worker_mu_);
   if (condition_ == Condition::kClosed) return Sleep::kAsleep;
   // acquire: pairs with the release in fail() and enqueue()
-  if (failed_.load(std::memory_order_acquire) && condition_ == Condition::kOpen) return Sleep::kBusy;
+  if (failed_.load(std::memory_order_acquire) && condition_ == Condition::kOpen && !lingers())
+    return Sleep::kBusy;
   if (has_inbox_.load(std::memory_order_acquire)) return Sleep::kBusy;
   if (drives_ != drives_seen_ && active_.empty() && idle()) {
     drives_seen_ = drives_;
@@ -262,7 +311,7 @@ Link::Look Link::look(std::uint64_t cancels) {
         sweep(cancels);
         for (int round = 0; round < kRounds && step(); ++round) out.moved = true;
         // acquire: pairs with the release in fail()
-        if (failed_.load(std::memory_order_acquire)) begin_close();
+        if (failed_.load(std::memory_order_acquire) && !lingers()) begin_close();
         break;
       case Condition::kClosing:
         out.moved = worker_->progress();
@@ -274,7 +323,7 @@ Link::Look Link::look(std::uint64_t cancels) {
     over.swap(over_);
     out.condition = condition_;
     out.waiting = condition_ != Condition::kClosed &&
-                  (condition_ == Condition::kClosing || !active_.empty() || !idle());
+                  (condition_ == Condition::kClosing || !active_.empty() || !idle() || lingers());
   }
   out.moved = out.moved || !over.empty();
   for (const std::shared_ptr<Job>& job : over) job->state->finish();
@@ -285,6 +334,7 @@ void Link::cancel_all() {
   const MutexLock lock(worker_mu_);
   take_inbox();
   for (const std::shared_ptr<Job>& job : active_) job->state->cancel();
+  linger_by_ = {};
 }
 
 void Link::take_inbox() {

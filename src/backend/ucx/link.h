@@ -64,10 +64,14 @@ class Link {
     std::function<void(const Error&)> on_failure = {};
   };
 
-  // Connects, and waits for the peer.
+  // Connects, and waits for the peer's answer. A link that got none in time is returned too: it has failed,
+  // and the engine must keep it a while. UCX 1.13 ends the process of a peer that finds its half-made
+  // connection gone (openucx/ucx pull request 8175); one that only hangs answers later.
   static Result<std::shared_ptr<Link>> connect(const UcxOptions& options,
                                                const std::shared_ptr<UcxContext>& context,
                                                const WorkerAddress& address, Settings settings);
+  // Answers peers that connect to this worker.
+  static void answer_peers(UcxWorker& service);
   Link(const UcxOptions& options, std::unique_ptr<UcxWorker> worker, Settings settings);
   ~Link();
   Link(const Link&) = delete;
@@ -99,7 +103,7 @@ class Link {
   // drove transfers since the last call, and will find the worker unwatched, which saves them system calls:
   // look again in a few milliseconds.
   Sleep sleep();
-  // Cancels every transfer.
+  // Cancels every transfer, and closes without waiting for an answer.
   void cancel_all();
   // Calls on_failure if it is due.
   void report();
@@ -114,9 +118,14 @@ class Link {
   static void operation_ended(void* request, ucs_status_t status, void* user);
   static void endpoint_failed(void* user, ucp_ep_h endpoint, ucs_status_t status);
   static void control_ended(void* request, ucs_status_t status, void* user);
+  static ucs_status_t peer_asked(void* user, const void* header, std::size_t header_length, void* data,
+                                 std::size_t length, const ucp_am_recv_param_t* parameters);
+  static ucs_status_t peer_answered(void* user, const void* header, std::size_t header_length, void* data,
+                                    std::size_t length, const ucp_am_recv_param_t* parameters);
 
   Result<void> create_endpoint(const WorkerAddress& address) ASHLAR_REQUIRES(worker_mu_);
-  Result<void> wait_connected() ASHLAR_REQUIRES(worker_mu_);
+  Result<void> ask_peer() ASHLAR_REQUIRES(worker_mu_);
+  bool lingers() const ASHLAR_REQUIRES(worker_mu_);
   void watch(bool on) ASHLAR_REQUIRES(worker_mu_);
   void lose(ucs_status_t status) ASHLAR_REQUIRES(worker_mu_);
   void take_inbox() ASHLAR_REQUIRES(worker_mu_);
@@ -158,7 +167,9 @@ class Link {
   std::vector<Slot> slots_ ASHLAR_GUARDED_BY(worker_mu_);
   std::vector<Slot*> free_slots_ ASHLAR_GUARDED_BY(worker_mu_);
   Jobs over_ ASHLAR_GUARDED_BY(worker_mu_);
-  // Of the flush of connect() and of the orderly close.
+  bool answered_ ASHLAR_GUARDED_BY(worker_mu_) = false;  // the connection is made on both sides
+  Clock::TimePoint linger_by_ ASHLAR_GUARDED_BY(worker_mu_) = {};
+  // Of the question of connect(), and of the orderly close.
   bool control_pending_ ASHLAR_GUARDED_BY(worker_mu_) = false;
   ucs_status_t control_status_ ASHLAR_GUARDED_BY(worker_mu_) = UCS_OK;
   Clock::TimePoint close_by_ ASHLAR_GUARDED_BY(worker_mu_) = {};

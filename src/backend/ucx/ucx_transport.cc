@@ -1,12 +1,10 @@
 #include "ashlar/backend/ucx/ucx_transport.h"
 
-#include <algorithm>
-#include <cstring>
-#include <limits>
 #include <utility>
 
 #include "ashlar/base/check.h"
 #include "backend/ucx/engine.h"
+#include "backend/ucx/memory.h"
 #include "backend/ucx/transports.h"
 #include "base/wide.h"
 
@@ -26,54 +24,6 @@ Result<void> check_duration(const char* field, Clock::Duration value, Clock::Dur
   return make_error(ErrorCode::kInvalidArgument, "%s is %lld ns; it is %lld ns to an hour", field,
                     static_cast<long long>(value.count()), static_cast<long long>(least.count()));
 }
-
-class UcxRegistration final : public transfer::MemoryRegistration {
- public:
-  static Result<std::unique_ptr<transfer::MemoryRegistration>> create(
-      std::shared_ptr<UcxContext> context, std::shared_ptr<storage::Storage> storage) {
-    ucp_mem_map_params_t parameters{};
-    parameters.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
-    parameters.address = storage->address();
-    parameters.length = storage->size();
-    ucp_mem_h memory = nullptr;
-    if (const ucs_status_t status = ucp_mem_map(context->handle(), &parameters, &memory); status != UCS_OK)
-      return make_error(status == UCS_ERR_NO_MEMORY ? ErrorCode::kCapacity : ErrorCode::kIo,
-                        "%s cannot be registered: %s", storage->describe().c_str(), reason(status).c_str());
-    std::unique_ptr<UcxRegistration> out(new UcxRegistration(std::move(context), std::move(storage), memory));
-    ASHLAR_RETURN_IF_ERROR(out->pack());
-    return std::unique_ptr<transfer::MemoryRegistration>(std::move(out));
-  }
-  ~UcxRegistration() override { ucp_mem_unmap(context_->handle(), memory_); }
-
-  std::span<const std::byte> key() const noexcept override { return key_; }
-
- private:
-  UcxRegistration(std::shared_ptr<UcxContext> context, std::shared_ptr<storage::Storage> storage,
-                  ucp_mem_h memory) noexcept
-      : context_(std::move(context)), storage_(std::move(storage)), memory_(memory) {}
-
-  Result<void> pack() {
-    void* packed = nullptr;
-    std::size_t length = 0;
-    if (const ucs_status_t status = ucp_rkey_pack(context_->handle(), memory_, &packed, &length);
-        status != UCS_OK)
-      return make_error(ErrorCode::kIo, "%s has no remote key: %s", storage_->describe().c_str(),
-                        reason(status).c_str());
-    const auto* bytes = static_cast<const std::byte*>(packed);
-    key_ = encode(MemoryKey{reinterpret_cast<std::uintptr_t>(storage_->address()), storage_->size(),
-                            std::vector<std::byte>(bytes, bytes + length)});
-    ucp_rkey_buffer_release(packed);
-    if (key_.size() > RemoteStorage::kMaxKeyBytes)
-      return make_error(ErrorCode::kUnsupported, "the key of %s has %zu bytes, more than %zu",
-                        storage_->describe().c_str(), key_.size(), RemoteStorage::kMaxKeyBytes);
-    return {};
-  }
-
-  std::shared_ptr<UcxContext> context_;
-  std::shared_ptr<storage::Storage> storage_;
-  ucp_mem_h memory_;
-  std::vector<std::byte> key_;
-};
 
 class UcxPath final : public transfer::RemotePath {
  public:
@@ -195,7 +145,11 @@ Result<std::unique_ptr<transfer::MemoryRegistration>> UcxTransport::register_mem
   if (storage == nullptr || !storage->host_accessible())
     return make_error(ErrorCode::kUnsupported, "the ucx transport serves host memory, not %s",
                       storage == nullptr ? "nothing" : storage->describe().c_str());
-  return UcxRegistration::create(impl_->engine->context(), std::move(storage));
+  return register_storage(impl_->engine->context(), std::move(storage));
+}
+
+std::shared_ptr<storage::Allocator> UcxTransport::allocator() const {
+  return make_allocator(impl_->engine->context());
 }
 
 Result<std::shared_ptr<transfer::RemotePath>> UcxTransport::connect(

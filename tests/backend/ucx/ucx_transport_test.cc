@@ -103,6 +103,30 @@ TEST_P(UcxPair, ContiguousBlocksMoveAsOneOperation) {
   EXPECT_EQ(done->stats.operations, 4 * kBlockBytes / UcxOptions{}.strip_bytes);
 }
 
+TEST_P(UcxPair, MemoryThatUcxAllocatesMovesTheSameBytes) {
+  const auto ucx_memory = other_->allocator();
+  for (const std::uint64_t alignment : {std::uint64_t{1}, std::uint64_t{4096}, std::uint64_t{1} << 21}) {
+    const std::shared_ptr<storage::Storage> memory = ucx_memory->allocate(kBytes, alignment).value();
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory->address()) % alignment, 0u);
+    const auto theirs = set_over(memory);
+    const auto view = view_of(theirs);
+    const auto mine = local_set();
+    fill_bytes(bytes_of(theirs), 6);
+    move(view, mine);
+    EXPECT_EQ(count_other_bytes(bytes_of(mine), 6), 0u);
+    fill_bytes(bytes_of(mine), 7);
+    move(mine, view);
+    EXPECT_EQ(count_other_bytes(bytes_of(theirs), 7), 0u);
+  }
+  EXPECT_EQ(ucx_memory->allocate(0, 1).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(ucx_memory->allocate(1, 3).error().code(), ErrorCode::kInvalidArgument);
+  // It may stay when the transport goes.
+  const std::shared_ptr<storage::Storage> last = ucx_memory->allocate(4096, 4096).value();
+  transport_.reset();
+  other_.reset();
+  *last->address() = std::byte{1};
+}
+
 TEST_P(UcxPair, ManyThreadsMoveAtTheSameTime) {
   const auto theirs = local_set();
   const auto view = view_of(theirs);

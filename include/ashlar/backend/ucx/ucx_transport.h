@@ -26,6 +26,7 @@
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
+#include "ashlar/storage/allocator.h"
 #include "ashlar/transfer/executor.h"
 #include "ashlar/transfer/remote_transport.h"
 
@@ -75,6 +76,9 @@ class UcxTransport final : public transfer::RemoteTransport {
       const transfer::AgentIdentity& peer, std::span<const std::byte> address,
       std::function<void(const Error&)> on_failure) override;
   transfer::Executor& executor() noexcept override;
+  // Makes memory that UCX allocates. With shared memory in the list peers of this machine map it and copy at
+  // memory speed; other memory they reach through messages. Its storage may outlive the transport.
+  std::shared_ptr<storage::Allocator> allocator() const;
 
  private:
   class Impl;
