@@ -1,0 +1,89 @@
+// UcxTransport: remote memory over UCX: TCP between machines, shared memory within one.
+//
+// Every path has a UCX worker of its own, so a peer that dies or hangs takes nothing but its path along. One
+// more worker serves the peers that access this process; a thread progresses all of them, and sleeps in the
+// kernel when nothing moves. A small transfer is driven by the thread that submits it.
+//
+// UCX asks nobody for a password: whoever reaches its ports can read and write the memory of the process.
+// Addresses and keys carry a checksum against accidents, and are trusted because RemoteAgent gets them over
+// an authenticated connection. The ports belong in a network that only peers can reach.
+//
+// With "tcp" alone UCX finds out about dead peers itself. With shared memory in the list it does not: then
+// RemotePath::close() ends what is in flight, and RemoteAgent calls it.
+//
+// Thread safety: thread-safe.
+// Invariant:     memory of an operation is held until UCX has reported its end or its worker is destroyed.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/result.h"
+#include "ashlar/storage/allocator.h"
+#include "ashlar/transfer/executor.h"
+#include "ashlar/transfer/remote_transport.h"
+
+namespace ashlar::backend::ucx {
+
+struct UcxOptions {
+  // As UCX_TLS: "tcp", "tcp,shm", … "tcp" is always in it: peers need a way that works everywhere. Both sides
+  // of a path have the same list.
+  std::string transports = "tcp";
+  // As UCX_NET_DEVICES: "eth0,eth1". Empty: all.
+  std::string devices = {};
+  // Of TCP; UCX's own default, 8 KiB, costs half the bandwidth.
+  std::uint32_t segment_bytes = std::uint32_t{256} << 10;
+  // True: the thread never sleeps and takes a processor for itself.
+  bool busy = false;
+  // How long the thread looks for more work before it sleeps.
+  Clock::Duration spin = std::chrono::microseconds(50);
+  // submit() drives transfers up to this size itself, for inline_limit at most.
+  std::uint64_t inline_bytes = std::uint64_t{128} << 10;
+  Clock::Duration inline_limit = std::chrono::microseconds(200);
+  // Largest single operation, and how many are in flight on a path.
+  std::uint64_t strip_bytes = std::uint64_t{1} << 20;
+  std::uint32_t window = 32;
+  // How long connect() waits for the peer, and how long a path without operations waits to close in order.
+  Clock::Duration connect_limit = std::chrono::seconds(5);
+  Clock::Duration close_limit = std::chrono::milliseconds(500);
+  transfer::QueueLimits limits = {};
+  Clock* clock = nullptr;  // of deadlines; null: the machine's
+
+  // Errors: kInvalidArgument with the field and its value.
+  Result<void> validate() const;
+};
+
+class UcxTransport final : public transfer::RemoteTransport {
+ public:
+  // Errors: kInvalidArgument: the options; kUnsupported: UCX has none of the transports here; kCapacity: no
+  // threads or descriptors.
+  static Result<std::shared_ptr<UcxTransport>> create(const UcxOptions& options = {});
+  // Ends transfers that wait, gives running ones close_limit, and closes all paths.
+  ~UcxTransport() override;
+
+  std::string_view name() const noexcept override { return "ucx"; }
+  std::vector<std::byte> address() const override;
+  Result<std::unique_ptr<transfer::MemoryRegistration>> register_memory(
+      std::shared_ptr<storage::Storage> storage) override;
+  Result<std::shared_ptr<transfer::RemotePath>> connect(
+      const transfer::AgentIdentity& peer, std::span<const std::byte> address,
+      std::function<void(const Error&)> on_failure) override;
+  transfer::Executor& executor() noexcept override;
+  // Makes memory that UCX allocates. With shared memory in the list peers of this machine map it and copy at
+  // memory speed; other memory they reach through messages. Its storage may outlive the transport.
+  std::shared_ptr<storage::Allocator> allocator() const;
+
+ private:
+  class Impl;
+  explicit UcxTransport(std::unique_ptr<Impl> impl) noexcept;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ashlar::backend::ucx

@@ -1,0 +1,276 @@
+#include "backend/ucx/engine.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "ashlar/base/check.h"
+#include "backend/ucx/transports.h"
+#include "base/start_thread.h"
+
+namespace ashlar::backend::ucx {
+
+using transfer::Transfer;
+using transfer::TransferState;
+
+namespace {
+
+constexpr std::uint64_t kWakeEvent = 0;
+constexpr std::uint64_t kServiceEvent = 1;
+// How often deadlines are checked while transfers are queued.
+constexpr int kTickMilliseconds = 10;
+// How often a link is asked to sleep before the thread does without it, and for how long.
+constexpr unsigned kStalledRounds = 64;
+constexpr int kStalledMilliseconds = 1;
+// Rounds of progress before something else gets a turn.
+constexpr int kServiceRounds = 32;
+
+// A callback of a transfer that this thread drives may submit the next one: that must not nest.
+thread_local bool driving = false;
+
+Clock::TimePoint machine_now() {
+  return Clock::real().now();
+}
+
+bool watch(int epoll, int descriptor, std::uint64_t number) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = number;
+  return epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) == 0;
+}
+
+}  // namespace
+
+Engine::Engine(const UcxOptions& options, std::shared_ptr<UcxContext> context,
+               std::unique_ptr<UcxWorker> service, int epoll, int wake)
+    : options_(options),
+      admission_(options.limits, options.clock == nullptr ? Clock::real() : *options.clock),
+      context_(std::move(context)),
+      service_(std::move(service)),
+      shares_memory_(shares_memory(options.transports)),
+      machine_(machine_id()),
+      epoll_(epoll),
+      wake_(wake) {}
+
+Result<std::shared_ptr<Engine>> Engine::create(const UcxOptions& options) {
+  ASHLAR_TRY(std::shared_ptr<UcxContext> context, UcxContext::create(options));
+  ASHLAR_TRY(std::unique_ptr<UcxWorker> service, UcxWorker::create(context));
+  ASHLAR_TRY(std::vector<std::byte> packed, service->address());
+  Link::answer_peers(*service);
+  const int epoll = epoll_create1(EPOLL_CLOEXEC);
+  const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  const int service_fd = service->event_fd();
+  std::shared_ptr<Engine> engine(
+      new Engine(options, std::move(context), std::move(service), epoll, wake));  // owns both descriptors
+  if (epoll < 0 || wake < 0 || !watch(epoll, wake, kWakeEvent) || !watch(epoll, service_fd, kServiceEvent))
+    return make_error(ErrorCode::kCapacity, "no descriptors for the ucx transport (errno %d)", errno);
+  engine->address_ = encode(WorkerAddress{engine->machine_, options.transports, std::move(packed)});
+  if (engine->address_.size() > transfer::RemoteTransport::kMaxAddressBytes)
+    return make_error(ErrorCode::kUnsupported,
+                      "the address has %zu bytes, more than %zu; name fewer network devices",
+                      engine->address_.size(), transfer::RemoteTransport::kMaxAddressBytes);
+  ASHLAR_RETURN_IF_ERROR(start_thread(&engine->thread_, [raw = engine.get()] { raw->run(); }));
+  return engine;
+}
+
+Engine::~Engine() {
+  stop();
+  service_.reset();
+  if (epoll_ >= 0) close(epoll_);
+  if (wake_ >= 0) close(wake_);
+}
+
+void Engine::stop() {
+  if (!thread_.joinable()) return;
+  ASHLAR_CHECK(thread_.get_id() != std::this_thread::get_id(),
+               "a transport is destroyed on its own thread: a callback held the last reference to it");
+  admission_.close();
+  {
+    const MutexLock lock(mu_);
+    stopping_ = true;
+  }
+  attend(nullptr);
+  thread_.join();
+  admission_.wait_empty();  // callers that waited for room are still leaving
+}
+
+void Engine::attend(std::shared_ptr<Link> link) {
+  const MutexLock lock(mu_);
+  calls_.push_back(std::move(link));
+  if (!asleep_) return;
+  asleep_ = false;
+  const std::uint64_t one = 1;
+  ASHLAR_CHECK(write(wake_, &one, sizeof one) == sizeof one,
+               "the engine's eventfd refuses a write (errno %d)", errno);
+}
+
+Result<std::shared_ptr<Link>> Engine::connect(const transfer::AgentIdentity& peer,
+                                              const WorkerAddress& address,
+                                              std::function<void(const Error&)> on_failure) {
+  if (address.transports != options_.transports)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "agent %s uses the transports '%s', this process '%s'; give both the same list",
+                      peer.to_string().c_str(), address.transports.c_str(), options_.transports.c_str());
+  std::uint64_t number = 0;
+  {
+    const MutexLock lock(mu_);
+    number = next_link_++;
+  }
+  // Between machines there is no memory to share, and UCX can watch the peer.
+  const bool watches = !shares_memory_ || address.machine != machine_;
+  ASHLAR_TRY(std::shared_ptr<Link> link, Link::connect(options_, context_, address,
+                                                       {.peer = peer,
+                                                        .number = number,
+                                                        .epoll = epoll_,
+                                                        .owner = this,
+                                                        .peer_failures = watches,
+                                                        .on_failure = std::move(on_failure)}));
+  attend(link);
+  if (std::optional<Error> why = link->failure()) return *std::move(why);
+  return link;
+}
+
+Result<Transfer> Engine::submit(transfer::TransferRequest request, const std::shared_ptr<Link>& link) {
+  if (std::optional<Error> why = link->failure()) return *std::move(why);
+  ASHLAR_TRY(std::shared_ptr<TransferState> state, TransferState::admit(std::move(request), admission_));
+  const Transfer handle(state);
+  const bool small = state->bytes_total() <= options_.inline_bytes;
+  const auto job = std::make_shared<Job>(std::move(state), options_.strip_bytes);
+  if (small && !driving) {
+    driving = true;
+    const Link::Drive driven = link->drive(job);
+    driving = false;
+    if (driven == Link::Drive::kUnfinished) attend(link);
+    if (driven != Link::Drive::kBusy) return handle;
+  }
+  if (link->enqueue(job)) attend(link);
+  return handle;
+}
+
+// --- the thread ---
+
+void Engine::run() {
+  Clock::TimePoint last_event = machine_now();
+  unsigned stalled = 0;
+  for (unsigned round = 1;; ++round) {
+    take_calls();
+    bool moved = false;
+    for (int i = 0; i < kServiceRounds && service_->progress(); ++i) moved = true;
+    moved = look_at_links() || moved;
+    if (stop_seen_ && wind_up()) return;
+    const Clock::TimePoint now = machine_now();
+    if (moved) last_event = now;
+    if (options_.busy || now - last_event < options_.spin) {
+      if (round % 32 == 0) wait(0);
+      continue;
+    }
+    // A link whose peer hangs may refuse to sleep for as long as that lasts: it gets a look now and then.
+    const bool all_asleep = put_links_to_sleep();
+    stalled = all_asleep || moved ? 0 : stalled + 1;
+    if (!service_->arm() || (!all_asleep && stalled < kStalledRounds)) {
+      wait(0);
+      continue;
+    }
+    {
+      const MutexLock lock(mu_);
+      asleep_ = calls_.empty();
+      if (!asleep_) continue;
+    }
+    const int tick = unfinished_.empty() && !stop_seen_ ? -1 : kTickMilliseconds;
+    wait(all_asleep ? tick : kStalledMilliseconds);
+    const MutexLock lock(mu_);
+    asleep_ = false;
+  }
+}
+
+void Engine::warm(const std::shared_ptr<Link>& link) {
+  if (std::find(hot_.begin(), hot_.end(), link) == hot_.end()) hot_.push_back(link);
+}
+
+void Engine::take_calls() {
+  std::vector<std::shared_ptr<Link>> calls;
+  {
+    const MutexLock lock(mu_);
+    if (calls_.empty()) return;
+    calls.swap(calls_);
+    stop_seen_ = stopping_;
+  }
+  for (const std::shared_ptr<Link>& link : calls) {
+    if (link == nullptr) continue;
+    links_.emplace(link->number(), link);
+    warm(link);
+  }
+}
+
+bool Engine::look_at_links() {
+  bool moved = false;
+  for (std::size_t i = 0; i < hot_.size();) {
+    const std::shared_ptr<Link> link = hot_[i];
+    const Link::Look look = link->look(admission_.cancels());
+    link->report();
+    moved = moved || look.moved;
+    if (look.waiting) {
+      unfinished_.insert(link->number());
+    } else {
+      unfinished_.erase(link->number());
+    }
+    if (look.condition != Link::Condition::kClosed) {
+      ++i;
+      continue;
+    }
+    links_.erase(link->number());
+    hot_.erase(hot_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return moved;
+}
+
+bool Engine::put_links_to_sleep() {
+  std::erase_if(hot_, [&](const std::shared_ptr<Link>& link) {
+    const Link::Sleep sleep = link->sleep();
+    if (sleep == Link::Sleep::kLent) unfinished_.insert(link->number());
+    return sleep != Link::Sleep::kBusy;
+  });
+  return hot_.empty();
+}
+
+void Engine::wait(int milliseconds) {
+  std::array<epoll_event, 64> events;
+  const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), milliseconds);
+  ASHLAR_CHECK(count >= 0 || errno == EINTR, "epoll_wait of the ucx transport (errno %d)", errno);
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t number = events[static_cast<std::size_t>(i)].data.u64;
+    if (number == kWakeEvent) {
+      std::uint64_t wakes = 0;
+      [[maybe_unused]] const ssize_t drained = read(wake_, &wakes, sizeof wakes);
+    } else if (const auto found = links_.find(number); found != links_.end()) {
+      warm(found->second);
+    }
+  }
+  if (count > 0) return;
+  for (const std::uint64_t number : unfinished_)
+    if (const auto found = links_.find(number); found != links_.end()) warm(found->second);
+}
+
+bool Engine::wind_up() {
+  const Clock::TimePoint now = machine_now();
+  if (stop_by_ == Clock::TimePoint{}) {
+    stop_by_ = now + options_.close_limit;
+    for (const auto& [number, link] : links_) link->cancel_all();
+  }
+  const bool empty = admission_.counters().in_flight == 0;
+  if (!links_failed_ && (empty || now >= stop_by_)) {
+    links_failed_ = true;
+    for (const auto& [number, link] : links_) {
+      link->fail(Error(ErrorCode::kUnavailable, "the transport is shutting down"));
+      warm(link);
+    }
+  }
+  return links_failed_ && links_.empty() && empty;
+}
+
+}  // namespace ashlar::backend::ucx

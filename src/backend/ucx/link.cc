@@ -1,0 +1,486 @@
+// The end of a link. An orderly close flushes the endpoint and waits for UCX, for close_limit at most. When
+// the peer is dead, or does not answer and operations are in flight, the endpoint is closed by force, and the
+// worker is destroyed at once: UCX 1.13 completes waiting reads only then. Without UCX's own failure handling
+// (shared memory) endpoints cannot be closed by force, and some callbacks never come; the operations are over
+// all the same, because only the worker could have touched their memory.
+#include "backend/ucx/link.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ashlar/base/check.h"
+
+namespace ashlar::backend::ucx {
+
+using transfer::TransferStats;
+
+namespace {
+
+// How often queued transfers are checked for deadlines.
+constexpr Clock::Duration kSweepEvery = std::chrono::milliseconds(10);
+// Rounds of progress before other links get a turn.
+constexpr int kRounds = 32;
+// How long a link waits for a peer that did not answer connect().
+constexpr Clock::Duration kLinger = std::chrono::minutes(1);
+// Active messages: of the one that connects, and of the other.
+constexpr unsigned kQuestion = 1;
+constexpr unsigned kAnswer = 2;
+
+Clock::TimePoint real_now() {
+  return Clock::real().now();
+}
+
+}  // namespace
+
+Link::Link(const UcxOptions& options, std::unique_ptr<UcxWorker> worker, Settings settings)
+    : settings_(std::move(settings)),
+      inline_limit_(options.inline_limit),
+      connect_limit_(options.connect_limit),
+      close_limit_(options.close_limit),
+      worker_(std::move(worker)),
+      slots_(options.window) {
+  for (Slot& slot : slots_) {
+    slot.link = this;
+    free_slots_.push_back(&slot);
+  }
+}
+
+Link::~Link() {
+  const MutexLock lock(worker_mu_);
+  if (condition_ != Condition::kClosed) destroy();
+  ASHLAR_CHECK(over_.empty() && active_.empty(), "a link to agent %s goes with unfinished transfers",
+               peer().to_string().c_str());
+}
+
+Result<std::shared_ptr<Link>> Link::connect(const UcxOptions& options,
+                                            const std::shared_ptr<UcxContext>& context,
+                                            const WorkerAddress& address, Settings settings) {
+  ASHLAR_TRY(std::unique_ptr<UcxWorker> worker, UcxWorker::create(context));
+  auto link = std::make_shared<Link>(options, std::move(worker), std::move(settings));
+  const MutexLock lock(link->worker_mu_);
+  ASHLAR_RETURN_IF_ERROR(link->create_endpoint(address));
+  ASHLAR_RETURN_IF_ERROR(link->ask_peer());
+  epoll_event event{};
+  event.data.u64 = link->number();
+  if (epoll_ctl(link->settings_.epoll, EPOLL_CTL_ADD, link->worker_->event_fd(), &event) != 0)
+    return make_error(ErrorCode::kCapacity, "the worker of a path cannot be watched (errno %d)", errno);
+  return link;
+}
+
+Result<void> Link::create_endpoint(const WorkerAddress& address) {
+  ucp_ep_params_t parameters{};
+  parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                          UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  parameters.address = reinterpret_cast<const ucp_address_t*>(address.packed.data());
+  parameters.err_mode = settings_.peer_failures ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
+  parameters.err_handler = {endpoint_failed, this};
+  const ucs_status_t status = ucp_ep_create(worker_->handle(), &parameters, &endpoint_);
+  if (status == UCS_OK) return {};
+  endpoint_ = nullptr;
+  return make_error(ErrorCode::kUnavailable, "agent %s cannot be reached: %s", peer().to_string().c_str(),
+                    reason(status).c_str());
+}
+
+// A question and its answer: after that the connection is made on both sides.
+Result<void> Link::ask_peer() {
+  ucp_am_handler_param_t handler{};
+  handler.field_mask =
+      UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = kAnswer;
+  handler.cb = peer_answered;
+  handler.arg = this;
+  ucs_status_t status = ucp_worker_set_am_recv_handler(worker_->handle(), &handler);
+  ASHLAR_CHECK(status == UCS_OK, "UCX takes no handler: %s", reason(status).c_str());
+  const Clock::TimePoint until = real_now() + connect_limit_;
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  parameters.cb.send = control_ended;
+  parameters.user_data = this;
+  parameters.flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
+  ucs_status_ptr_t sent = ucp_am_send_nbx(endpoint_, kQuestion, nullptr, 0, nullptr, 0, &parameters);
+  control_pending_ = UCS_PTR_IS_PTR(sent);
+  control_status_ = UCS_PTR_IS_PTR(sent) ? UCS_INPROGRESS : UCS_PTR_RAW_STATUS(sent);
+  while (!answered_ && !broken_ && (control_pending_ || control_status_ == UCS_OK)) {
+    if (worker_->progress()) continue;
+    if (real_now() >= until) break;
+    pollfd wait{worker_->event_fd(), POLLIN, 0};
+    if (worker_->arm()) poll(&wait, 1, 10);
+  }
+  if (answered_ && !broken_) return {};
+  if (broken_ || (!control_pending_ && control_status_ != UCS_OK))
+    return make_error(ErrorCode::kUnavailable, "agent %s cannot be reached: %s", peer().to_string().c_str(),
+                      reason(control_status_).c_str());
+  fail(make_error(ErrorCode::kUnavailable, "agent %s did not answer within %lld ms",
+                  peer().to_string().c_str(),
+                  static_cast<long long>(connect_limit_ / std::chrono::milliseconds(1))));
+  linger_by_ = real_now() + kLinger;
+  return {};
+}
+
+bool Link::lingers() const {
+  return !answered_ && !broken_ && real_now() < linger_by_;
+}
+
+void Link::answer_peers(UcxWorker& service) {
+  ucp_am_handler_param_t handler{};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB;
+  handler.id = kQuestion;
+  handler.cb = peer_asked;
+  const ucs_status_t status = ucp_worker_set_am_recv_handler(service.handle(), &handler);
+  ASHLAR_CHECK(status == UCS_OK, "UCX takes no handler: %s", reason(status).c_str());
+}
+
+ucs_status_t Link::peer_asked(void*, const void*, std::size_t, void*, std::size_t,
+                              const ucp_am_recv_param_t* parameters) {
+  if ((parameters->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == 0) return UCS_OK;
+  ucp_request_param_t answer{};
+  answer.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  answer.flags = UCP_AM_SEND_FLAG_EAGER;
+  ucs_status_ptr_t sent = ucp_am_send_nbx(parameters->reply_ep, kAnswer, nullptr, 0, nullptr, 0, &answer);
+  if (UCS_PTR_IS_PTR(sent)) ucp_request_free(sent);
+  return UCS_OK;
+}
+
+// --- callbacks of UCX: they run inside its calls, under worker_mu_, which clang cannot know ---
+
+void Link::control_ended(void* request, ucs_status_t status, void* user) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  auto* link = static_cast<Link*>(user);
+  link->control_pending_ = false;
+  link->control_status_ = status;
+  ucp_request_free(request);
+}
+
+ucs_status_t Link::peer_answered(void* user, const void*, std::size_t, void*, std::size_t,
+                                 const ucp_am_recv_param_t*) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  static_cast<Link*>(user)->answered_ = true;
+  return UCS_OK;
+}
+
+void Link::endpoint_failed(void* user, ucp_ep_h, ucs_status_t status) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  static_cast<Link*>(user)->lose(status);
+}
+
+void Link::operation_ended(void* request, ucs_status_t status, void* user) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  auto* slot = static_cast<Slot*>(user);
+  slot->link->ended(*slot, status);
+  ucp_request_free(request);
+}
+
+// --- state ---
+
+std::optional<Error> Link::failure() const {
+  const MutexLock lock(mu_);
+  return failure_;
+}
+
+bool Link::fail(const Error& why) {
+  const MutexLock lock(mu_);
+  if (failure_) return false;
+  failure_.emplace(ErrorCode::kUnavailable, why.message());
+  failed_.store(true, std::memory_order_release);  // release: pairs with the acquire in look()
+  return true;
+}
+
+void Link::lose(ucs_status_t status) {
+  broken_ = true;
+  if (control_status_ == UCS_INPROGRESS) control_status_ = status;
+  const Error why = make_error(ErrorCode::kUnavailable, "agent %s is gone: %s", peer().to_string().c_str(),
+                               reason(status).c_str());
+  if (!fail(why)) return;
+  const MutexLock lock(mu_);
+  report_due_ = true;
+}
+
+void Link::report() {
+  std::optional<Error> why;
+  {
+    const MutexLock lock(mu_);
+    if (!report_due_) return;
+    report_due_ = false;
+    why = failure_;
+  }
+  if (settings_.on_failure) settings_.on_failure(*why);
+}
+
+Result<std::shared_ptr<const storage::RemoteAccess>> Link::open(const std::shared_ptr<Link>& self,
+                                                                const MemoryKey& key) {
+  ucp_rkey_h unpacked = nullptr;
+  {
+    const MutexLock lock(worker_mu_);
+    if (const std::optional<Error> why = failure()) return *why;
+    if (condition_ != Condition::kOpen || broken_)
+      return make_error(ErrorCode::kUnavailable, "the path to agent %s is closed",
+                        peer().to_string().c_str());
+    const ucs_status_t status = ucp_ep_rkey_unpack(endpoint_, key.packed.data(), &unpacked);
+    if (status != UCS_OK)
+      return make_error(status == UCS_ERR_UNREACHABLE ? ErrorCode::kUnsupported : ErrorCode::kInvalidArgument,
+                        "the key of agent %s's memory cannot be used: %s", peer().to_string().c_str(),
+                        reason(status).c_str());
+    keys_.insert(unpacked);
+  }
+  return std::shared_ptr<const storage::RemoteAccess>(std::make_shared<UcxAccess>(self, unpacked));
+}
+
+void Link::forget(ucp_rkey_h key) {
+  const MutexLock lock(worker_mu_);
+  if (keys_.erase(key) != 0) ucp_rkey_destroy(key);
+}
+
+bool Link::enqueue(const std::shared_ptr<Job>& job) {
+  std::optional<Error> why;
+  {
+    const MutexLock lock(mu_);
+    if (!failure_) {
+      inbox_.push_back(job);
+      has_inbox_.store(true, std::memory_order_release);  // release: pairs with the acquire in take_inbox()
+      return true;
+    }
+    why = failure_;
+  }
+  job->state->fail(*why);
+  job->state->finish();
+  return false;
+}
+
+// --- with the worker ---
+
+void Link::watch(bool on) {
+  if (watched_ == on) return;
+  epoll_event event{};
+  event.events = on ? static_cast<std::uint32_t>(EPOLLIN) : 0;
+  event.data.u64 = number();
+  const int error = epoll_ctl(settings_.epoll, EPOLL_CTL_MOD, worker_->event_fd(), &event);
+  ASHLAR_CHECK(error == 0, "the worker of a path cannot be watched (errno %d)", errno);
+  watched_ = on;
+}
+
+Link::Sleep Link::sleep() {
+  const MutexLock lock(worker_mu_);
+  if (condition_ == Condition::kClosed) return Sleep::kAsleep;
+  // acquire: pairs with the release in fail() and enqueue()
+  if (failed_.load(std::memory_order_acquire) && condition_ == Condition::kOpen && !lingers())
+    return Sleep::kBusy;
+  if (has_inbox_.load(std::memory_order_acquire)) return Sleep::kBusy;
+  if (drives_ != drives_seen_ && active_.empty() && idle()) {
+    drives_seen_ = drives_;
+    return Sleep::kLent;
+  }
+  if (!worker_->arm()) return Sleep::kBusy;
+  watch(true);
+  return Sleep::kAsleep;
+}
+
+Link::Drive Link::drive(const std::shared_ptr<Job>& job) {
+  if (!worker_mu_.try_lock()) return Drive::kBusy;
+  // acquire: pairs with the release in fail() and enqueue()
+  if (condition_ != Condition::kOpen || !active_.empty() || !idle() || !over_.empty() ||
+      failed_.load(std::memory_order_acquire) || has_inbox_.load(std::memory_order_acquire)) {
+    worker_mu_.unlock();
+    return Drive::kBusy;
+  }
+  bool unfinished = watched_;  // the engine must watch the worker again, later
+  watch(false);
+  ++drives_;
+  active_.push_back(job);
+  const Clock::TimePoint until = real_now() + inline_limit_;
+  for (unsigned round = 1; over_.empty() && !broken_; ++round) {
+    step();
+    if (round % 16 == 0 && real_now() >= until) break;
+  }
+  Jobs over;
+  over.swap(over_);
+  // acquire: as above
+  unfinished = unfinished || over.empty() || broken_ || failed_.load(std::memory_order_acquire);
+  worker_mu_.unlock();
+  for (const std::shared_ptr<Job>& one : over) one->state->finish();
+  return unfinished ? Drive::kUnfinished : Drive::kDone;
+}
+
+Link::Look Link::look(std::uint64_t cancels) {
+  Look out;
+  Jobs over;
+  {
+    const MutexLock lock(worker_mu_);
+    switch (condition_) {
+      case Condition::kOpen:
+        take_inbox();
+        sweep(cancels);
+        for (int round = 0; round < kRounds && step(); ++round) out.moved = true;
+        // acquire: pairs with the release in fail()
+        if (failed_.load(std::memory_order_acquire) && !lingers()) begin_close();
+        break;
+      case Condition::kClosing:
+        out.moved = worker_->progress();
+        continue_close();
+        break;
+      case Condition::kClosed:
+        break;
+    }
+    over.swap(over_);
+    out.condition = condition_;
+    out.waiting = condition_ != Condition::kClosed &&
+                  (condition_ == Condition::kClosing || !active_.empty() || !idle() || lingers());
+  }
+  out.moved = out.moved || !over.empty();
+  for (const std::shared_ptr<Job>& job : over) job->state->finish();
+  return out;
+}
+
+void Link::cancel_all() {
+  const MutexLock lock(worker_mu_);
+  take_inbox();
+  for (const std::shared_ptr<Job>& job : active_) job->state->cancel();
+  linger_by_ = {};
+}
+
+void Link::take_inbox() {
+  if (!has_inbox_.load(std::memory_order_acquire)) return;  // acquire: pairs with the release in enqueue()
+  const MutexLock lock(mu_);
+  for (std::shared_ptr<Job>& job : inbox_) active_.push_back(std::move(job));
+  inbox_.clear();
+  has_inbox_.store(false, std::memory_order_relaxed);  // relaxed: under the lock of its writers
+}
+
+void Link::sweep(std::uint64_t cancels) {
+  if (active_.empty()) return;
+  const Clock::TimePoint now = real_now();
+  if (cancels == cancels_seen_ && now - swept_ < kSweepEvery) return;
+  cancels_seen_ = cancels;
+  swept_ = now;
+  std::deque<std::shared_ptr<Job>> left;
+  for (std::shared_ptr<Job>& job : active_) {
+    const bool late = !job->started && !job->state->may_continue();
+    if (late) job->exhausted = true;
+    if (late) {
+      over_.push_back(std::move(job));
+    } else {
+      left.push_back(std::move(job));
+    }
+  }
+  active_.swap(left);
+}
+
+bool Link::step() {
+  start_operations();
+  const bool moved = worker_->progress();
+  if (moved && !active_.empty()) start_operations();
+  return moved;
+}
+
+void Link::start_operations() {
+  while (!active_.empty() && !broken_) {
+    const std::shared_ptr<Job> job = active_.front();
+    while (!job->exhausted)
+      if (!start_next(job)) return;
+    active_.pop_front();
+    if (job->in_flight == 0) over_.push_back(job);
+  }
+}
+
+bool Link::start_next(const std::shared_ptr<Job>& job) {
+  if (free_slots_.empty() || broken_) return false;
+  Operation operation;
+  const bool more = job->state->may_continue() && job->cursor.next(&operation);
+  // The end of a put says that its memory is free, not that the peer has the bytes: a flush says that, also
+  // for those that were started before a cancel.
+  const bool flush = !more && job->cursor.puts() && job->started;
+  if (!more) job->exhausted = true;
+  if (!more && !flush) return true;
+  if (!job->started) job->state->start();
+  job->started = true;
+  Slot* slot = free_slots_.back();
+  free_slots_.pop_back();
+  ASHLAR_DCHECK(slot->job == nullptr, "an operation is given a slot that is taken");
+  slot->job = job;
+  slot->bytes = operation.bytes;
+  ++job->in_flight;
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  parameters.cb.send = operation_ended;
+  parameters.user_data = slot;
+  ucs_status_ptr_t request = nullptr;
+  if (flush) {
+    request = ucp_ep_flush_nbx(endpoint_, &parameters);
+  } else if (job->cursor.puts()) {
+    request = ucp_put_nbx(endpoint_, operation.local, operation.bytes, operation.remote, operation.key,
+                          &parameters);
+  } else {
+    request = ucp_get_nbx(endpoint_, operation.local, operation.bytes, operation.remote, operation.key,
+                          &parameters);
+  }
+  if (!UCS_PTR_IS_PTR(request)) ended(*slot, UCS_PTR_RAW_STATUS(request));
+  return true;
+}
+
+// The transfer is over when it starts no more operations; start_operations() sees to the one it starts from.
+void Link::ended(Slot& slot, ucs_status_t status) {
+  const std::shared_ptr<Job> job = std::move(slot.job);
+  ASHLAR_CHECK(job != nullptr && job->in_flight != 0, "UCX ends an operation twice");
+  slot.job.reset();
+  free_slots_.push_back(&slot);
+  --job->in_flight;
+  if (status == UCS_OK) {
+    TransferStats stats;
+    stats.bytes = slot.bytes;
+    stats.operations = slot.bytes == 0 ? 0 : 1;
+    if (slot.bytes != 0) job->state->moved(stats);
+  } else {
+    if (condition_ == Condition::kOpen) lose(status);
+    job->state->fail(failure().value_or(Error(ErrorCode::kUnavailable, reason(status))));
+  }
+  const bool queued = !active_.empty() && active_.front() == job;
+  if (job->exhausted && job->in_flight == 0 && !queued) over_.push_back(job);
+}
+
+// --- the end ---
+
+void Link::begin_close() {
+  ASHLAR_CHECK(failed_.load(std::memory_order_acquire), "a link closes without a reason");
+  condition_ = Condition::kClosing;
+  take_inbox();
+  const Error why = *failure();
+  for (std::shared_ptr<Job>& job : active_) {
+    job->state->fail(why);
+    job->exhausted = true;
+    if (job->in_flight == 0) over_.push_back(std::move(job));
+  }
+  active_.clear();
+  for (const Slot& slot : slots_)
+    if (slot.job != nullptr) slot.job->state->fail(why);
+  const bool force = broken_ || !idle();
+  if (force && !settings_.peer_failures) return destroy();
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask =
+      UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  parameters.flags = force ? UCP_EP_CLOSE_FLAG_FORCE : 0;
+  parameters.cb.send = control_ended;
+  parameters.user_data = this;
+  control_pending_ = true;
+  if (!UCS_PTR_IS_PTR(ucp_ep_close_nbx(endpoint_, &parameters))) control_pending_ = false;
+  close_by_ = real_now() + close_limit_;
+  if (force) return destroy();
+  continue_close();
+}
+
+void Link::continue_close() {
+  if (!control_pending_ || real_now() >= close_by_) destroy();
+}
+
+void Link::destroy() {
+  ASHLAR_CHECK(worker_ != nullptr, "a link is closed twice");
+  condition_ = Condition::kClosing;
+  if (settings_.epoll >= 0) epoll_ctl(settings_.epoll, EPOLL_CTL_DEL, worker_->event_fd(), nullptr);
+  for (ucp_rkey_h key : keys_) ucp_rkey_destroy(key);
+  keys_.clear();
+  worker_.reset();
+  for (Slot& slot : slots_)
+    if (slot.job != nullptr) ended(slot, UCS_ERR_CANCELED);
+  ASHLAR_CHECK(idle(), "a link to agent %s is closed with operations in flight", peer().to_string().c_str());
+  condition_ = Condition::kClosed;
+}
+
+}  // namespace ashlar::backend::ucx

@@ -1,0 +1,88 @@
+// The other side of the tests: a process with registered memory. It prints what a peer needs, in hexadecimal,
+// and then obeys one-line commands: "fill N", "check N" (answers with the number of bytes that differ), and
+// the end of its input. Or a process that reads the memory of another again and again, and prints a line for
+// each time.
+//
+//   ucx_owner TRANSPORTS BYTES
+//   ucx_owner TRANSPORTS BYTES ADDRESS KEY PLACE
+#include <sys/prctl.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include "ashlar/backend/ucx/ucx_transport.h"
+#include "ashlar/storage/allocator.h"
+#include "ashlar/transfer/block_set.h"
+#include "backend/ucx/hex_text.h"
+#include "backend/ucx/owner_bytes.h"
+
+namespace ashlar::backend::ucx {
+namespace {
+
+int serve(const std::string& transports, std::uint64_t size) {
+  auto transport = UcxTransport::create({.transports = transports});
+  if (!transport) {
+    std::cerr << transport.error() << "\n";
+    return 1;
+  }
+  storage::SystemAllocator allocator;
+  const std::shared_ptr<storage::Storage> memory = allocator.allocate(size, 4096).value();
+  const auto registration = (*transport)->register_memory(memory).value();
+  std::cout << to_hex((*transport)->address()) << " " << to_hex(registration->key()) << " "
+            << reinterpret_cast<std::uintptr_t>(memory->address()) << std::endl;
+  std::string verb;
+  std::uint64_t seed = 0;
+  while (std::cin >> verb >> seed) {
+    if (verb == "fill") fill_bytes({memory->address(), size}, seed);
+    std::cout << (verb == "check" ? count_other_bytes({memory->address(), size}, seed) : 0) << std::endl;
+  }
+  return 0;
+}
+
+std::shared_ptr<const transfer::BlockSet> one_block(std::shared_ptr<storage::Storage> memory) {
+  const auto bytes = static_cast<std::uint32_t>(memory->size());
+  const layout::Layout layout = layout::Layout::create({.block_count = 1,
+                                                        .num_layers = 1,
+                                                        .outer_dim = 1,
+                                                        .block_size = 1,
+                                                        .num_heads = 1,
+                                                        .head_dim = bytes,
+                                                        .inner_dim = bytes,
+                                                        .dtype = layout::Dtype::kU8},
+                                                       layout::order::kFullyContiguousNhd)
+                                    .value();
+  std::vector<transfer::Plane> planes;
+  planes.push_back({layout, layout::Shard::whole(layout.config()), {{std::move(memory), 0}}});
+  return transfer::BlockSet::create(std::move(planes)).value();
+}
+
+int read_for_ever(const std::string& transports, std::uint64_t size, char** values) {
+  const auto transport = UcxTransport::create({.transports = transports}).value();
+  const auto path = transport->connect({1, 1}, from_hex(values[0]), {}).value();
+  const auto theirs = one_block(path->open({.address = std::strtoull(values[2], nullptr, 10),
+                                            .bytes = size,
+                                            .agent = 1,
+                                            .incarnation = 1,
+                                            .key = from_hex(values[1])})
+                                    .value());
+  storage::SystemAllocator allocator;
+  const auto mine = one_block(allocator.allocate(size, 4096).value());
+  const std::vector<std::uint32_t> block = {0};
+  while (transport->executor().submit({.plan = transfer::plan(theirs, block, mine, block).value()})->wait())
+    std::cout << count_other_bytes({mine->address(0, {}), size}, 4) << std::endl;
+  return 1;
+}
+
+}  // namespace
+}  // namespace ashlar::backend::ucx
+
+int main(int count, char** values) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const std::uint64_t bytes = count < 3 ? 0 : std::strtoull(values[2], nullptr, 10);
+  if (count == 3) return ashlar::backend::ucx::serve(values[1], bytes);
+  if (count == 6) return ashlar::backend::ucx::read_for_ever(values[1], bytes, values + 3);
+  return 2;
+}

@@ -1,0 +1,17 @@
+// What the sanitizers must not take for ours: UCX is not instrumented, so ThreadSanitizer sees its copies and
+// not its locks, and LeakSanitizer sees what it keeps for the life of the process.
+extern "C" {
+
+const char* __tsan_default_suppressions();
+const char* __lsan_default_suppressions();
+
+// called_from_lib: only what these libraries call, not what calls them.
+const char* __tsan_default_suppressions() {
+  return "called_from_lib:libucp.so\ncalled_from_lib:libuct.so\ncalled_from_lib:libucs.so\n"
+         "called_from_lib:libucm.so\n";
+}
+const char* __lsan_default_suppressions() {
+  return "leak:libucs.so\nleak:libucm.so\n";
+}
+
+}  // extern "C"

@@ -1,0 +1,229 @@
+// Peers that die, hang and come back. With shared memory UCX does not notice: there the test closes the path,
+// as RemoteAgent does.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "ashlar/base/random.h"
+#include "backend/ucx/owner_bytes.h"
+#include "backend/ucx/ucx_fixture.h"
+#include "support/sanitizers.h"
+
+namespace ashlar::backend::ucx {
+namespace {
+
+using transfer::BlockSet;
+using transfer::Transfer;
+using transfer::TransferResult;
+
+class UcxFailure : public UcxTest {
+ protected:
+  bool watches() const { return std::string_view(GetParam()) == "tcp"; }
+  static std::uint64_t restarts() {
+    return std::getenv("ASHLAR_TEST_SECONDS") != nullptr ? 1000 : 20;  // NOLINT(concurrency-mt-unsafe)
+  }
+  // Ends with kUnavailable, or completed before the end of the peer.
+  static void expect_ended(const Transfer& transfer) {
+    const TransferResult result = transfer.wait_for_end();
+    if (!result) {
+      EXPECT_EQ(result.error().code(), ErrorCode::kUnavailable) << result.error();
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ucx, UcxFailure, ::testing::Values("tcp", "tcp,shm"), transports_name);
+
+TEST_P(UcxFailure, TransfersInFlightFailWhenThePeerIsKilled) {
+  for (const bool puts : {false, true}) {
+    OwnerProcess owner(GetParam(), kBytes, kOwner);
+    std::atomic<int> calls{0};
+    const auto path = transport_->connect(kOwner, owner.address(), [&](const Error&) { ++calls; }).value();
+    const auto theirs = remote_set(*path, owner);
+    const auto mine = local_set();
+    const auto& from = puts ? mine : theirs;
+    const auto& to = puts ? theirs : mine;
+    std::vector<Transfer> running;
+    // One completes, so that the others are in the middle of it.
+    for (int i = 0; i < 40; ++i)
+      running.push_back(transport_->executor().submit({.plan = plan_all(from, to)}).value());
+    ASSERT_TRUE(running.front().wait());
+    owner.kill();
+    if (!watches()) path->close(Error(ErrorCode::kUnavailable, "the process ended"));
+    int failed = 0;
+    for (const Transfer& one : running) {
+      expect_ended(one);
+      failed += one.wait_for_end() ? 0 : 1;
+    }
+    EXPECT_GT(failed, 0);
+    EXPECT_TRUE(path->failure());
+    while (watches() && calls == 0) std::this_thread::yield();
+    EXPECT_EQ(calls, watches() ? 1 : 0);
+    const auto refused = transport_->executor().submit({.plan = plan_all(from, to)});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), ErrorCode::kUnavailable);
+    EXPECT_EQ(transport_->executor().counters().in_flight, 0u);
+  }
+}
+
+TEST_P(UcxFailure, AStoppedPeerTimesOutAndKeepsItsMemoryUntilThePathIsClosed) {
+  for (const bool puts : {false, true}) {
+    OwnerProcess owner(GetParam(), kBytes, kOwner);
+    OwnerProcess other(GetParam(), kBytes, {0xB2, 0x52});
+    other.fill(9);
+    const auto path = connect(owner);
+    const auto other_path = connect(other);
+    const auto theirs = remote_set(*path, owner);
+    const auto others = remote_set(*other_path, other);
+    auto mine = local_set();
+    owner.send(SIGSTOP);
+    auto kept = std::make_shared<int>(1);
+    const std::weak_ptr<int> watched = kept;
+    // Enough that no buffer on the way takes it all.
+    std::vector<Transfer> stuck;
+    for (int i = 0; i < 4; ++i)
+      stuck.push_back(transport_->executor()
+                          .submit({.plan = puts ? plan_all(mine, theirs) : plan_all(theirs, mine),
+                                   .owned = kept,
+                                   .deadline = Clock::real().now() + std::chrono::milliseconds(50)})
+                          .value());
+    kept.reset();
+    const TransferResult late = stuck.back().wait();
+    ASSERT_FALSE(late);
+    EXPECT_EQ(late.error().code(), ErrorCode::kTimeout);
+    // Others are served meanwhile.
+    const auto read = local_set();
+    move(others, read);
+    EXPECT_EQ(count_other_bytes(bytes_of(read), 9), 0u);
+    EXPECT_FALSE(stuck.front().done());
+    EXPECT_FALSE(watched.expired());
+    path->close(Error(ErrorCode::kUnavailable, "it does not answer"));
+    for (const Transfer& one : stuck) EXPECT_FALSE(one.wait_for_end());
+    EXPECT_EQ(stuck.front().wait_for_end().error(), Error(ErrorCode::kUnavailable, "it does not answer"));
+    EXPECT_TRUE(watched.expired());
+    owner.send(SIGCONT);
+  }
+}
+
+TEST_P(UcxFailure, APeerThatGoesOnAfterAStopFinishesWhatWasAsked) {
+  OwnerProcess owner(GetParam(), kBytes, kOwner);
+  owner.fill(3);
+  const auto path = connect(owner);
+  const auto theirs = remote_set(*path, owner);
+  const auto mine = local_set();
+  owner.send(SIGSTOP);
+  const Transfer transfer = transport_->executor().submit({.plan = plan_all(theirs, mine)}).value();
+  ASSERT_FALSE(transfer.wait_until(Clock::real().now() + std::chrono::milliseconds(30)));
+  owner.send(SIGCONT);
+  ASSERT_TRUE(transfer.wait());
+  EXPECT_EQ(count_other_bytes(bytes_of(mine), 3), 0u);
+}
+
+TEST_P(UcxFailure, QueuedTransfersAreCancelledWhileThePeerHangs) {
+  transport_ = make({.window = 1});
+  OwnerProcess owner(GetParam(), kBytes, kOwner);
+  const auto path = connect(owner);
+  const auto theirs = remote_set(*path, owner);
+  owner.send(SIGSTOP);
+  const Transfer first = transport_->executor().submit({.plan = plan_all(theirs, local_set())}).value();
+  const Transfer second = transport_->executor().submit({.plan = plan_all(theirs, local_set())}).value();
+  const Transfer third = transport_->executor()
+                             .submit({.plan = plan_all(theirs, local_set()),
+                                      .deadline = Clock::real().now() + std::chrono::milliseconds(20)})
+                             .value();
+  second.cancel();
+  EXPECT_EQ(second.wait_for_end().error().code(), ErrorCode::kCancelled);
+  EXPECT_EQ(third.wait_for_end().error().code(), ErrorCode::kTimeout);
+  EXPECT_FALSE(first.done());
+  // A transport goes although its peer hangs.
+  transport_.reset();
+  EXPECT_TRUE(first.done());
+}
+
+TEST_P(UcxFailure, NobodyAtTheAddressIsUnavailable) {
+  transport_ = make({.connect_limit = std::chrono::milliseconds(500)});
+  std::vector<std::byte> address;
+  {
+    const OwnerProcess gone(GetParam(), kBytes, kOwner);
+    address = gone.address();
+  }
+  const auto dead = transport_->connect(kOwner, address, {});
+  ASSERT_FALSE(dead);
+  EXPECT_EQ(dead.error().code(), ErrorCode::kUnavailable);
+  const OwnerProcess stopped(GetParam(), kBytes, kOwner);
+  stopped.send(SIGSTOP);
+  const auto hung = transport_->connect(kOwner, stopped.address(), {});
+  ASSERT_FALSE(hung);
+  EXPECT_EQ(hung.error().code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(hung.error().message(), ::testing::HasSubstr("did not answer within 500 ms"));
+  // It goes on, finds what it was asked, and lives.
+  stopped.send(SIGCONT);
+  const auto again = transport_->connect(kOwner, stopped.address(), {});
+  EXPECT_TRUE(again) << again.error();
+}
+
+// Kills the peer at a random point of a stream of reads and writes, and goes on with its successor.
+TEST_P(UcxFailure, PeersThatRestartAreOtherPeers) {
+  Random random(7);
+  std::uint64_t completed = 0;
+  std::uint64_t failed = 0;
+  for (std::uint64_t life = 1; life <= restarts(); ++life) {
+    const transfer::AgentIdentity identity{kOwner.agent, life};
+    OwnerProcess owner(GetParam(), kBytes, identity);
+    owner.fill(life);
+    const auto path = transport_->connect(identity, owner.address(), {});
+    ASSERT_TRUE(path) << path.error();
+    const auto theirs = remote_set(**path, owner);
+    const auto mine = local_set();
+    // The old incarnation's memory is not this one's.
+    storage::RemoteMemory old = owner.memory();
+    old.incarnation = life - 1;
+    EXPECT_FALSE((*path)->open(old));
+    move(theirs, mine);
+    if (HasFatalFailure()) return;
+    ASSERT_EQ(count_other_bytes(bytes_of(mine), life), 0u);
+    std::vector<Transfer> running;
+    for (int i = 0; i < 8; ++i) {
+      const bool put = random.next() % 2 == 0;
+      running.push_back(
+          transport_->executor()
+              .submit({.plan = put ? plan_all(local_set(), theirs) : plan_all(theirs, local_set())})
+              .value());
+    }
+    const std::uint64_t spin = random.next() % 2'000'000;
+    for (std::uint64_t i = 0; i < spin; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
+    owner.kill();
+    if (!watches() || random.next() % 2 == 0)
+      (*path)->close(Error(ErrorCode::kUnavailable, "the process ended"));
+    for (const Transfer& one : running) {
+      expect_ended(one);
+      ++(one.wait_for_end() ? completed : failed);
+    }
+  }
+  EXPECT_EQ(transport_->executor().counters().in_flight, 0u);
+  RecordProperty("completed", std::to_string(completed));
+  RecordProperty("failed", std::to_string(failed));
+}
+
+// The other way round: this process owns the memory, and those that read it are killed.
+TEST_P(UcxFailure, AnOwnerSurvivesTheDeathOfItsReaders) {
+  const auto owned = local_set();
+  fill_bytes(bytes_of(owned), 4);
+  const std::shared_ptr<storage::Storage> memory = owned->planes()[0].regions[0].storage;
+  const auto registration = transport_->register_memory(memory).value();
+  for (std::uint64_t life = 0; life < restarts() / 4; ++life) {
+    ReaderProcess reader(GetParam(), transport_->address(), registration->key(),
+                         reinterpret_cast<std::uintptr_t>(memory->address()), kBytes);
+    ASSERT_TRUE(reader.has_read());
+    reader.kill();
+  }
+  ReaderProcess last(GetParam(), transport_->address(), registration->key(),
+                     reinterpret_cast<std::uintptr_t>(memory->address()), kBytes);
+  EXPECT_TRUE(last.has_read());
+  EXPECT_TRUE(last.has_read());
+}
+
+}  // namespace
+}  // namespace ashlar::backend::ucx
