@@ -101,7 +101,8 @@ Result<void> RemotePool::check_fits(const RemoteBlockSet& set) const {
     return refuse("prefix key");
   const layout::Shard& mine = blocks_->planes()[0].shard;
   const transfer::PlanSelection common{.layers = intersect(mine.layers, set.shard().layers),
-                                       .heads = intersect(mine.heads, set.shard().heads)};
+                                       .heads = intersect(mine.heads, set.shard().heads),
+                                       .shared = transfer::SharedHeads::kMove};
   if (common.layers->count == 0 || common.heads->count == 0)
     return make_error(ErrorCode::kUnsupported, "%s has no layer or head in common with %s",
                       set.shard().to_string().c_str(), mine.to_string().c_str());
