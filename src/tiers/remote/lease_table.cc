@@ -22,7 +22,7 @@ LeaseTable::LeaseTable(const RemoteLimits& limits, std::uint64_t block_bytes, st
 std::size_t LeaseTable::room_locked(const Peer& peer, std::size_t wanted, std::string* refusal) const {
   const auto found = sums_.find(peer);
   const Sums its = found == sums_.end() ? Sums() : found->second;
-  const auto refuse = [&](const char* what, std::uint64_t limit) {
+  const auto refuse = [&](const char* what, std::uint64_t limit) ASHLAR_REQUIRES(mu_) {
     ++refused_;
     if (refusal != nullptr)
       *refusal = make_error(ErrorCode::kCapacity, "%s is %llu; release leases, or ask again later", what,

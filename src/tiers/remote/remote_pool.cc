@@ -147,7 +147,14 @@ Result<void> RemotePool::adopt(const std::shared_ptr<RemotePeer>& peer,
       old = *found;
       sources_.erase(found);
     }
-    made->number = old != nullptr && old->peer == peer ? old->number : next_++;
+    if (old != nullptr && old->peer == peer) {
+      made->number = old->number;
+    } else {
+      do {
+        made->number = next_++;
+      } while (
+          std::ranges::any_of(sources_, [&](const auto& source) { return source->number == made->number; }));
+    }
     sources_.push_back(made);
   }
   if (made->set == nullptr) made->rests_until = clock_.now() + options_.rest;
@@ -473,13 +480,12 @@ std::size_t RemotePool::learn(std::vector<TierRecord> records, const std::vector
   }
   for (const auto& [i, source] : gone) not_there(records[i].hash, *source);
   std::size_t count = 0;
+  bool leading = true;
   for (const TierRecord& record : records) {
-    const Sources left = holders(record.hash);
-    if (!recipe(left)) {
-      static_cast<void>(remove(record.hash));
-      break;
-    }
-    ++count;
+    const bool is_there = recipe(holders(record.hash)).has_value();
+    if (!is_there) static_cast<void>(remove(record.hash));
+    leading = leading && is_there;
+    if (leading) ++count;
   }
   return count;
 }
@@ -544,6 +550,7 @@ std::string RemotePool::peer_name(std::uint16_t number) const {
 }
 
 void RemotePool::check_invariants() const {
+  const MutexLock ends(ends_->mu);  // peers may withdraw blocks at any time
   std::size_t blocks = 0;
   manager_.for_each_registered([&](const SequenceHash& hash, block::BlockId id) {
     const MutexLock lock(mu_);

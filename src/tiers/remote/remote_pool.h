@@ -111,7 +111,7 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   void check_invariants() const;
 
  private:
-  using Number = std::uint16_t;  // of a source; never reused
+  using Number = std::uint16_t;  // of a source; no other has it while it lives
   struct Source {
     Number number = 0;
     std::shared_ptr<transfer::RemotePeer> peer;
