@@ -36,7 +36,8 @@ const ShardedModel kModel = {};
 // How much of a loop `make test` runs, and how much `make test-long` does.
 std::uint64_t much(std::uint64_t usual, std::uint64_t all) {
   // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing sets it
-  return std::getenv("ASHLAR_TEST_SECONDS") != nullptr ? all : rounds(usual);
+  const bool is_long = std::getenv("ASHLAR_TEST_SECONDS") != nullptr;
+  return is_long && !testing::kSanitized ? all : rounds(usual);
 }
 
 FleetRank reader_of(std::vector<std::string> peers, std::uint32_t ranks = 1, std::uint32_t rank = 0) {
@@ -70,17 +71,17 @@ bool every_peer_gave(FleetRank& reader, std::size_t peers) {
 
 // Owners write and evict all the time; the reader compares every byte of what it gets.
 void expect_no_byte_is_wrong(const std::vector<NodeWords>& words, std::uint32_t ranks, std::uint32_t rank,
-                             std::uint64_t blocks) {
+                             std::uint64_t blocks, std::uint64_t seed) {
   std::vector<std::unique_ptr<NodeProcess>> owners;
   std::vector<std::string> peers;
   for (NodeWords one : words) {
-    one.seed = owners.size() + 1;
+    one.seed = 10 * seed + owners.size() + 1;
     owners.push_back(std::make_unique<NodeProcess>(one));
     peers.push_back(owners.back()->address());
     owners.back()->ask("write");
   }
   FleetRank reader = reader_of(peers, ranks, rank);
-  Random random(words.size() + 100 * ranks);
+  Random random(1000 + seed);
   std::uint64_t read = 0;
   for (Progress progress; read < blocks || !every_peer_gave(reader, words.size());) {
     read += read_and_forget(reader, random_sequence(random));
@@ -92,18 +93,21 @@ void expect_no_byte_is_wrong(const std::vector<NodeWords>& words, std::uint32_t 
   for (const auto& owner : owners) owner->expect_right();
 }
 
-TEST(RemoteProcessesTest, NoByteIsWrongFromTwoOwners) {
-  expect_no_byte_is_wrong({{}, {}}, 1, 0, much(5'000, 500'000));
+class RemoteBytesTest : public ::testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(RemoteBytesTest, NoneIsWrongFromTwoOwners) {
+  expect_no_byte_is_wrong({{}, {}}, 1, 0, much(1'250, 125'000), GetParam());
 }
 // One has all heads, the others a half each.
-TEST(RemoteProcessesTest, NoByteIsWrongFromThreeOwnersOfDifferentShapes) {
+TEST_P(RemoteBytesTest, NoneIsWrongFromThreeOwnersOfDifferentShapes) {
   const std::vector<NodeWords> three = {{}, {.ranks = 2, .rank = 0}, {.ranks = 2, .rank = 1}};
-  expect_no_byte_is_wrong(three, 1, 0, much(4'000, 400'000));
+  expect_no_byte_is_wrong(three, 1, 0, much(1'000, 100'000), GetParam());
 }
 // The reader has a quarter of the heads.
-TEST(RemoteProcessesTest, NoByteIsWrongOfAPartOfTheHeads) {
-  expect_no_byte_is_wrong({{}, {.ranks = 2, .rank = 1}}, 4, 2, much(1'000, 100'000));
+TEST_P(RemoteBytesTest, NoneIsWrongInAPartOfTheHeads) {
+  expect_no_byte_is_wrong({{}, {.ranks = 2, .rank = 1}}, 4, 2, much(250, 25'000), GetParam());
 }
+INSTANTIATE_TEST_SUITE_P(Seeds, RemoteBytesTest, ::testing::Range<std::uint64_t>(0, 4));
 
 // ---- death
 
@@ -416,6 +420,29 @@ TEST(RemoteProcessesTest, ConnectionsOfOneIncarnationEndOneByOne) {
     loop_until([&] { return leases() == 0; });
   }
   owner.expect_counts_exact();
+}
+
+TEST(RemoteProcessesTest, APeerIsToldOfRemovedBlocksOnEveryConnection) {
+  TcpRelay relay;
+  KvOptions options = node_options(48);
+  options.remote->own_agent->listen = relay.target();
+  options.remote->own_agent->advertise = relay.address();
+  FleetRank owner(kModel, options, kModel.fleet(1)[0]);
+  FleetRank reader = reader_of({relay.address()});
+  const NodeHashes hashes = KvWorkload::sequence(1, 4);
+  const auto known = [&](std::size_t i) { return reader.kv().presence(hashes)[i].in(kRemoteTier); };
+  for (int round = 0; round < 4; ++round) {
+    SCOPED_TRACE(round);
+    store_in_g2(owner, hashes);
+    loop_until([&] { return reader.kv().find(hashes).size() == 1 && known(3); });
+    relay.set(TcpRelay::Mode::kCut);
+    loop_until([&] { return !known(0) && !known(3); });
+    relay.set(TcpRelay::Mode::kPass);
+    loop_until([&] { return reader.kv().find(hashes).size() == 1 && known(3); });
+    ASSERT_TRUE(owner.kv().reset_blocks(std::span(hashes).last(1)));
+    loop_until([&] { return !known(3); });
+    EXPECT_TRUE(known(0));
+  }
 }
 
 // ---- a network of its own
