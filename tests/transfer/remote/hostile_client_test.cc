@@ -220,7 +220,7 @@ class HostileClientTest : public ::testing::Test {
         .value();
   }
 
-  static constexpr auto kPatience = std::chrono::seconds(1);
+  static constexpr std::chrono::milliseconds kPatience{1000};
   std::shared_ptr<RemoteAgent> agent_ = make_agent(patient());
   std::atomic<int> handled_ = 0;
   RemoteOffer echo_ = serve_echo(*agent_);
