@@ -99,11 +99,13 @@ class RemotePeer {
   Result<std::vector<std::byte>> call(std::uint16_t method, std::span<const std::byte> request,
                                       const RemoteCallLimits& limits = {});
   // Sends a request whose answer nobody waits for. Messages to one peer arrive in the order of the calls that
-  // send them; handlers of different messages may run at once.
+  // send them; handlers of different messages may run at once. Errors: kCapacity: the peer reads too slowly;
+  // kUnavailable, kInvalidArgument: as call(). A peer that falls behind by thousands is closed.
   Result<void> notify(std::uint16_t method, std::span<const std::byte> request);
   // Ends the connection: the peer is dead from now on.
   void close(const Error& why);
-  // Runs `callback` once when the peer is dead, on a thread of the agent; at once if it is. It must not wait.
+  // Runs `callback` once when the peer is dead, on a thread of the agent; at once, on this one, if it is. It
+  // must not wait.
   void on_closed(std::function<void(const Error&)> callback);
 
  private:
@@ -156,7 +158,8 @@ class RemoteAgent {
   // Errors: those of validate(); kInvalidArgument: no secret, and an address that is not loopback; kIo: the
   // address cannot be listened on; kCapacity: no threads.
   static Result<std::shared_ptr<RemoteAgent>> create(AgentOptions options);
-  // Closes all connections and waits for running handlers.
+  // Closes all connections, and waits for running handlers and callbacks: must not happen inside one. Peers,
+  // offers and imported sets may outlive it; the peers are dead then.
   ~RemoteAgent();
 
   const AgentIdentity& identity() const noexcept;
@@ -177,8 +180,9 @@ class RemoteAgent {
   // Runs `callback` for every peer that connects or is connected from now on, on a thread of the agent.
   Result<RemoteOffer> on_peer(std::function<void(const std::shared_ptr<RemotePeer>&)> callback);
 
-  // Registers the memory of a set with the transport and offers it to peers. Errors: those of the transport;
-  // kAlreadyExists: `id` is taken; 0: the agent chooses.
+  // Registers the memory of a set with the transport and offers it to peers, which are told when the offer is
+  // dropped. `id` 0: the agent chooses. Errors: those of the transport; kAlreadyExists: `id` is taken;
+  // kUnsupported: a set that is not in memory; kCapacity: its description exceeds max_message_bytes.
   Result<RemoteOffer> export_blockset(std::shared_ptr<const BlockSet> set, const BlockSetNames& names,
                                       std::uint64_t id = 0);
   // The sets on offer, serialised: docs/formats/blockset.md. They may travel any way.

@@ -83,6 +83,7 @@ void LinkLoop::stop() {
     stopping_ = true;
   }
   if (!thread_.joinable()) return;
+  ASHLAR_CHECK(!is_current(), "the IO thread cannot wait for itself");
   wake();
   thread_.join();
 }
@@ -193,6 +194,7 @@ void LinkLoop::begin(std::shared_ptr<PeerLink> link, OwnedFd fd, Phase phase) {
   const Result<Handshake::Nonce> nonce = Handshake::draw_nonce();
   if (!nonce) return link->die(nonce.error(), false);
   if (!link->alive()) return;
+  ASHLAR_CHECK(fd.valid(), "a link begins with a socket");
   auto wire = std::make_unique<Wire>();
   const std::uint64_t number = link->number();
   const Clock::TimePoint now = Clock::real().now();
@@ -257,6 +259,7 @@ void LinkLoop::read_some(Wire& wire) {
 void LinkLoop::consume(Wire& wire, std::span<const std::byte> bytes) {
   if (wire.phase == Phase::kHandshake) return shake(wire, bytes);
   if (wire.phase != Phase::kOpen) return;  // lingering: the rest does not matter
+  ASHLAR_DCHECK(wire.opener && wire.sealer, "an open link has keys, or needs none");
   wire.opener->feed(bytes);
   open_frames(wire);
 }
@@ -339,6 +342,7 @@ void LinkLoop::flush(Wire& wire) {
                                    wire.link->where().c_str(), reason_of(errno).c_str()));
     }
     wire.written += static_cast<std::size_t>(wrote);
+    ASHLAR_DCHECK(wire.written <= wire.out.size(), "more was written than there was");
     sent += static_cast<std::size_t>(wrote);
     wire.last_wrote = Clock::real().now();
   }
