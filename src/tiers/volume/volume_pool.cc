@@ -313,29 +313,9 @@ void VolumePool::check_invariants() const {
 
 VolumeObject VolumePool::object_of(const TierRecord& record) const {
   VolumeObject object = options_.shape;
-  object.hash = record.hash;
-  object.salt = record.salt;
-  object.prefix = record.prefix;
-  object.parent = record.parent;
-  object.root = record.root;
-  object.local = record.local;
-  object.metadata = record.metadata;
-  object.group = record.group;
-  object.priority = record.retention.priority;
+  record.write_to(object);
   if (record.checksum) object.checksum = *record.checksum;
   return object;
-}
-
-TierRecord VolumePool::record_of(const VolumeObject& object) {
-  return {.hash = object.hash,
-          .parent = object.parent,
-          .salt = object.salt,
-          .prefix = object.prefix,
-          .root = object.root,
-          .local = object.local,
-          .group = object.group,
-          .metadata = object.metadata,
-          .retention = {.priority = object.priority}};
 }
 
 void VolumePool::keep_values(const block::Hold& hold, TierRecord& read) const {

@@ -190,8 +190,6 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   // The volume for a block; empty when no volume is writable.
   std::optional<Number> choose(const tokens::SequenceHash& hash) const;
   VolumeObject object_of(const TierRecord& record) const;
-  // What the header of a block says, without its checksum.
-  static TierRecord record_of(const VolumeObject& object);
   // Gives the record of a held block's object the values that were set here since it was written.
   void keep_values(const block::Hold& hold, TierRecord& read) const;
   // Reserves blocks of the manager; evicted ones are removed from their volumes if the options say so.
