@@ -61,7 +61,6 @@ Result<std::shared_ptr<Engine>> Engine::create(const UcxOptions& options) {
   ASHLAR_TRY(std::shared_ptr<UcxContext> context, UcxContext::create(options));
   ASHLAR_TRY(std::unique_ptr<UcxWorker> service, UcxWorker::create(context));
   ASHLAR_TRY(std::vector<std::byte> packed, service->address());
-  Link::answer_peers(*service);
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   const int service_fd = service->event_fd();
@@ -69,6 +68,7 @@ Result<std::shared_ptr<Engine>> Engine::create(const UcxOptions& options) {
       new Engine(options, std::move(context), std::move(service), epoll, wake));  // owns both descriptors
   if (epoll < 0 || wake < 0 || !watch(epoll, wake, kWakeEvent) || !watch(epoll, service_fd, kServiceEvent))
     return make_error(ErrorCode::kCapacity, "no descriptors for the ucx transport (errno %d)", errno);
+  engine->responder_ = std::make_unique<Responder>(*engine->service_, engine->table_);
   engine->address_ = encode(WorkerAddress{engine->machine_, options.transports, std::move(packed)});
   if (engine->address_.size() > transfer::RemoteTransport::kMaxAddressBytes)
     return make_error(ErrorCode::kUnsupported,
@@ -128,7 +128,7 @@ Result<std::shared_ptr<Link>> Engine::connect(const transfer::AgentIdentity& pee
                                                         .number = number,
                                                         .epoll = epoll_,
                                                         .owner = this,
-                                                        .peer_failures = watches,
+                                                        .messages = watches,
                                                         .on_failure = std::move(on_failure)}));
   attend(link);
   if (std::optional<Error> why = link->failure()) return *std::move(why);
@@ -140,7 +140,7 @@ Result<Transfer> Engine::submit(transfer::TransferRequest request, const std::sh
   ASHLAR_TRY(std::shared_ptr<TransferState> state, TransferState::admit(std::move(request), admission_));
   const Transfer handle(state);
   const bool small = state->bytes_total() <= options_.inline_bytes;
-  const auto job = std::make_shared<Job>(std::move(state), options_.strip_bytes);
+  const auto job = std::make_shared<Job>(std::move(state), link->strip_bytes());
   if (small && !driving) {
     driving = true;
     const Link::Drive driven = link->drive(job);

@@ -51,7 +51,7 @@ Result<ByteReader> unseal(std::span<const std::byte> bytes, std::uint32_t magic,
 Result<std::vector<std::byte>> packed_of(ByteReader& fields, const char* what) {
   const auto length = fields.get<std::uint16_t>();
   const std::span<const std::byte> packed = fields.get_bytes(length);
-  if (!fields.ok() || fields.left() != 0 || packed.empty())
+  if (!fields.ok() || fields.left() != 0)
     return make_error(ErrorCode::kInvalidArgument, "the %s has a length that does not fit it", what);
   std::vector<std::byte> out(packed.size() + kPadding);
   std::copy(packed.begin(), packed.end(), out.begin());
@@ -78,6 +78,8 @@ std::vector<std::byte> encode(const MemoryKey& key) {
   out.put(kFrameVersion);
   out.put(key.address);
   out.put(key.bytes);
+  out.put(key.region);
+  out.put(key.token);
   out.put(static_cast<std::uint16_t>(key.packed.size()));
   out.put_bytes(key.packed);
   return seal(out);
@@ -98,6 +100,8 @@ Result<MemoryKey> decode_key(std::span<const std::byte> bytes) {
   MemoryKey out;
   out.address = fields.get<std::uint64_t>();
   out.bytes = fields.get<std::uint64_t>();
+  out.region = fields.get<std::uint64_t>();
+  out.token = fields.get<std::uint64_t>();
   ASHLAR_TRY(out.packed, packed_of(fields, "key"));
   return out;
 }

@@ -26,7 +26,9 @@ struct WorkerAddress {
 struct MemoryKey {
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
-  std::vector<std::byte> packed = {};
+  std::uint64_t region = 0;  // in the owner's RegionTable, with its token
+  std::uint64_t token = 0;
+  std::vector<std::byte> packed = {};  // UCX's own; empty where messages are used
 };
 
 std::vector<std::byte> encode(const WorkerAddress& address);

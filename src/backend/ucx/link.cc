@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -25,9 +26,8 @@ constexpr Clock::Duration kSweepEvery = std::chrono::milliseconds(10);
 constexpr int kRounds = 32;
 // How long a link waits for a peer that did not answer connect().
 constexpr Clock::Duration kLinger = std::chrono::minutes(1);
-// Active messages: of the one that connects, and of the other.
-constexpr unsigned kQuestion = 1;
-constexpr unsigned kAnswer = 2;
+// Room for headers in a segment, so that an operation is one message and is not assembled.
+constexpr std::uint64_t kHeaderRoom = 4096;
 
 Clock::TimePoint real_now() {
   return Clock::real().now();
@@ -37,6 +37,8 @@ Clock::TimePoint real_now() {
 
 Link::Link(const UcxOptions& options, std::unique_ptr<UcxWorker> worker, Settings settings)
     : settings_(std::move(settings)),
+      strip_bytes_(settings_.messages ? std::min(options.strip_bytes, options.segment_bytes - kHeaderRoom)
+                                      : options.strip_bytes),
       inline_limit_(options.inline_limit),
       connect_limit_(options.connect_limit),
       close_limit_(options.close_limit),
@@ -75,7 +77,7 @@ Result<void> Link::create_endpoint(const WorkerAddress& address) {
   parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                           UCP_EP_PARAM_FIELD_ERR_HANDLER;
   parameters.address = reinterpret_cast<const ucp_address_t*>(address.packed.data());
-  parameters.err_mode = settings_.peer_failures ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
+  parameters.err_mode = settings_.messages ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
   parameters.err_handler = {endpoint_failed, this};
   const ucs_status_t status = ucp_ep_create(worker_->handle(), &parameters, &endpoint_);
   if (status == UCS_OK) return {};
@@ -86,14 +88,8 @@ Result<void> Link::create_endpoint(const WorkerAddress& address) {
 
 // A question and its answer: after that the connection is made on both sides.
 Result<void> Link::ask_peer() {
-  ucp_am_handler_param_t handler{};
-  handler.field_mask =
-      UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
-  handler.id = kAnswer;
-  handler.cb = peer_answered;
-  handler.arg = this;
-  ucs_status_t status = ucp_worker_set_am_recv_handler(worker_->handle(), &handler);
-  ASHLAR_CHECK(status == UCS_OK, "UCX takes no handler: %s", reason(status).c_str());
+  take_messages(*worker_, kAnswer, peer_answered, this);
+  take_messages(*worker_, kReply, replied, this);
   const Clock::TimePoint until = real_now() + connect_limit_;
   ucp_request_param_t parameters{};
   parameters.op_attr_mask =
@@ -125,26 +121,6 @@ bool Link::lingers() const {
   return !answered_ && !broken_ && real_now() < linger_by_;
 }
 
-void Link::answer_peers(UcxWorker& service) {
-  ucp_am_handler_param_t handler{};
-  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB;
-  handler.id = kQuestion;
-  handler.cb = peer_asked;
-  const ucs_status_t status = ucp_worker_set_am_recv_handler(service.handle(), &handler);
-  ASHLAR_CHECK(status == UCS_OK, "UCX takes no handler: %s", reason(status).c_str());
-}
-
-ucs_status_t Link::peer_asked(void*, const void*, std::size_t, void*, std::size_t,
-                              const ucp_am_recv_param_t* parameters) {
-  if ((parameters->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == 0) return UCS_OK;
-  ucp_request_param_t answer{};
-  answer.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  answer.flags = UCP_AM_SEND_FLAG_EAGER;
-  ucs_status_ptr_t sent = ucp_am_send_nbx(parameters->reply_ep, kAnswer, nullptr, 0, nullptr, 0, &answer);
-  if (UCS_PTR_IS_PTR(sent)) ucp_request_free(sent);
-  return UCS_OK;
-}
-
 // --- callbacks of UCX: they run inside its calls, under worker_mu_, which clang cannot know ---
 
 void Link::control_ended(void* request, ucs_status_t status, void* user) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
@@ -166,8 +142,22 @@ void Link::endpoint_failed(void* user, ucp_ep_h, ucs_status_t status) ASHLAR_NO_
 
 void Link::operation_ended(void* request, ucs_status_t status, void* user) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   auto* slot = static_cast<Slot*>(user);
-  slot->link->ended(*slot, status);
+  slot->link->sent(*slot, status);
   ucp_request_free(request);
+}
+
+ucs_status_t Link::replied(void* user, const void* header, std::size_t header_length, void* data,
+                           std::size_t length,
+                           const ucp_am_recv_param_t* parameters) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  auto* link = static_cast<Link*>(user);
+  ReplyHeader reply;
+  if (header_length != sizeof reply || (parameters->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+    link->lose(UCS_ERR_INVALID_PARAM);
+    return UCS_OK;
+  }
+  std::memcpy(&reply, header, sizeof reply);
+  link->take_reply(reply, {static_cast<const std::byte*>(data), length});
+  return UCS_OK;
 }
 
 // --- state ---
@@ -215,14 +205,16 @@ Result<std::shared_ptr<const storage::RemoteAccess>> Link::open(const std::share
     if (condition_ != Condition::kOpen || broken_)
       return make_error(ErrorCode::kUnavailable, "the path to agent %s is closed",
                         peer().to_string().c_str());
-    const ucs_status_t status = ucp_ep_rkey_unpack(endpoint_, key.packed.data(), &unpacked);
+    const bool one_sided = !settings_.messages;
+    const ucs_status_t status =
+        one_sided ? ucp_ep_rkey_unpack(endpoint_, key.packed.data(), &unpacked) : UCS_OK;
     if (status != UCS_OK)
       return make_error(status == UCS_ERR_UNREACHABLE ? ErrorCode::kUnsupported : ErrorCode::kInvalidArgument,
                         "the key of agent %s's memory cannot be used: %s", peer().to_string().c_str(),
                         reason(status).c_str());
-    keys_.insert(unpacked);
+    if (one_sided) keys_.insert(unpacked);
   }
-  return std::shared_ptr<const storage::RemoteAccess>(std::make_shared<UcxAccess>(self, unpacked));
+  return std::shared_ptr<const storage::RemoteAccess>(std::make_shared<UcxAccess>(self, key, unpacked));
 }
 
 void Link::forget(ucp_rkey_h key) {
@@ -385,9 +377,9 @@ bool Link::start_next(const std::shared_ptr<Job>& job) {
   if (free_slots_.empty() || broken_) return false;
   Operation operation;
   const bool more = job->state->may_continue() && job->cursor.next(&operation);
-  // The end of a put says that its memory is free, not that the peer has the bytes: a flush says that, also
-  // for those that were started before a cancel.
-  const bool flush = !more && job->cursor.puts() && job->started;
+  // The end of UCX's put says that its memory is free, not that the peer has the bytes: a flush says that,
+  // also for those that were started before a cancel.
+  const bool flush = !more && !settings_.messages && job->cursor.puts() && job->started;
   if (!more) job->exhausted = true;
   if (!more && !flush) return true;
   if (!job->started) job->state->start();
@@ -396,7 +388,11 @@ bool Link::start_next(const std::shared_ptr<Job>& job) {
   free_slots_.pop_back();
   ASHLAR_DCHECK(slot->job == nullptr, "an operation is given a slot that is taken");
   slot->job = job;
+  slot->local = job->cursor.puts() ? nullptr : operation.local;
   slot->bytes = operation.bytes;
+  slot->sent = false;
+  slot->answered = !settings_.messages;
+  slot->granted = !settings_.messages;
   ++job->in_flight;
   ucp_request_param_t parameters{};
   parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
@@ -405,15 +401,46 @@ bool Link::start_next(const std::shared_ptr<Job>& job) {
   ucs_status_ptr_t request = nullptr;
   if (flush) {
     request = ucp_ep_flush_nbx(endpoint_, &parameters);
+  } else if (settings_.messages) {
+    request = ask(*slot, operation, job->cursor.puts(), parameters);
   } else if (job->cursor.puts()) {
-    request = ucp_put_nbx(endpoint_, operation.local, operation.bytes, operation.remote, operation.key,
-                          &parameters);
+    request = ucp_put_nbx(endpoint_, operation.local, operation.bytes, operation.remote,
+                          operation.access->unpacked(), &parameters);
   } else {
-    request = ucp_get_nbx(endpoint_, operation.local, operation.bytes, operation.remote, operation.key,
-                          &parameters);
+    request = ucp_get_nbx(endpoint_, operation.local, operation.bytes, operation.remote,
+                          operation.access->unpacked(), &parameters);
   }
-  if (!UCS_PTR_IS_PTR(request)) ended(*slot, UCS_PTR_RAW_STATUS(request));
+  if (!UCS_PTR_IS_PTR(request)) sent(*slot, UCS_PTR_RAW_STATUS(request));
   return true;
+}
+
+ucs_status_ptr_t Link::ask(Slot& slot, const Operation& operation, bool puts,
+                           const ucp_request_param_t& parameters) {
+  // The slot's number, so that the reply finds it, and a count, so that no other reply does.
+  const auto number = static_cast<std::uint64_t>(&slot - slots_.data());
+  slot.request =
+      operation.access->request(++next_tag_ * slots_.size() + number, operation.remote, operation.bytes);
+  ucp_request_param_t options = parameters;
+  options.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+  options.flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
+  return ucp_am_send_nbx(endpoint_, puts ? kPut : kGet, &slot.request, sizeof slot.request,
+                         puts ? operation.local : nullptr, puts ? operation.bytes : 0, &options);
+}
+
+void Link::take_reply(const ReplyHeader& reply, std::span<const std::byte> bytes) {
+  Slot& slot = slots_[reply.tag % slots_.size()];
+  if (slot.job == nullptr || slot.answered || slot.request.tag != reply.tag) return;  // ended before
+  const bool has_bytes = slot.local != nullptr && reply.granted != 0;
+  if (bytes.size() != (has_bytes ? slot.bytes : 0)) return lose(UCS_ERR_INVALID_PARAM);
+  if (has_bytes) std::memcpy(slot.local, bytes.data(), bytes.size());
+  slot.answered = true;
+  slot.granted = reply.granted != 0;
+  if (slot.sent) ended(slot, UCS_OK);
+}
+
+void Link::sent(Slot& slot, ucs_status_t status) {
+  slot.sent = true;
+  if (status != UCS_OK || slot.answered) ended(slot, status);
 }
 
 // The transfer is over when it starts no more operations; start_operations() sees to the one it starts from.
@@ -423,7 +450,10 @@ void Link::ended(Slot& slot, ucs_status_t status) {
   slot.job.reset();
   free_slots_.push_back(&slot);
   --job->in_flight;
-  if (status == UCS_OK) {
+  if (status == UCS_OK && !slot.granted) {
+    job->state->fail(make_error(ErrorCode::kUnavailable, "agent %s does not offer this memory any more",
+                                peer().to_string().c_str()));
+  } else if (status == UCS_OK) {
     TransferStats stats;
     stats.bytes = slot.bytes;
     stats.operations = slot.bytes == 0 ? 0 : 1;
@@ -452,7 +482,7 @@ void Link::begin_close() {
   for (const Slot& slot : slots_)
     if (slot.job != nullptr) slot.job->state->fail(why);
   const bool force = broken_ || !idle();
-  if (force && !settings_.peer_failures) return destroy();
+  if (force && !settings_.messages) return destroy();
   ucp_request_param_t parameters{};
   parameters.op_attr_mask =
       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;

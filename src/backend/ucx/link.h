@@ -26,6 +26,7 @@
 #include "ashlar/base/mutex.h"
 #include "backend/ucx/context.h"
 #include "backend/ucx/framing.h"
+#include "backend/ucx/messages.h"
 #include "backend/ucx/operations.h"
 #include "transfer/copy/admission.h"
 #include "transfer/copy/transfer_state.h"
@@ -60,7 +61,9 @@ class Link {
     std::uint64_t number = 0;     // in the engine, and in the events of `epoll`
     int epoll = -1;               // where the engine waits
     const void* owner = nullptr;  // the engine
-    bool peer_failures = false;   // UCX watches the peer
+    // True: bytes travel in messages of ours, and UCX watches the peer. False: UCX's one-sided operations,
+    // over shared memory.
+    bool messages = false;
     std::function<void(const Error&)> on_failure = {};
   };
 
@@ -70,8 +73,6 @@ class Link {
   static Result<std::shared_ptr<Link>> connect(const UcxOptions& options,
                                                const std::shared_ptr<UcxContext>& context,
                                                const WorkerAddress& address, Settings settings);
-  // Answers peers that connect to this worker.
-  static void answer_peers(UcxWorker& service);
   Link(const UcxOptions& options, std::unique_ptr<UcxWorker> worker, Settings settings);
   ~Link();
   Link(const Link&) = delete;
@@ -79,6 +80,8 @@ class Link {
 
   const transfer::AgentIdentity& peer() const noexcept { return settings_.peer; }
   std::uint64_t number() const noexcept { return settings_.number; }
+  // Largest operation.
+  std::uint64_t strip_bytes() const noexcept { return strip_bytes_; }
   bool belongs_to(const void* engine) const noexcept { return settings_.owner == engine; }
   std::optional<Error> failure() const;
   // Marks the link as failed; the engine's thread does the rest. False: it was already.
@@ -112,16 +115,21 @@ class Link {
   struct Slot {
     Link* link = nullptr;
     std::shared_ptr<Job> job;
+    std::byte* local = nullptr;  // where a reply goes; null for puts
     std::uint64_t bytes = 0;
+    RequestHeader request;  // read by UCX until it is sent
+    bool sent = false;      // UCX needs neither header nor bytes any more
+    bool answered = false;  // the peer has replied
+    bool granted = false;   // it did what was asked
   };
 
   static void operation_ended(void* request, ucs_status_t status, void* user);
   static void endpoint_failed(void* user, ucp_ep_h endpoint, ucs_status_t status);
   static void control_ended(void* request, ucs_status_t status, void* user);
-  static ucs_status_t peer_asked(void* user, const void* header, std::size_t header_length, void* data,
-                                 std::size_t length, const ucp_am_recv_param_t* parameters);
   static ucs_status_t peer_answered(void* user, const void* header, std::size_t header_length, void* data,
                                     std::size_t length, const ucp_am_recv_param_t* parameters);
+  static ucs_status_t replied(void* user, const void* header, std::size_t header_length, void* data,
+                              std::size_t length, const ucp_am_recv_param_t* parameters);
 
   Result<void> create_endpoint(const WorkerAddress& address) ASHLAR_REQUIRES(worker_mu_);
   Result<void> ask_peer() ASHLAR_REQUIRES(worker_mu_);
@@ -134,6 +142,11 @@ class Link {
   void start_operations() ASHLAR_REQUIRES(worker_mu_);
   // False when it must wait for an operation in flight.
   bool start_next(const std::shared_ptr<Job>& job) ASHLAR_REQUIRES(worker_mu_);
+  ucs_status_ptr_t ask(Slot& slot, const Operation& operation, bool puts,
+                       const ucp_request_param_t& parameters) ASHLAR_REQUIRES(worker_mu_);
+  void take_reply(const ReplyHeader& reply, std::span<const std::byte> bytes) ASHLAR_REQUIRES(worker_mu_);
+  // UCX has ended its part of an operation.
+  void sent(Slot& slot, ucs_status_t status) ASHLAR_REQUIRES(worker_mu_);
   void ended(Slot& slot, ucs_status_t status) ASHLAR_REQUIRES(worker_mu_);
   bool idle() const ASHLAR_REQUIRES(worker_mu_) { return free_slots_.size() == slots_.size(); }
   void begin_close() ASHLAR_REQUIRES(worker_mu_);
@@ -141,6 +154,7 @@ class Link {
   void destroy() ASHLAR_REQUIRES(worker_mu_);
 
   const Settings settings_;
+  const std::uint64_t strip_bytes_;
   const Clock::Duration inline_limit_;
   const Clock::Duration connect_limit_;
   const Clock::Duration close_limit_;
@@ -166,6 +180,7 @@ class Link {
   Clock::TimePoint swept_ ASHLAR_GUARDED_BY(worker_mu_) = {};
   std::vector<Slot> slots_ ASHLAR_GUARDED_BY(worker_mu_);
   std::vector<Slot*> free_slots_ ASHLAR_GUARDED_BY(worker_mu_);
+  std::uint64_t next_tag_ ASHLAR_GUARDED_BY(worker_mu_) = 0;
   Jobs over_ ASHLAR_GUARDED_BY(worker_mu_);
   bool answered_ ASHLAR_GUARDED_BY(worker_mu_) = false;  // the connection is made on both sides
   Clock::TimePoint linger_by_ ASHLAR_GUARDED_BY(worker_mu_) = {};
@@ -177,18 +192,31 @@ class Link {
 
 class UcxAccess final : public storage::RemoteAccess {
  public:
-  UcxAccess(std::shared_ptr<Link> link, ucp_rkey_h key) noexcept : link_(std::move(link)), key_(key) {}
-  ~UcxAccess() override { link_->forget(key_); }
+  // `unpacked` is null where messages are used.
+  UcxAccess(std::shared_ptr<Link> link, const MemoryKey& key, ucp_rkey_h unpacked) noexcept
+      : link_(std::move(link)),
+        address_(key.address),
+        region_(key.region),
+        token_(key.token),
+        unpacked_(unpacked) {}
+  ~UcxAccess() override { link_->forget(unpacked_); }
   UcxAccess(const UcxAccess&) = delete;
   UcxAccess& operator=(const UcxAccess&) = delete;
 
   const std::shared_ptr<Link>& link() const noexcept { return link_; }
   // Valid while the link is open.
-  ucp_rkey_h key() const noexcept { return key_; }
+  ucp_rkey_h unpacked() const noexcept { return unpacked_; }
+  // What asks for bytes at an address of the owner's.
+  RequestHeader request(std::uint64_t tag, std::uint64_t address, std::uint64_t bytes) const noexcept {
+    return {tag, region_, token_, address - address_, bytes};
+  }
 
  private:
   std::shared_ptr<Link> link_;
-  ucp_rkey_h key_;
+  std::uint64_t address_;
+  std::uint64_t region_;
+  std::uint64_t token_;
+  ucp_rkey_h unpacked_;
 };
 
 }  // namespace ashlar::backend::ucx

@@ -38,8 +38,9 @@ struct UcxOptions {
   std::string transports = "tcp";
   // As UCX_NET_DEVICES: "eth0,eth1". Empty: all.
   std::string devices = {};
-  // Of TCP; UCX's own default, 8 KiB, costs half the bandwidth.
-  std::uint32_t segment_bytes = std::uint32_t{256} << 10;
+  // Of TCP; UCX's own default, 8 KiB, costs half the bandwidth. An operation over TCP is one segment: this is
+  // 256 KiB and the room for headers.
+  std::uint32_t segment_bytes = std::uint32_t{260} << 10;
   // True: the thread never sleeps and takes a processor for itself.
   bool busy = false;
   // How long the thread looks for more work before it sleeps.
