@@ -5,8 +5,8 @@
 // have it leaves the list; with its last peer, or when those left no longer hold every layer and head of this
 // rank, the block leaves the tier.
 //
-// A rank reads from peers of any tensor-parallel shape: its layers and heads are divided among those that have
-// the block (transfer::cover), and each part is checked against the checksum of its owner.
+// A rank reads from peers of any tensor-parallel shape: its layers and heads are divided among those that
+// have the block (transfer::cover), and each part is checked against the checksum of its owner.
 //
 // Thread safety: thread-safe. Holds no lock while it waits for a peer.
 // Invariant:     see check_invariants().

@@ -411,7 +411,8 @@ TEST(RemoteTierTest, AKvFetchHintIsExecutedAndReported) {
   std::string names;
   for (const SequenceHash& hash : hashes) names += (names.empty() ? "" : ",") + std::to_string(hash.chain());
   const auto envelope = [&](const std::string& source, const std::string& list) {
-    return R"({"protocol_version":"1.0","message_id":"m","actions":[{"action_id":"a","action_type":"kv.fetch",)"
+    return R"({"protocol_version":"1.0","message_id":"m","actions":[{"action_id":"a",)"
+           R"("action_type":"kv.fetch",)"
            R"("action_version":"1.0","payload":{"source_control_endpoint":")" +
            source + R"(","block_hashes":[)" + list + R"(],"mode":"copy"}},)" +
            R"({"action_id":"b","action_type":"kv.pin","action_version":"1.0","payload":{}}]})";
