@@ -437,6 +437,38 @@ TEST(RemoteTierTest, AKvFetchHintIsExecutedAndReported) {
     EXPECT_FALSE(reader.kv().remote()->execute_hints(bad)) << bad;
 }
 
+TEST(RemoteTierTest, EventsAndMetricsTellOfTheTier) {
+  FleetRank owner = rank_of(kModel, undivided());
+  KvOptions options = node({address(owner)});
+  options.event_capacity = 1024;
+  FleetRank reader(kModel, options, undivided());
+  const Hashes hashes = KvWorkload::sequence(21, 3);
+  store(owner, hashes);
+  EXPECT_EQ(reader.kv().find(hashes).size(), 1u);
+  struct Heard final : events::EventSink {
+    void on_events(std::span<const events::KvEvent> some) override {
+      for (const events::KvEvent& event : some)
+        if (event.tier == kRemote) (event.kind == events::KvEventKind::kStored ? stored : removed) += 1;
+    }
+    int stored = 0;
+    int removed = 0;
+  } heard;
+  reader.kv().drain_events(heard);
+  EXPECT_EQ(heard.stored, 3);
+  MetricRegistry metrics;
+  const auto registered = reader.kv().add_metrics(metrics).value();
+  const auto served = owner.kv().add_metrics(metrics, {{"node", "owner"}}).value();
+  EXPECT_EQ(reader.onboard(hashes), 3u);
+  const std::string text = metrics.prometheus_text();
+  EXPECT_THAT(text, HasSubstr("ashlar_remote_peers 1"));
+  EXPECT_THAT(text, HasSubstr(R"(ashlar_tier_onboarded_total{tier="remote"} 3)"));
+  EXPECT_THAT(text, HasSubstr(R"(ashlar_remote_leases_granted_total{node="owner"} 1)"));
+  ASSERT_TRUE(owner.kv().reset(kHost));
+  eventually([&] { return !reader.kv().presence(hashes)[0].in(kRemote); });
+  eventually([&] { return reader.kv().drain_events(heard), heard.removed == 3; });
+  EXPECT_TRUE(reader.kv().describe(hashes[0])->in(kHost) != nullptr);
+}
+
 TEST(RemoteTierTest, RandomReadersAndWritersNeverSeeOtherBytes) {
   // Owners with little room evict all the time; readers compare every byte.
   FleetRank one(kModel, node({}, 12), undivided());
