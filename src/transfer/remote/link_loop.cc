@@ -99,15 +99,17 @@ void LinkLoop::run() {
     const int timeout = static_cast<int>(std::max<std::int64_t>(0, left.count()));
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
     for (int i = 0; i < count; ++i) {
-      const epoll_event& event = events[static_cast<std::size_t>(i)];
-      if (event.data.u64 == kWakeNumber) {
+      // Copies: the kernel's structure is packed, and no reference binds to a member of it.
+      const std::uint64_t number = events[static_cast<std::size_t>(i)].data.u64;
+      const std::uint32_t what = events[static_cast<std::size_t>(i)].events;
+      if (number == kWakeNumber) {
         std::uint64_t drained = 0;
         [[maybe_unused]] const ssize_t got = ::read(event_.get(), &drained, sizeof drained);
-      } else if (event.data.u64 == kListenerNumber) {
+      } else if (number == kListenerNumber) {
         accept_some();
-      } else if (const auto found = wires_.find(event.data.u64); found != wires_.end()) {
-        on_event(*found->second, event.events);
-        reap(event.data.u64);
+      } else if (const auto found = wires_.find(number); found != wires_.end()) {
+        on_event(*found->second, what);
+        reap(number);
       }
     }
     take_commands();
