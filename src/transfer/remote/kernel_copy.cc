@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include "ashlar/base/check.h"
+#include "base/wide.h"
 #include "transfer/remote/loopback_address.h"
 
 namespace ashlar::transfer {
@@ -25,6 +27,7 @@ void KernelCopy::Pieces::add(std::byte* address, std::uint64_t bytes) noexcept {
 
 void KernelCopy::Pieces::advance(std::uint64_t bytes) noexcept {
   while (bytes > 0) {
+    ASHLAR_DCHECK(first < end, "the kernel moved %llu bytes more than it was given", wide(bytes));
     iovec& piece = list[first];
     if (bytes < piece.iov_len) {
       piece.iov_base = static_cast<std::byte*>(piece.iov_base) + bytes;

@@ -1,4 +1,4 @@
-// KernelCopy: copies between this process and the memory of another through the kernel, many pieces at a time.
+// KernelCopy: copies between this process and the memory of another through the kernel, many pieces at once.
 //
 // Thread safety: confined.
 #pragma once

@@ -78,6 +78,9 @@ class LoopbackWork final : public ChunkedWork {
     Result<void> result;
     units_.each_row(first, end, [&](std::size_t plane, const CopyRow& row) {
       const layout::Place& there = reads_ ? row.from : row.to;
+      ASHLAR_DCHECK(plane < side_->planes.size() && there.region < side_->planes[plane].size(),
+                    "a row in region %u of plane %zu, which the remote set does not have", there.region,
+                    plane);
       const RemoteSide::Region& region = side_->planes[plane][there.region];
       std::byte* const remote = region.address + there.offset;
       std::byte* const local =

@@ -1,9 +1,13 @@
 #include "transfer/remote/loopback_link.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "ashlar/base/check.h"
+#include "base/wide.h"
 
 namespace ashlar::transfer {
 
@@ -15,10 +19,14 @@ Result<std::shared_ptr<LoopbackLink>> LoopbackLink::connect(const void* owner, c
                                                             const LoopbackAddress& address) {
   ASHLAR_TRY(OwnedFd process, open_process(address));
   Result<std::unique_ptr<PeerTable>> table = PeerTable::open(address.pid, address.table);
-  if (!table)
-    return table.error().code() == ErrorCode::kInvalidArgument
-               ? table.error()
-               : Error(ErrorCode::kUnavailable, table.error().message());
+  if (!table) {
+    if (table.error().code() == ErrorCode::kInvalidArgument) return table.error();
+    std::string why = table.error().message();
+    if (address.user != geteuid())
+      why += "; it runs as user " + std::to_string(address.user) + ", this process as " +
+             std::to_string(geteuid());
+    return Error(ErrorCode::kUnavailable, std::move(why));
+  }
   return std::shared_ptr<LoopbackLink>(
       new LoopbackLink(owner, peer, address, std::move(process), *std::move(table)));
 }
@@ -119,6 +127,9 @@ Result<std::shared_ptr<const RemoteSide>> LoopbackAccess::side(
                           "than the set's first region",
                           region.storage->describe().c_str());
       const bool through_kernel = access->local_ == nullptr;
+      ASHLAR_CHECK(through_kernel || access->local_->size() == region.storage->size(),
+                   "%llu bytes of a peer are seen as %llu here", wide(region.storage->size()),
+                   wide(access->local_->size()));
       std::byte* const start = through_kernel ? region.storage->address() : access->local_->address();
       const auto found = std::ranges::find(side->accesses, access);
       const auto number = static_cast<std::size_t>(found - side->accesses.begin());

@@ -11,7 +11,9 @@
 #include <thread>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "base/byte_io.h"
+#include "base/wide.h"
 #include "tokens/xxhash_inline.h"
 
 namespace ashlar::transfer {
@@ -132,12 +134,15 @@ Result<std::uint32_t> RegistrationTable::take() {
 }
 
 void RegistrationTable::publish(std::uint32_t slot, std::uint64_t digest) noexcept {
+  ASHLAR_CHECK(slot < kSlots && digest != 0, "entry %u of %u is published with digest %llu", slot, kSlots,
+               wide(digest));
   digests_[slot].store(digest, std::memory_order_release);  // release: pairs with the acquire in has()
 }
 
-// The peer locks, then reads the digest; this process clears the digest, then asks for the lock. So either the
-// peer finds 0, or its lock is found.
+// The peer locks, then reads the digest; this process clears the digest, then asks for the lock. So either
+// the peer finds 0, or its lock is found.
 bool RegistrationTable::withdraw(std::uint32_t slot, std::shared_ptr<storage::Storage> memory) {
+  ASHLAR_CHECK(slot < kSlots, "entry %u of %u is withdrawn", slot, kSlots);
   digests_[slot].store(0);
   const bool is_idle = idle(slot);
   const MutexLock lock(mu_);
@@ -146,6 +151,8 @@ bool RegistrationTable::withdraw(std::uint32_t slot, std::shared_ptr<storage::St
     return false;
   }
   kept_.push_back({slot, std::move(memory)});
+  ASHLAR_DCHECK(free_.size() + kept_.size() <= kSlots, "%zu free and %zu kept entries of %u", free_.size(),
+                kept_.size(), kSlots);
   return true;
 }
 
@@ -192,6 +199,7 @@ bool SlotLock::enter() {
 
 void SlotLock::leave() {
   const MutexLock lock(mu_);
+  ASHLAR_DCHECK(inside_ > 0, "a copy leaves entry %u, which it did not enter", slot_);
   if (--inside_ == 0) lock_slot(table_.get(), slot_, F_UNLCK);
 }
 

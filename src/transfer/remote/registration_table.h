@@ -1,12 +1,12 @@
-// RegistrationTable: the memory that this process lets its peers on the machine access. LoopbackKey: one entry
-// of it, as peers get it. PeerTable: the table of another process.
+// RegistrationTable: the memory that this process lets its peers on the machine access. LoopbackKey: one
+// entry of it, as peers get it. PeerTable: the table of another process.
 //
 // The table is memory that peers map read-only: for each entry the digest of its key, or 0. A peer compares
 // before every copy, so a key that was withdrawn, changed on its way or made up reaches no memory.
 //
 // A peer that copies through the kernel writes to addresses, not to a file. So while it copies it holds a
-// shared lock on the byte of the file with the number of the entry, which the kernel releases if the peer dies;
-// memory that was withdrawn is kept until that lock is free.
+// shared lock on the byte of the file with the number of the entry, which the kernel releases if the peer
+// dies; memory that was withdrawn is kept until that lock is free.
 //
 // Thread safety: RegistrationTable and PeerTable are thread-safe; LoopbackKey is a plain value.
 // Invariant:     an entry is taken again only when no peer copies by its old key.
