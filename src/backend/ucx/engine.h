@@ -48,8 +48,8 @@ class Engine {
   void stop();
 
  private:
-  Engine(const UcxOptions& options, std::shared_ptr<UcxContext> context, std::unique_ptr<UcxWorker> service,
-         int epoll, int wake);
+  Engine(const UcxOptions& options, std::shared_ptr<UcxContext> context, int epoll, int wake);
+  Result<void> open();
 
   // Confined to the thread.
   void run();
@@ -66,8 +66,7 @@ class Engine {
   transfer::Admission admission_;
   const std::shared_ptr<UcxContext> context_;
   const std::shared_ptr<RegionTable> table_ = std::make_shared<RegionTable>();
-  std::unique_ptr<Responder> responder_;
-  std::unique_ptr<UcxWorker> service_;  // confined to the thread while it runs; goes before the responder
+  std::unique_ptr<Responder> service_;  // confined to the thread while it runs
   std::vector<std::byte> address_;
   const bool shares_memory_;
   const std::uint64_t machine_;

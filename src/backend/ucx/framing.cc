@@ -67,6 +67,9 @@ std::vector<std::byte> encode(const WorkerAddress& address) {
   out.put(address.machine);
   out.put(static_cast<std::uint8_t>(address.transports.size()));
   out.put_bytes(std::as_bytes(std::span(address.transports)));
+  out.put(address.port);
+  out.put(static_cast<std::uint16_t>(address.hosts.size()));
+  out.put_bytes(std::as_bytes(std::span(address.hosts)));
   out.put(static_cast<std::uint16_t>(address.packed.size()));
   out.put_bytes(address.packed);
   return seal(out);
@@ -91,6 +94,9 @@ Result<WorkerAddress> decode_address(std::span<const std::byte> bytes) {
   out.machine = fields.get<std::uint64_t>();
   const std::span<const std::byte> transports = fields.get_bytes(fields.get<std::uint8_t>());
   out.transports.assign(reinterpret_cast<const char*>(transports.data()), transports.size());
+  out.port = fields.get<std::uint16_t>();
+  const std::span<const std::byte> hosts = fields.get_bytes(fields.get<std::uint16_t>());
+  out.hosts.assign(reinterpret_cast<const char*>(hosts.data()), hosts.size());
   ASHLAR_TRY(out.packed, packed_of(fields, "address"));
   return out;
 }

@@ -18,9 +18,11 @@
 namespace ashlar::backend::ucx {
 
 struct WorkerAddress {
-  std::uint64_t machine = 0;    // equal on processes of one running system
+  std::uint64_t machine = 0;    // equal on processes that share a system and its network
   std::string transports = {};  // of the options
-  std::vector<std::byte> packed = {};
+  std::string hosts = {};       // where TCP connections are accepted: "10.0.0.2,10.0.1.2"
+  std::uint16_t port = 0;
+  std::vector<std::byte> packed = {};  // UCX's own; empty without shared memory
 };
 
 struct MemoryKey {

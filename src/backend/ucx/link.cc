@@ -5,6 +5,8 @@
 // all the same, because only the worker could have touched their memory.
 #include "backend/ucx/link.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/epoll.h>
 
@@ -24,8 +26,8 @@ namespace {
 constexpr Clock::Duration kSweepEvery = std::chrono::milliseconds(10);
 // Rounds of progress before other links get a turn.
 constexpr int kRounds = 32;
-// How long a link waits for a peer that did not answer connect().
-constexpr Clock::Duration kLinger = std::chrono::minutes(1);
+// Rounds of progress for an endpoint that is closed by force; it needs a few.
+constexpr int kForceRounds = 1000;
 // Room for headers in a segment, so that an operation is one message and is not assembled.
 constexpr std::uint64_t kHeaderRoom = 4096;
 
@@ -40,7 +42,6 @@ Link::Link(const UcxOptions& options, std::unique_ptr<UcxWorker> worker, Setting
       strip_bytes_(settings_.messages ? std::min(options.strip_bytes, options.segment_bytes - kHeaderRoom)
                                       : options.strip_bytes),
       inline_limit_(options.inline_limit),
-      connect_limit_(options.connect_limit),
       close_limit_(options.close_limit),
       worker_(std::move(worker)),
       slots_(options.window) {
@@ -74,11 +75,25 @@ Result<std::shared_ptr<Link>> Link::connect(const UcxOptions& options,
 
 Result<void> Link::create_endpoint(const WorkerAddress& address) {
   ucp_ep_params_t parameters{};
-  parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                          UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  parameters.address = reinterpret_cast<const ucp_address_t*>(address.packed.data());
-  parameters.err_mode = settings_.messages ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
+  parameters.field_mask = UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   parameters.err_handler = {endpoint_failed, this};
+  sockaddr_in there{};
+  there.sin_family = AF_INET;
+  there.sin_port = htons(address.port);
+  if (settings_.messages) {
+    // Not by the address of the worker: UCX 1.13 ends the process of a peer that finds a connection of that
+    // kind gone before it is complete (openucx/ucx pull request 8175).
+    if (inet_pton(AF_INET, settings_.host.c_str(), &there.sin_addr) != 1)
+      return make_error(ErrorCode::kInvalidArgument, "'%s' is not an IPv4 address", settings_.host.c_str());
+    parameters.field_mask |= UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
+    parameters.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+    parameters.sockaddr = {reinterpret_cast<const sockaddr*>(&there), sizeof there};
+    parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  } else {
+    parameters.field_mask |= UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
+    parameters.address = reinterpret_cast<const ucp_address_t*>(address.packed.data());
+    parameters.err_mode = UCP_ERR_HANDLING_MODE_NONE;
+  }
   const ucs_status_t status = ucp_ep_create(worker_->handle(), &parameters, &endpoint_);
   if (status == UCS_OK) return {};
   endpoint_ = nullptr;
@@ -90,7 +105,7 @@ Result<void> Link::create_endpoint(const WorkerAddress& address) {
 Result<void> Link::ask_peer() {
   take_messages(*worker_, kAnswer, peer_answered, this);
   take_messages(*worker_, kReply, replied, this);
-  const Clock::TimePoint until = real_now() + connect_limit_;
+  const Clock::TimePoint until = real_now() + settings_.connect_limit;
   ucp_request_param_t parameters{};
   parameters.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
@@ -110,15 +125,9 @@ Result<void> Link::ask_peer() {
   if (broken_ || (!control_pending_ && control_status_ != UCS_OK))
     return make_error(ErrorCode::kUnavailable, "agent %s cannot be reached: %s", peer().to_string().c_str(),
                       reason(control_status_).c_str());
-  fail(make_error(ErrorCode::kUnavailable, "agent %s did not answer within %lld ms",
-                  peer().to_string().c_str(),
-                  static_cast<long long>(connect_limit_ / std::chrono::milliseconds(1))));
-  linger_by_ = real_now() + kLinger;
-  return {};
-}
-
-bool Link::lingers() const {
-  return !answered_ && !broken_ && real_now() < linger_by_;
+  return make_error(ErrorCode::kUnavailable, "agent %s did not answer within %lld ms",
+                    peer().to_string().c_str(),
+                    static_cast<long long>(settings_.connect_limit / std::chrono::milliseconds(1)));
 }
 
 // --- callbacks of UCX: they run inside its calls, under worker_mu_, which clang cannot know ---
@@ -205,14 +214,14 @@ Result<std::shared_ptr<const storage::RemoteAccess>> Link::open(const std::share
     if (condition_ != Condition::kOpen || broken_)
       return make_error(ErrorCode::kUnavailable, "the path to agent %s is closed",
                         peer().to_string().c_str());
-    const bool one_sided = !settings_.messages;
+    const bool one_sided = !settings_.messages && key.packed.size() > kPadding;
     const ucs_status_t status =
         one_sided ? ucp_ep_rkey_unpack(endpoint_, key.packed.data(), &unpacked) : UCS_OK;
-    if (status != UCS_OK)
-      return make_error(status == UCS_ERR_UNREACHABLE ? ErrorCode::kUnsupported : ErrorCode::kInvalidArgument,
-                        "the key of agent %s's memory cannot be used: %s", peer().to_string().c_str(),
-                        reason(status).c_str());
-    if (one_sided) keys_.insert(unpacked);
+    if (status != UCS_OK && status != UCS_ERR_UNREACHABLE)
+      return make_error(ErrorCode::kInvalidArgument, "the key of agent %s's memory cannot be used: %s",
+                        peer().to_string().c_str(), reason(status).c_str());
+    if (status != UCS_OK) unpacked = nullptr;  // messages reach it all the same
+    if (unpacked != nullptr) keys_.insert(unpacked);
   }
   return std::shared_ptr<const storage::RemoteAccess>(std::make_shared<UcxAccess>(self, key, unpacked));
 }
@@ -254,8 +263,7 @@ Link::Sleep Link::sleep() {
   const MutexLock lock(worker_mu_);
   if (condition_ == Condition::kClosed) return Sleep::kAsleep;
   // acquire: pairs with the release in fail() and enqueue()
-  if (failed_.load(std::memory_order_acquire) && condition_ == Condition::kOpen && !lingers())
-    return Sleep::kBusy;
+  if (failed_.load(std::memory_order_acquire) && condition_ == Condition::kOpen) return Sleep::kBusy;
   if (has_inbox_.load(std::memory_order_acquire)) return Sleep::kBusy;
   if (drives_ != drives_seen_ && active_.empty() && idle()) {
     drives_seen_ = drives_;
@@ -303,7 +311,7 @@ Link::Look Link::look(std::uint64_t cancels) {
         sweep(cancels);
         for (int round = 0; round < kRounds && step(); ++round) out.moved = true;
         // acquire: pairs with the release in fail()
-        if (failed_.load(std::memory_order_acquire) && !lingers()) begin_close();
+        if (failed_.load(std::memory_order_acquire)) begin_close();
         break;
       case Condition::kClosing:
         out.moved = worker_->progress();
@@ -315,7 +323,7 @@ Link::Look Link::look(std::uint64_t cancels) {
     over.swap(over_);
     out.condition = condition_;
     out.waiting = condition_ != Condition::kClosed &&
-                  (condition_ == Condition::kClosing || !active_.empty() || !idle() || lingers());
+                  (condition_ == Condition::kClosing || !active_.empty() || !idle());
   }
   out.moved = out.moved || !over.empty();
   for (const std::shared_ptr<Job>& job : over) job->state->finish();
@@ -326,7 +334,6 @@ void Link::cancel_all() {
   const MutexLock lock(worker_mu_);
   take_inbox();
   for (const std::shared_ptr<Job>& job : active_) job->state->cancel();
-  linger_by_ = {};
 }
 
 void Link::take_inbox() {
@@ -379,7 +386,7 @@ bool Link::start_next(const std::shared_ptr<Job>& job) {
   const bool more = job->state->may_continue() && job->cursor.next(&operation);
   // The end of UCX's put says that its memory is free, not that the peer has the bytes: a flush says that,
   // also for those that were started before a cancel.
-  const bool flush = !more && !settings_.messages && job->cursor.puts() && job->started;
+  const bool flush = !more && job->puts_one_sided;
   if (!more) job->exhausted = true;
   if (!more && !flush) return true;
   if (!job->started) job->state->start();
@@ -391,8 +398,10 @@ bool Link::start_next(const std::shared_ptr<Job>& job) {
   slot->local = job->cursor.puts() ? nullptr : operation.local;
   slot->bytes = operation.bytes;
   slot->sent = false;
-  slot->answered = !settings_.messages;
-  slot->granted = !settings_.messages;
+  const bool one_sided = flush || operation.access->unpacked() != nullptr;
+  slot->answered = one_sided;
+  slot->granted = one_sided;
+  if (one_sided && job->cursor.puts()) job->puts_one_sided = true;
   ++job->in_flight;
   ucp_request_param_t parameters{};
   parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
@@ -401,7 +410,7 @@ bool Link::start_next(const std::shared_ptr<Job>& job) {
   ucs_status_ptr_t request = nullptr;
   if (flush) {
     request = ucp_ep_flush_nbx(endpoint_, &parameters);
-  } else if (settings_.messages) {
+  } else if (!one_sided) {
     request = ask(*slot, operation, job->cursor.puts(), parameters);
   } else if (job->cursor.puts()) {
     request = ucp_put_nbx(endpoint_, operation.local, operation.bytes, operation.remote,
@@ -482,18 +491,22 @@ void Link::begin_close() {
   for (const Slot& slot : slots_)
     if (slot.job != nullptr) slot.job->state->fail(why);
   const bool force = broken_ || !idle();
-  if (force && !settings_.messages) return destroy();
+  if (force) return destroy();
+  close_endpoint(0);
+  close_by_ = real_now() + close_limit_;
+  continue_close();
+}
+
+void Link::close_endpoint(unsigned flags) {
   ucp_request_param_t parameters{};
   parameters.op_attr_mask =
       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  parameters.flags = force ? UCP_EP_CLOSE_FLAG_FORCE : 0;
+  parameters.flags = flags;
   parameters.cb.send = control_ended;
   parameters.user_data = this;
   control_pending_ = true;
   if (!UCS_PTR_IS_PTR(ucp_ep_close_nbx(endpoint_, &parameters))) control_pending_ = false;
-  close_by_ = real_now() + close_limit_;
-  if (force) return destroy();
-  continue_close();
+  endpoint_ = nullptr;
 }
 
 void Link::continue_close() {
@@ -504,6 +517,11 @@ void Link::destroy() {
   ASHLAR_CHECK(worker_ != nullptr, "a link is closed twice");
   condition_ = Condition::kClosing;
   if (settings_.epoll >= 0) epoll_ctl(settings_.epoll, EPOLL_CTL_DEL, worker_->event_fd(), nullptr);
+  // What is not closed by force now would be found with operations pending, which UCX takes for a bug.
+  if (endpoint_ != nullptr && settings_.messages) {
+    close_endpoint(UCP_EP_CLOSE_FLAG_FORCE);
+    for (int round = 0; control_pending_ && round < kForceRounds; ++round) worker_->progress();
+  }
   for (ucp_rkey_h key : keys_) ucp_rkey_destroy(key);
   keys_.clear();
   worker_.reset();

@@ -41,8 +41,8 @@ struct Job {
   OperationCursor cursor;
   std::uint32_t in_flight = 0;
   bool started = false;
-  bool exhausted = false;  // starts no more operations
-  bool flushed = false;    // puts: the peer has confirmed them, or will not
+  bool exhausted = false;       // starts no more operations
+  bool puts_one_sided = false;  // which only a flush confirms
 };
 using Jobs = std::vector<std::shared_ptr<Job>>;
 
@@ -61,15 +61,15 @@ class Link {
     std::uint64_t number = 0;     // in the engine, and in the events of `epoll`
     int epoll = -1;               // where the engine waits
     const void* owner = nullptr;  // the engine
-    // True: bytes travel in messages of ours, and UCX watches the peer. False: UCX's one-sided operations,
-    // over shared memory.
+    // True: over TCP, where all bytes travel in messages, and UCX watches the peer. False: over shared memory,
+    // where one-sided operations reach memory that this process maps.
     bool messages = false;
+    std::string host = {};  // with messages
+    Clock::Duration connect_limit = {};
     std::function<void(const Error&)> on_failure = {};
   };
 
-  // Connects, and waits for the peer's answer. A link that got none in time is returned too: it has failed,
-  // and the engine must keep it a while. UCX 1.13 ends the process of a peer that finds its half-made
-  // connection gone (openucx/ucx pull request 8175); one that only hangs answers later.
+  // Connects, and waits for the peer's answer.
   static Result<std::shared_ptr<Link>> connect(const UcxOptions& options,
                                                const std::shared_ptr<UcxContext>& context,
                                                const WorkerAddress& address, Settings settings);
@@ -106,7 +106,7 @@ class Link {
   // drove transfers since the last call, and will find the worker unwatched, which saves them system calls:
   // look again in a few milliseconds.
   Sleep sleep();
-  // Cancels every transfer, and closes without waiting for an answer.
+  // Cancels every transfer.
   void cancel_all();
   // Calls on_failure if it is due.
   void report();
@@ -133,7 +133,6 @@ class Link {
 
   Result<void> create_endpoint(const WorkerAddress& address) ASHLAR_REQUIRES(worker_mu_);
   Result<void> ask_peer() ASHLAR_REQUIRES(worker_mu_);
-  bool lingers() const ASHLAR_REQUIRES(worker_mu_);
   void watch(bool on) ASHLAR_REQUIRES(worker_mu_);
   void lose(ucs_status_t status) ASHLAR_REQUIRES(worker_mu_);
   void take_inbox() ASHLAR_REQUIRES(worker_mu_);
@@ -150,13 +149,13 @@ class Link {
   void ended(Slot& slot, ucs_status_t status) ASHLAR_REQUIRES(worker_mu_);
   bool idle() const ASHLAR_REQUIRES(worker_mu_) { return free_slots_.size() == slots_.size(); }
   void begin_close() ASHLAR_REQUIRES(worker_mu_);
+  void close_endpoint(unsigned flags) ASHLAR_REQUIRES(worker_mu_);
   void continue_close() ASHLAR_REQUIRES(worker_mu_);
   void destroy() ASHLAR_REQUIRES(worker_mu_);
 
   const Settings settings_;
   const std::uint64_t strip_bytes_;
   const Clock::Duration inline_limit_;
-  const Clock::Duration connect_limit_;
   const Clock::Duration close_limit_;
 
   mutable Mutex mu_;  // taken under worker_mu_, or alone
@@ -183,7 +182,6 @@ class Link {
   std::uint64_t next_tag_ ASHLAR_GUARDED_BY(worker_mu_) = 0;
   Jobs over_ ASHLAR_GUARDED_BY(worker_mu_);
   bool answered_ ASHLAR_GUARDED_BY(worker_mu_) = false;  // the connection is made on both sides
-  Clock::TimePoint linger_by_ ASHLAR_GUARDED_BY(worker_mu_) = {};
   // Of the question of connect(), and of the orderly close.
   bool control_pending_ ASHLAR_GUARDED_BY(worker_mu_) = false;
   ucs_status_t control_status_ ASHLAR_GUARDED_BY(worker_mu_) = UCS_OK;

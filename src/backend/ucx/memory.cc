@@ -91,9 +91,10 @@ class UcxRegistration final : public transfer::MemoryRegistration {
                   name_.region,
                   name_.token,
                   {}};
-    if (shares_memory(context->transports())) {
-      ASHLAR_TRY(memory_, map(context));
-      ASHLAR_TRY(key.packed, pack(*memory_));
+    // Only memory that peers map: for other memory UCX would emulate access, and read it after its end.
+    const auto* own = dynamic_cast<const UcxStorage*>(storage_.get());
+    if (own != nullptr && own->memory()->context() == context && shares_memory(context->transports())) {
+      ASHLAR_TRY(key.packed, pack(*own->memory()));
     }
     key_ = encode(key);
     if (key_.size() <= storage::RemoteStorage::kMaxKeyBytes) return {};
@@ -102,15 +103,6 @@ class UcxRegistration final : public transfer::MemoryRegistration {
   }
 
  private:
-  Result<std::shared_ptr<MappedHandle>> map(const std::shared_ptr<UcxContext>& context) const {
-    const auto* own = dynamic_cast<const UcxStorage*>(storage_.get());
-    if (own != nullptr && own->memory()->context() == context) return own->memory();
-    ucp_mem_map_params_t parameters{};
-    parameters.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
-    parameters.address = storage_->address();
-    parameters.length = storage_->size();
-    return MappedHandle::create(context, parameters);
-  }
   Result<std::vector<std::byte>> pack(const MappedHandle& memory) const {
     void* packed = nullptr;
     std::size_t length = 0;
@@ -128,7 +120,6 @@ class UcxRegistration final : public transfer::MemoryRegistration {
   std::shared_ptr<RegionTable> table_;
   const RegionTable::Name name_;
   std::shared_ptr<storage::Storage> storage_;
-  std::shared_ptr<MappedHandle> memory_;  // goes before the storage
   std::vector<std::byte> key_;
 };
 

@@ -1,5 +1,8 @@
 #include "backend/ucx/messages.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <cstring>
 #include <random>
 #include <utility>
@@ -70,10 +73,68 @@ bool RegionTable::write(const RequestHeader& request, std::span<const std::byte>
   return true;
 }
 
-Responder::Responder(UcxWorker& worker, std::shared_ptr<RegionTable> table) : table_(std::move(table)) {
-  take_messages(worker, kQuestion, asked, this);
-  take_messages(worker, kGet, wants_bytes, this);
-  take_messages(worker, kPut, brings_bytes, this);
+Result<std::unique_ptr<Responder>> Responder::create(std::unique_ptr<UcxWorker> worker,
+                                                     std::shared_ptr<RegionTable> table) {
+  std::unique_ptr<Responder> out(new Responder(std::move(worker), std::move(table)));
+  take_messages(*out->worker_, kQuestion, asked, out.get());
+  take_messages(*out->worker_, kGet, wants_bytes, out.get());
+  take_messages(*out->worker_, kPut, brings_bytes, out.get());
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  ucp_listener_params_t parameters{};
+  parameters.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+  parameters.sockaddr = {reinterpret_cast<const sockaddr*>(&any), sizeof any};
+  parameters.conn_handler = {connected, out.get()};
+  ucs_status_t status = ucp_listener_create(out->worker_->handle(), &parameters, &out->listener_);
+  ucp_listener_attr_t attributes{};
+  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+  if (status == UCS_OK) status = ucp_listener_query(out->listener_, &attributes);
+  if (status != UCS_OK)
+    return make_error(ErrorCode::kIo, "UCX cannot listen for peers: %s", reason(status).c_str());
+  sockaddr_in bound{};
+  std::memcpy(&bound, &attributes.sockaddr, sizeof bound);
+  out->port_ = ntohs(bound.sin_port);
+  return out;
+}
+
+Responder::~Responder() {
+  if (listener_ != nullptr) ucp_listener_destroy(listener_);
+  worker_.reset();  // ends replies that are on their way
+}
+
+void Responder::connected(ucp_conn_request_h request, void* user) {
+  static_cast<Responder*>(user)->arrivals_.push_back(request);
+}
+
+void Responder::lost(void* user, ucp_ep_h endpoint, ucs_status_t) {
+  static_cast<Responder*>(user)->lost_.push_back(endpoint);
+}
+
+bool Responder::progress() {
+  bool moved = worker_->progress();
+  while (!arrivals_.empty()) {
+    ucp_ep_params_t parameters{};
+    parameters.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                            UCP_EP_PARAM_FIELD_ERR_HANDLER;
+    parameters.conn_request = arrivals_.back();
+    parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    parameters.err_handler = {lost, this};
+    arrivals_.pop_back();
+    ucp_ep_h endpoint = nullptr;
+    ucp_ep_create(worker_->handle(), &parameters, &endpoint);  // a peer that is gone already is nobody's loss
+    moved = true;
+  }
+  while (!lost_.empty()) {
+    ucp_request_param_t force{};
+    force.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    force.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    const ucp_ep_h endpoint = lost_.back();
+    lost_.pop_back();
+    ucs_status_ptr_t closing = ucp_ep_close_nbx(endpoint, &force);
+    if (UCS_PTR_IS_PTR(closing)) ucp_request_free(closing);
+    moved = true;
+  }
+  return moved;
 }
 
 void Responder::reply(const ucp_am_recv_param_t* parameters, unsigned id, std::uint64_t tag, bool granted,

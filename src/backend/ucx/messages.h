@@ -17,8 +17,10 @@
 #include <memory>
 #include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "ashlar/base/mutex.h"
+#include "ashlar/base/result.h"
 #include "ashlar/storage/storage.h"
 #include "backend/ucx/context.h"
 
@@ -72,10 +74,17 @@ class RegionTable {
 
 class Responder {
  public:
-  // Takes the requests of a worker. Outlives it.
-  Responder(UcxWorker& worker, std::shared_ptr<RegionTable> table);
+  // Accepts connections and takes the requests of a worker. Errors: kIo: no port can be listened on.
+  static Result<std::unique_ptr<Responder>> create(std::unique_ptr<UcxWorker> worker,
+                                                   std::shared_ptr<RegionTable> table);
+  ~Responder();
   Responder(const Responder&) = delete;
   Responder& operator=(const Responder&) = delete;
+
+  UcxWorker& worker() noexcept { return *worker_; }
+  std::uint16_t port() const noexcept { return port_; }
+  // Whether anything happened.
+  bool progress();
 
  private:
   // A reply on its way: UCX reads both until it says otherwise.
@@ -92,10 +101,20 @@ class Responder {
   static ucs_status_t brings_bytes(void* user, const void* header, std::size_t header_length, void* data,
                                    std::size_t length, const ucp_am_recv_param_t* parameters);
   static void sent(void* request, ucs_status_t status, void* user);
+  static void connected(ucp_conn_request_h request, void* user);
+  static void lost(void* user, ucp_ep_h endpoint, ucs_status_t status);
   void reply(const ucp_am_recv_param_t* parameters, unsigned id, std::uint64_t tag, bool granted,
              std::shared_ptr<storage::Storage> memory, std::uint64_t offset, std::uint64_t bytes);
 
+  Responder(std::unique_ptr<UcxWorker> worker, std::shared_ptr<RegionTable> table) noexcept
+      : table_(std::move(table)), worker_(std::move(worker)) {}
+
   std::shared_ptr<RegionTable> table_;
+  std::unique_ptr<UcxWorker> worker_;
+  ucp_listener_h listener_ = nullptr;
+  std::uint16_t port_ = 0;
+  std::vector<ucp_conn_request_h> arrivals_;
+  std::vector<ucp_ep_h> lost_;  // closed outside UCX's callbacks
   std::unordered_map<Sending*, std::unique_ptr<Sending>> sending_;
 };
 
