@@ -31,8 +31,14 @@ TierRecord any_record(Random& random) {
 }
 
 void expect_equal(const TierRecord& a, const TierRecord& b) {
-  EXPECT_EQ(a.identity(), b.identity());
+  EXPECT_EQ(a.hash, b.hash);
   EXPECT_EQ(a.parent, b.parent);
+  EXPECT_EQ(a.salt, b.salt);
+  EXPECT_EQ(a.prefix, b.prefix);
+  EXPECT_EQ(a.root, b.root);
+  EXPECT_EQ(a.local, b.local);
+  EXPECT_EQ(a.group, b.group);
+  EXPECT_EQ(a.metadata, b.metadata);
   EXPECT_EQ(a.retention, b.retention);
   EXPECT_EQ(a.checksum, b.checksum);
 }
