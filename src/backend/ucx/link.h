@@ -62,8 +62,8 @@ class Link {
     std::uint64_t number = 0;     // in the engine, and in the events of `epoll`
     int epoll = -1;               // where the engine waits
     const void* owner = nullptr;  // the engine
-    // True: over TCP, where all bytes travel in messages, and UCX watches the peer. False: over shared memory,
-    // where one-sided operations reach memory that this process maps.
+    // True: over TCP, where all bytes travel in messages, and UCX watches the peer. False: over shared
+    // memory, where one-sided operations reach memory that this process maps.
     bool messages = false;
     std::string host = {};  // with messages
     Clock::Duration connect_limit = {};

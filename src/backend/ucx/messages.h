@@ -1,10 +1,10 @@
-// What peers say to each other: requests for bytes of a region, and replies. RegionTable: the memory that this
-// process offers. Responder: answers requests on the worker that serves peers.
+// What peers say to each other: requests for bytes of a region, and replies. RegionTable: the memory that
+// this process offers. Responder: answers requests on the worker that serves peers.
 //
 // UCX has one-sided operations, and over TCP it emulates them with messages too. Ours are used there instead,
 // because UCX 1.13 ends the process of an owner that finds its reader gone, and because an owner that sees
-// every request can refuse what it did not offer: a request names a region, a token that only its key has, and
-// a range inside it.
+// every request can refuse what it did not offer: a request names a region, a token that only its key has,
+// and a range inside it.
 //
 // Thread safety: RegionTable is thread-safe, Responder confined to the thread that progresses its worker.
 #pragma once
