@@ -108,9 +108,9 @@ int own(const std::string& kind) {
 }
 
 // A process that owns memory, and its memory as this process sees it.
-class FarSide {
+class RemoteSide {
  public:
-  explicit FarSide(const std::string& kind) : transport_(make_transport(kind)) {
+  explicit RemoteSide(const std::string& kind) : transport_(make_transport(kind)) {
     std::array<int, 2> in{};
     std::array<int, 2> out{};
     if (pipe2(in.data(), O_CLOEXEC) != 0 || pipe2(out.data(), O_CLOEXEC) != 0) std::abort();
@@ -144,12 +144,12 @@ class FarSide {
     if (!opened) fail(opened.error());
     memory_ = *std::move(opened);
   }
-  ~FarSide() {
+  ~RemoteSide() {
     close(input_);
     waitpid(pid_, nullptr, 0);
   }
-  FarSide(const FarSide&) = delete;
-  FarSide& operator=(const FarSide&) = delete;
+  RemoteSide(const RemoteSide&) = delete;
+  RemoteSide& operator=(const RemoteSide&) = delete;
 
   transfer::Executor& executor() { return transport_->executor(); }
   const std::shared_ptr<storage::Storage>& memory() const { return memory_; }
@@ -262,7 +262,7 @@ struct Limit {
 };
 
 bool run(const std::string& kind, const Limit& limit, const std::string& part) {
-  FarSide remote(kind);
+  RemoteSide remote(kind);
   const std::shared_ptr<storage::Storage> local = make_memory("local");
   transfer::Executor& executor = remote.executor();
   bool met = true;

@@ -109,9 +109,12 @@ std::uint64_t machine_id() {
   if (file < 0) return 0;
   const ssize_t length = read(file, text.data(), text.size());
   close(file);
-  struct stat network{};
-  if (length <= 0 || stat("/proc/self/ns/net", &network) != 0) return 0;
-  return XXH3_64bits_withSeed(text.data(), static_cast<std::size_t>(length), network.st_ino);
+  struct stat network = {};
+  struct stat processes = {};
+  if (length <= 0 || stat("/proc/self/ns/net", &network) != 0 || stat("/proc/self/ns/pid", &processes) != 0)
+    return 0;
+  return XXH3_64bits_withSeed(text.data(), static_cast<std::size_t>(length),
+                              network.st_ino * 0x9E3779B97F4A7C15u + processes.st_ino);
 }
 
 std::string host_addresses(const std::string& devices) {

@@ -60,7 +60,7 @@ class UcxWorker {
   int event_fd_;
 };
 
-// Equal for all processes of a running system that see the same network, and different for any other.
+// Equal for all processes of a running system that see the same network and the same processes.
 std::uint64_t machine_id();
 
 // The IPv4 addresses of this machine's network devices, loopback last, separated by commas. `devices`: as in

@@ -67,7 +67,10 @@ Result<std::shared_ptr<Engine>> Engine::create(const UcxOptions& options) {
 
 Result<void> Engine::open() {
   ASHLAR_TRY(std::unique_ptr<UcxWorker> worker, UcxWorker::create(context_));
-  WorkerAddress address{machine_, options_.transports, host_addresses(options_.devices), 0, {}};
+  WorkerAddress address{.machine = machine_,
+                        .process = static_cast<std::uint32_t>(getpid()),
+                        .transports = options_.transports,
+                        .hosts = host_addresses(options_.devices)};
   if (shares_memory_) {
     ASHLAR_TRY(address.packed, worker->address());
   }
@@ -267,7 +270,8 @@ void Engine::wait(int milliseconds) {
     if (number == kWakeEvent) {
       std::uint64_t wakes = 0;
       [[maybe_unused]] const ssize_t drained = read(wake_, &wakes, sizeof wakes);
-    } else if (const auto found = links_.find(number); found != links_.end()) {
+    } else if (const auto found = links_.find(number & ~Link::kProcessEvent); found != links_.end()) {
+      if ((number & Link::kProcessEvent) != 0) found->second->process_ended();
       warm(found->second);
     }
   }

@@ -65,6 +65,7 @@ std::vector<std::byte> encode(const WorkerAddress& address) {
   out.put(kAddressMagic);
   out.put(kFrameVersion);
   out.put(address.machine);
+  out.put(address.process);
   out.put(static_cast<std::uint8_t>(address.transports.size()));
   out.put_bytes(std::as_bytes(std::span(address.transports)));
   out.put(address.port);
@@ -92,6 +93,7 @@ Result<WorkerAddress> decode_address(std::span<const std::byte> bytes) {
   ASHLAR_TRY(ByteReader fields, unseal(bytes, kAddressMagic, "address"));
   WorkerAddress out;
   out.machine = fields.get<std::uint64_t>();
+  out.process = fields.get<std::uint32_t>();
   const std::span<const std::byte> transports = fields.get_bytes(fields.get<std::uint8_t>());
   out.transports.assign(reinterpret_cast<const char*>(transports.data()), transports.size());
   out.port = fields.get<std::uint16_t>();

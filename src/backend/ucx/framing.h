@@ -18,7 +18,8 @@
 namespace ashlar::backend::ucx {
 
 struct WorkerAddress {
-  std::uint64_t machine = 0;    // equal on processes that share a system and its network
+  std::uint64_t machine = 0;    // equal on processes that share a system, its network and process ids
+  std::uint32_t process = 0;    // its id
   std::string transports = {};  // of the options
   std::string hosts = {};       // where TCP connections are accepted: "10.0.0.2,10.0.1.2"
   std::uint16_t port = 0;

@@ -9,6 +9,8 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -66,11 +68,29 @@ Result<std::shared_ptr<Link>> Link::connect(const UcxOptions& options,
   const MutexLock lock(link->worker_mu_);
   ASHLAR_RETURN_IF_ERROR(link->create_endpoint(address));
   ASHLAR_RETURN_IF_ERROR(link->ask_peer());
-  epoll_event event{};
-  event.data.u64 = link->number();
-  if (epoll_ctl(link->settings_.epoll, EPOLL_CTL_ADD, link->worker_->event_fd(), &event) != 0)
-    return make_error(ErrorCode::kCapacity, "the worker of a path cannot be watched (errno %d)", errno);
+  ASHLAR_RETURN_IF_ERROR(link->join_engine(address.process));
   return link;
+}
+
+// Over shared memory only the kernel says that a peer has ended.
+Result<void> Link::join_engine(std::uint32_t process) {
+  epoll_event event{};
+  event.data.u64 = number();
+  if (epoll_ctl(settings_.epoll, EPOLL_CTL_ADD, worker_->event_fd(), &event) != 0)
+    return make_error(ErrorCode::kCapacity, "the worker of a path cannot be watched (errno %d)", errno);
+  if (settings_.messages) return {};
+  process_ = OwnedFd(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0)));
+  event.data.u64 = number() | kProcessEvent;
+  event.events = EPOLLIN;
+  if (process_.get() < 0 || epoll_ctl(settings_.epoll, EPOLL_CTL_ADD, process_.get(), &event) != 0)
+    return make_error(ErrorCode::kUnavailable, "agent %s's process cannot be watched (errno %d)",
+                      peer().to_string().c_str(), errno);
+  return {};
+}
+
+void Link::process_ended() {
+  const MutexLock lock(worker_mu_);
+  if (condition_ == Condition::kOpen) lose("its process has ended");
 }
 
 Result<void> Link::create_endpoint(const WorkerAddress& address) {
@@ -185,11 +205,15 @@ bool Link::fail(const Error& why) {
 }
 
 void Link::lose(ucs_status_t status) {
-  broken_ = true;
   if (control_status_ == UCS_INPROGRESS) control_status_ = status;
-  const Error why = make_error(ErrorCode::kUnavailable, "agent %s is gone: %s", peer().to_string().c_str(),
-                               reason(status).c_str());
-  if (!fail(why)) return;
+  lose(reason(status));
+}
+
+void Link::lose(const std::string& reason) {
+  broken_ = true;
+  if (!fail(make_error(ErrorCode::kUnavailable, "agent %s is gone: %s", peer().to_string().c_str(),
+                       reason.c_str())))
+    return;
   const MutexLock lock(mu_);
   report_due_ = true;
 }
@@ -517,6 +541,7 @@ void Link::destroy() {
   ASHLAR_CHECK(worker_ != nullptr, "a link is closed twice");
   condition_ = Condition::kClosing;
   if (settings_.epoll >= 0) epoll_ctl(settings_.epoll, EPOLL_CTL_DEL, worker_->event_fd(), nullptr);
+  process_ = OwnedFd();  // and its events
   // What is not closed by force now would be found with operations pending, which UCX takes for a bug.
   if (endpoint_ != nullptr && settings_.messages) {
     close_endpoint(UCP_EP_CLOSE_FLAG_FORCE);

@@ -28,6 +28,7 @@
 #include "backend/ucx/framing.h"
 #include "backend/ucx/messages.h"
 #include "backend/ucx/operations.h"
+#include "base/owned_fd.h"
 #include "transfer/copy/admission.h"
 #include "transfer/copy/transfer_state.h"
 
@@ -108,6 +109,10 @@ class Link {
   Sleep sleep();
   // Cancels every transfer.
   void cancel_all();
+  // For the engine's thread: the process of the peer is gone.
+  void process_ended();
+  // In the events of a link: this one is about the peer's process.
+  static constexpr std::uint64_t kProcessEvent = std::uint64_t{1} << 63;
   // Calls on_failure if it is due.
   void report();
 
@@ -133,8 +138,10 @@ class Link {
 
   Result<void> create_endpoint(const WorkerAddress& address) ASHLAR_REQUIRES(worker_mu_);
   Result<void> ask_peer() ASHLAR_REQUIRES(worker_mu_);
+  Result<void> join_engine(std::uint32_t process) ASHLAR_REQUIRES(worker_mu_);
   void watch(bool on) ASHLAR_REQUIRES(worker_mu_);
   void lose(ucs_status_t status) ASHLAR_REQUIRES(worker_mu_);
+  void lose(const std::string& why) ASHLAR_REQUIRES(worker_mu_);
   void take_inbox() ASHLAR_REQUIRES(worker_mu_);
   void sweep(std::uint64_t cancels) ASHLAR_REQUIRES(worker_mu_);
   bool step() ASHLAR_REQUIRES(worker_mu_);
@@ -170,6 +177,7 @@ class Link {
   ucp_ep_h endpoint_ ASHLAR_GUARDED_BY(worker_mu_) = nullptr;
   Condition condition_ ASHLAR_GUARDED_BY(worker_mu_) = Condition::kOpen;
   bool broken_ ASHLAR_GUARDED_BY(worker_mu_) = false;   // UCX says so
+  OwnedFd process_ ASHLAR_GUARDED_BY(worker_mu_);       // readable at the end of the peer's process
   bool watched_ ASHLAR_GUARDED_BY(worker_mu_) = false;  // events wake the engine
   std::uint64_t drives_ ASHLAR_GUARDED_BY(worker_mu_) = 0;
   std::uint64_t drives_seen_ ASHLAR_GUARDED_BY(worker_mu_) = 0;  // by sleep()

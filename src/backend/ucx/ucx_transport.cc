@@ -45,7 +45,8 @@ class UcxPath final : public transfer::RemotePath {
                         "a host tier",
                         std::string(to_string(memory.kind)).c_str());
     ASHLAR_TRY(const MemoryKey key, decode_key(memory.key));
-    if (key.address != memory.address || key.bytes != memory.bytes)
+    if (memory.address < key.address || memory.address - key.address > key.bytes ||
+        memory.bytes > key.bytes - (memory.address - key.address))
       return make_error(ErrorCode::kInvalidArgument,
                         "the key is for %llu bytes at %llx, the memory has %llu bytes at %llx",
                         wide(key.bytes), wide(key.address), wide(memory.bytes), wide(memory.address));

@@ -1,5 +1,4 @@
-// Peers that die, hang and come back. With shared memory UCX does not notice: there the test closes the path,
-// as RemoteAgent does.
+// Peers that die, hang and come back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +21,6 @@ using transfer::TransferResult;
 
 class UcxFailure : public UcxTest {
  protected:
-  bool watches() const { return std::string_view(GetParam()) == "tcp"; }
   static std::uint64_t restarts() {
     return std::getenv("ASHLAR_TEST_SECONDS") != nullptr ? 1000 : 20;  // NOLINT(concurrency-mt-unsafe)
   }
@@ -51,7 +49,6 @@ TEST_P(UcxFailure, TransfersInFlightFailWhenThePeerIsKilled) {
       running.push_back(transport_->executor().submit({.plan = plan_all(from, to)}).value());
     ASSERT_TRUE(running.front().wait());
     owner.kill();
-    if (!watches()) path->close(Error(ErrorCode::kUnavailable, "the process ended"));
     int failed = 0;
     for (const Transfer& one : running) {
       expect_ended(one);
@@ -59,8 +56,8 @@ TEST_P(UcxFailure, TransfersInFlightFailWhenThePeerIsKilled) {
     }
     EXPECT_GT(failed, 0);
     EXPECT_TRUE(path->failure());
-    while (watches() && calls == 0) std::this_thread::yield();
-    EXPECT_EQ(calls, watches() ? 1 : 0);
+    while (calls == 0) std::this_thread::yield();
+    EXPECT_EQ(calls, 1);
     const auto refused = transport_->executor().submit({.plan = plan_all(from, to)});
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code(), ErrorCode::kUnavailable);
@@ -200,8 +197,7 @@ TEST_P(UcxFailure, PeersThatRestartAreOtherPeers) {
     const std::uint64_t spin = random.next() % 2'000'000;
     for (std::uint64_t i = 0; i < spin; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
     owner.kill();
-    if (!watches() || random.next() % 2 == 0)
-      (*path)->close(Error(ErrorCode::kUnavailable, "the process ended"));
+    if (random.next() % 2 == 0) (*path)->close(Error(ErrorCode::kUnavailable, "the process ended"));
     for (const Transfer& one : running) {
       expect_ended(one);
       ++(one.wait_for_end() ? completed : failed);
