@@ -136,9 +136,16 @@ class ChildProcess {
 
   const TestChannel& channel() const noexcept { return channel_; }
   pid_t pid() const noexcept { return pid_; }
-  // Stops it, or lets it go on.
+  // Asks for a stop, or lets it go on.
   void signal(int number) const {
     if (pid_ > 0) ::kill(pid_, number);
+  }
+  // Stops all of its threads, and returns when they stand.
+  void stop() const {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGSTOP);
+    while (waitpid(pid_, nullptr, WUNTRACED) < 0 && errno == EINTR) {
+    }
   }
   // Ends it as a power cut would, and waits until it is gone.
   void kill() {

@@ -153,8 +153,8 @@ class [[nodiscard]] RemoteBlocks {
   const transfer::RemoteBlockSet& set() const noexcept { return *set_; }
   // In the order of the request.
   std::span<const RemoteBlock> blocks() const noexcept { return blocks_; }
-  // Whether the owner still keeps them, for all that is known here. What was read while this is true at the
-  // end is what the owner had; otherwise compare the checksum.
+  // Whether the owner still keeps them, for all that is known here. An owner that resets its tier, or removes
+  // a block, ends a lease before its time: compare the checksum of what was read.
   bool active() const;
 
  private:

@@ -67,7 +67,12 @@ void LeaseKeeper::run() {
   }
 }
 
-void LeaseKeeper::renew(const std::vector<std::shared_ptr<RemoteLease>>& leases) {
+bool LeaseKeeper::confirm(const std::shared_ptr<RemoteLease>& lease) {
+  return lease->active() && renew({lease}) && lease->active();
+}
+
+bool LeaseKeeper::renew(const std::vector<std::shared_ptr<RemoteLease>>& leases) {
+  bool all_answered = true;
   std::map<std::shared_ptr<transfer::RemotePeer>, std::vector<RemoteLease*>> by_peer;
   for (const std::shared_ptr<RemoteLease>& lease : leases)
     if (lease->active()) by_peer[lease->peer()].push_back(lease.get());
@@ -78,17 +83,21 @@ void LeaseKeeper::renew(const std::vector<std::shared_ptr<RemoteLease>>& leases)
     const Clock::TimePoint sent = clock_.now();
     const auto answer = peer->call(static_cast<std::uint16_t>(RemoteMethod::kRenew), encode_numbers(request),
                                    {.deadline = Clock::real().now() + call_limit_});
-    if (!answer) continue;  // it ends in its time
-    const Result<std::vector<std::uint64_t>> renewed = decode_numbers(*answer);
-    if (!renewed) continue;
+    const Result<std::vector<std::uint64_t>> renewed =
+        answer ? decode_numbers(*answer) : Result<std::vector<std::uint64_t>>(answer.error());
+    if (!renewed) {
+      all_answered = false;
+      continue;  // it ends in its time
+    }
     for (RemoteLease* const lease : its) {
       if (std::ranges::find(*renewed, lease->id()) == renewed->end()) {
         lease->over();
       } else {
-        lease->extend(sent + lease_);
+        lease->renewed(sent);
       }
     }
   }
+  return all_answered;
 }
 
 }  // namespace ashlar::tiers

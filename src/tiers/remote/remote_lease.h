@@ -22,10 +22,10 @@ namespace ashlar::tiers {
 
 class RemoteLease {
  public:
-  // Active until `end`, by `clock`, which outlives every lease.
+  // Active from `sent`, by `clock`, which outlives every lease, for what the owner grants at a time.
   RemoteLease(std::shared_ptr<transfer::RemotePeer> peer, std::uint64_t id, Clock& clock,
-              Clock::TimePoint end)
-      : peer_(std::move(peer)), id_(id), clock_(clock), end_(end) {}
+              Clock::TimePoint sent, Clock::Duration granted)
+      : peer_(std::move(peer)), id_(id), clock_(clock), granted_(granted), end_(sent + granted) {}
   // Gives it back.
   ~RemoteLease();
   RemoteLease(const RemoteLease&) = delete;
@@ -34,7 +34,7 @@ class RemoteLease {
   const std::shared_ptr<transfer::RemotePeer>& peer() const noexcept { return peer_; }
   std::uint64_t id() const noexcept { return id_; }
   bool active() const { return peer_->alive() && clock_.now() < end_.load(); }
-  void extend(Clock::TimePoint end) { end_ = end; }
+  void renewed(Clock::TimePoint sent) { end_ = sent + granted_; }
   // The owner ended it.
   void over() { end_ = Clock::TimePoint::min(); }
 
@@ -42,6 +42,7 @@ class RemoteLease {
   const std::shared_ptr<transfer::RemotePeer> peer_;
   const std::uint64_t id_;
   Clock& clock_;
+  const Clock::Duration granted_;
   std::atomic<Clock::TimePoint> end_;
 };
 
@@ -53,11 +54,14 @@ class LeaseKeeper {
 
   // Renews the lease until it is dropped. Without a thread it is not renewed, and ends in its time.
   void keep(const std::shared_ptr<RemoteLease>& lease);
+  // Asks the owner whether the lease lasts. False: no, or it does not answer.
+  bool confirm(const std::shared_ptr<RemoteLease>& lease);
   void stop();
 
  private:
   void run();
-  void renew(const std::vector<std::shared_ptr<RemoteLease>>& leases);
+  // False: an owner did not answer.
+  bool renew(const std::vector<std::shared_ptr<RemoteLease>>& leases);
 
   Clock& clock_;
   const Clock::Duration lease_;

@@ -138,15 +138,28 @@ Result<void> RemotePool::adopt(const std::shared_ptr<RemotePeer>& peer,
     fits = check_fits(*made->set);
   }
   if (!fits) made->refusal = fits.error().message();
+  std::shared_ptr<Source> old;  // of an earlier connection, or the same peer before
   {
     const MutexLock lock(mu_);
-    std::erase_if(sources_, [&](const auto& source) { return source->peer->identity() == peer->identity(); });
-    made->number = next_++;
+    const auto found = std::ranges::find_if(
+        sources_, [&](const auto& source) { return source->peer->identity() == peer->identity(); });
+    if (found != sources_.end()) {
+      old = *found;
+      sources_.erase(found);
+    }
+    made->number = old != nullptr && old->peer == peer ? old->number : next_++;
     sources_.push_back(made);
   }
-  peer->on_closed([ends = ends_, id = peer->identity()](const Error&) {
+  if (made->set == nullptr) made->rests_until = clock_.now() + options_.rest;
+  if (old != nullptr && old->peer == peer) return fits;
+  if (old != nullptr) forget_blocks(*old);
+  // The end of this connection, not of one that follows it.
+  peer->on_closed([ends = ends_, closed = std::weak_ptr<RemotePeer>(peer)](const Error&) {
     const MutexLock lock(ends->mu);
-    if (ends->pool != nullptr) ends->pool->died(id);
+    const std::shared_ptr<RemotePeer> its = closed.lock();
+    if (ends->pool == nullptr || its == nullptr) return;
+    const std::shared_ptr<Source> source = ends->pool->source_of(its->identity());
+    if (source != nullptr && source->peer == its) ends->pool->died(its->identity());
   });
   return fits;
 }
@@ -154,10 +167,12 @@ Result<void> RemotePool::adopt(const std::shared_ptr<RemotePeer>& peer,
 std::shared_ptr<RemotePool::Source> RemotePool::meet(const std::shared_ptr<RemotePeer>& peer,
                                                      const Limits& limits) {
   std::shared_ptr<Source> known = source_of(peer->identity());
-  if (known == nullptr) {
+  const bool is_new = known == nullptr || known->peer != peer;
+  // One that shares nothing may have been met while it started: it is asked again.
+  if (is_new || (known->set == nullptr && !rests(*known))) {
     const auto sets = agent_->exchange(peer, call_limits(limits));
     if (!sets) return nullptr;
-    if (const Result<void> fits = adopt(peer, *sets); !fits)
+    if (const Result<void> fits = adopt(peer, *sets); !fits && is_new)
       ASHLAR_LOG(LogLevel::kWarn, "tiers", "%s", fits.error().to_string().c_str());
     known = source_of(peer->identity());
   }
@@ -165,11 +180,15 @@ std::shared_ptr<RemotePool::Source> RemotePool::meet(const std::shared_ptr<Remot
 }
 
 std::shared_ptr<RemotePool::Source> RemotePool::reach(const std::string& address, const Limits& limits) {
+  std::shared_ptr<RemotePeer> known;
   {
     const MutexLock lock(mu_);
     for (const auto& source : sources_)
-      if (source->peer->address() == address && source->peer->alive())
-        return source->refusal.empty() ? source : nullptr;
+      if (source->peer->address() == address && source->peer->alive()) known = source->peer;
+  }
+  if (known != nullptr) return meet(known, limits);
+  {
+    const MutexLock lock(mu_);
     const auto resting = unreachable_.find(address);
     if (resting != unreachable_.end()) {
       if (clock_.now() < resting->second) return nullptr;
@@ -284,9 +303,13 @@ void RemotePool::died(const transfer::AgentIdentity& peer) {
     const MutexLock lock(mu_);
     std::erase(sources_, source);
   }
+  forget_blocks(*source);
+}
+
+void RemotePool::forget_blocks(const Source& source) {
   std::vector<SequenceHash> hashes;
   manager_.for_each_registered([&](const SequenceHash& hash, block::BlockId) { hashes.push_back(hash); });
-  for (const SequenceHash& hash : hashes) not_there(hash, *source);
+  for (const SequenceHash& hash : hashes) not_there(hash, source);
 }
 
 Result<void> RemotePool::remove(const SequenceHash& hash) {
@@ -474,7 +497,7 @@ Result<RemotePool::Leased> RemotePool::lease(const RemoteBlockSet& set, std::spa
   ASHLAR_TRY(FindAnswer answer, FindAnswer::decode(said, hashes));
   Leased out;
   if (answer.lease != 0) {
-    out.lease = std::make_shared<RemoteLease>(set.peer(), answer.lease, clock_, sent + answer.duration);
+    out.lease = std::make_shared<RemoteLease>(set.peer(), answer.lease, clock_, sent, answer.duration);
     keeper_.keep(out.lease);
   }
   for (FoundBlock& block : answer.blocks)

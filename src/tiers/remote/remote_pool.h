@@ -142,6 +142,7 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   std::shared_ptr<Source> meet(const std::shared_ptr<transfer::RemotePeer>& peer, const Limits& limits);
   std::shared_ptr<Source> reach(const std::string& address, const Limits& limits);
   void died(const transfer::AgentIdentity& peer);
+  void forget_blocks(const Source& source);
   void withdrawn(const transfer::AgentIdentity& peer, std::span<const tokens::SequenceHash> hashes);
   bool rests(const Source& source) const;
   // How this rank's shard is divided among sources, the preferred first. Errors: kNotFound: they do not have

@@ -294,8 +294,9 @@ void RemotePool::settle(Chunk& chunk, BytePool& to) {
       if (!found || std::optional(*found) != its.checksum) {
         good = false;
         part.source->failed.add();
-        // After the lease other bytes are no damage: the owner has reused the place.
-        const bool leased = chunk.leased[p].lease->active();
+        // After the lease other bytes are no damage: the owner has reused the place. It may have ended the
+        // lease before its time.
+        const bool leased = keeper_.confirm(chunk.leased[p].lease);
         chunk.fail(k, leased ? Moved::kDamaged : Moved::kGone, p);
         if (leased)
           ASHLAR_LOG(LogLevel::kError, "tiers", "block %s from agent %s does not match its checksum",

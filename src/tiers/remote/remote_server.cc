@@ -259,7 +259,11 @@ void RemoteServer::tell(const Peer& peer, std::span<const SequenceHash> hashes) 
   {
     const MutexLock lock(mu_);
     const auto [at, added] = told_.try_emplace(peer->identity(), Told{peer, {}, {}});
-    first = added;
+    // The same incarnation on another connection knows nothing of what the last one was told.
+    const bool other = !added && at->second.peer.lock() != peer;
+    if (other && !peer->alive()) return;
+    if (other) at->second = Told{peer, {}, {}};
+    first = added || other;
     at->second.hashes.insert(hashes.begin(), hashes.end());
     told_peers_ = told_.size();
   }
