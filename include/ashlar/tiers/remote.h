@@ -36,6 +36,7 @@
 #include <vector>
 
 #include "ashlar/base/clock.h"
+#include "ashlar/base/rendezvous.h"
 #include "ashlar/base/result.h"
 #include "ashlar/tiers/onboard_handle.h"
 #include "ashlar/tokens/sequence_hash.h"
@@ -82,6 +83,11 @@ struct RemoteShape {
   // How many blocks of peers are tracked. One that is no longer tracked is found again by asking.
   std::uint32_t block_count = 65536;
   std::vector<std::string> peers = {};  // HOST:PORT; connected when first needed
+  // Where nodes of one group find each other: this one leaves its block set there, and looks for others when
+  // it is asked for blocks that no known peer has, at most once in `look_again`.
+  std::shared_ptr<Rendezvous> rendezvous = {};
+  std::string group = {};  // a name of the rendezvous: "fleet-1.decode"
+  Clock::Duration look_again = std::chrono::seconds(2);
   // Null: all connected peers are asked for blocks that no tier is known to have.
   std::shared_ptr<RemoteDirectory> directory = {};
   bool ask_peers = true;             // off: only the directory, and sources named in requests
@@ -128,6 +134,10 @@ struct RemoteStatus {
   std::uint64_t reserved_blocks = 0;  // of the landing, now
   std::uint64_t pushed = 0;           // blocks that peers pushed here
   std::uint64_t push_refused = 0;     // blocks whose bytes did not match, or that had no room
+  std::uint64_t looked = 0;           // times that the group was listed at the rendezvous
+  std::uint64_t met = 0;              // peers found there
+  std::uint64_t records_refused = 0;  // records there that led to no peer; one is tried once per `rest`
+  std::string record_refusal = {};    // why the last of them did not
 };
 
 // A block of a peer.

@@ -113,6 +113,12 @@ class RemotePeer {
   std::shared_ptr<PeerLink> link_;
 };
 
+// What an agent sealed, and which one.
+struct SealedBytes {
+  AgentIdentity author;
+  std::vector<std::byte> bytes;
+};
+
 // Answers requests of peers.
 using RemoteHandler = std::function<Result<std::vector<std::byte>>(const std::shared_ptr<RemotePeer>& peer,
                                                                    std::span<const std::byte> request)>;
@@ -196,6 +202,18 @@ class RemoteAgent {
   // Asks a peer for its sets and imports those that are new. Returns all sets of this peer.
   Result<std::vector<std::shared_ptr<const RemoteBlockSet>>> exchange(const std::shared_ptr<RemotePeer>& peer,
                                                                       const RemoteCallLimits& limits = {});
+  // Bytes for a way that others may write to, as a bus or a bucket: with this agent's identity and, where the
+  // agents have a secret, an HMAC-SHA256 under it over all of this. `label` says what they are for; a reply
+  // has the asker's random number as `challenge`, so that an older reply is not taken for it.
+  std::vector<std::byte> seal(std::string_view label, std::span<const std::byte> bytes,
+                              std::span<const std::byte> challenge = {}) const;
+  // Errors: kCorruption: nothing that seal() made; kUnsupported: another version; kInvalidArgument: another
+  // secret, or one where the other has none; bytes that were changed, or sealed for another label or
+  // challenge.
+  Result<SealedBytes> unseal(std::string_view label, std::span<const std::byte> sealed,
+                             std::span<const std::byte> challenge = {}) const;
+  // A random number for a challenge. Errors: kIo.
+  static Result<std::vector<std::byte>> draw_challenge();
   // Sets of living peers.
   std::vector<std::shared_ptr<const RemoteBlockSet>> remote_blocksets() const;
   // False: no such set. Transfers in flight keep it.
