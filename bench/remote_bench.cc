@@ -108,9 +108,9 @@ int own(const std::string& kind) {
 }
 
 // A process that owns memory, and its memory as this process sees it.
-class RemoteSide {
+class OwnerSide {
  public:
-  explicit RemoteSide(const std::string& kind) : transport_(make_transport(kind)) {
+  explicit OwnerSide(const std::string& kind) : transport_(make_transport(kind)) {
     std::array<int, 2> in{};
     std::array<int, 2> out{};
     if (pipe2(in.data(), O_CLOEXEC) != 0 || pipe2(out.data(), O_CLOEXEC) != 0) std::abort();
@@ -144,12 +144,12 @@ class RemoteSide {
     if (!opened) fail(opened.error());
     memory_ = *std::move(opened);
   }
-  ~RemoteSide() {
+  ~OwnerSide() {
     close(input_);
     waitpid(pid_, nullptr, 0);
   }
-  RemoteSide(const RemoteSide&) = delete;
-  RemoteSide& operator=(const RemoteSide&) = delete;
+  OwnerSide(const OwnerSide&) = delete;
+  OwnerSide& operator=(const OwnerSide&) = delete;
 
   transfer::Executor& executor() { return transport_->executor(); }
   const std::shared_ptr<storage::Storage>& memory() const { return memory_; }
@@ -262,7 +262,7 @@ struct Limit {
 };
 
 bool run(const std::string& kind, const Limit& limit, const std::string& part) {
-  RemoteSide remote(kind);
+  OwnerSide remote(kind);
   const std::shared_ptr<storage::Storage> local = make_memory("local");
   transfer::Executor& executor = remote.executor();
   bool met = true;
