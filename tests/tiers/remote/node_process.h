@@ -53,9 +53,10 @@ inline KvOptions node_options(std::uint32_t blocks) {
 template <class F>
 void loop_until(F&& holds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(2);
-  while (!holds() && std::chrono::steady_clock::now() < end)
+  bool held = holds();
+  for (; !held && std::chrono::steady_clock::now() < end; held = holds())
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_TRUE(holds());
+  EXPECT_TRUE(held);
 }
 
 // Computes blocks; they stay in G2 only.

@@ -454,10 +454,13 @@ int play_network(const testing::TestChannel& channel, const std::vector<std::str
   if (loses && std::system("tc qdisc add dev lo root netem loss 10% 2>/dev/null") != 0)
     return say("tc has no netem here");
   NodeProcess owner;
-  FleetRank reader = reader_of({owner.address()});
+  KvOptions options = node_options(48);
+  options.remote->peers = {owner.address()};
+  options.remote->call_limit = milliseconds(300);
+  FleetRank reader(kModel, options, kModel.fleet(1)[0]);
   Random random(12);
   owner.ask("write");
-  for (std::uint64_t round = 0, all = much(3, 50); round < all; ++round) {
+  for (std::uint64_t round = 0, all = much(2, 50); round < all; ++round) {
     read_until(reader, random, true);
     if (loses) continue;
     EXPECT_TRUE(set_link(false));
