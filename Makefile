@@ -14,7 +14,7 @@ SOURCES = $(shell find include src apps tests bench examples -name '*.h' -o -nam
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make run           build and run the examples: prefix reuse, eviction, router index, tiers, an engine"
+	@echo "make run           build and run the examples: prefix reuse, eviction, index, tiers, nodes, an engine"
 	@echo "make test          all tests: release, then ThreadSanitizer, then AddressSanitizer"
 	@echo "make test-long     the same, with 300 seconds for every stress and fuzz loop"
 	@echo "make test-aarch64  cross build, unit tests under qemu-user"
@@ -44,7 +44,7 @@ run:
 	@scripts/bootstrap run
 	@$(MAKE) -s --no-print-directory build/run/build.ninja
 	@cmake --build --preset run -j $(JOBS) \
-	  --target prefix_reuse multi_turn router_index tiered_chat tiny_engine -- --quiet
+	  --target prefix_reuse multi_turn router_index tiered_chat two_nodes tiny_engine -- --quiet
 	@build/run/bin/prefix_reuse
 	@echo
 	@build/run/bin/multi_turn
@@ -52,6 +52,8 @@ run:
 	@build/run/bin/router_index
 	@echo
 	@build/run/bin/tiered_chat
+	@echo
+	@build/run/bin/two_nodes
 	@echo
 	@build/run/bin/tiny_engine
 

@@ -6,8 +6,8 @@
 //
 // UCX stands beside ucx_perftest with the same transports, segments, message sizes and number of operations
 // in flight: ucp_get and ucp_put_bw for bandwidth, ucp_put_lat for one block. ucx_perftest moves one buffer,
-// which the caches keep; ours are blocks at random places of 64 MiB. Loopback stands beside memcpy of the same
-// blocks. Shares are medians of interleaved runs. Exit status 1 when a target was missed.
+// which the caches keep; ours are blocks at random places of 64 MiB. Loopback stands beside memcpy of the
+// same blocks. Shares are medians of interleaved runs. Exit status 1 when a target was missed.
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
@@ -108,9 +108,9 @@ int own(const std::string& kind) {
 }
 
 // A process that owns memory, and its memory as this process sees it.
-class Remote {
+class OwnerSide {
  public:
-  explicit Remote(const std::string& kind) : transport_(make_transport(kind)) {
+  explicit OwnerSide(const std::string& kind) : transport_(make_transport(kind)) {
     std::array<int, 2> in{};
     std::array<int, 2> out{};
     if (pipe2(in.data(), O_CLOEXEC) != 0 || pipe2(out.data(), O_CLOEXEC) != 0) std::abort();
@@ -144,12 +144,12 @@ class Remote {
     if (!opened) fail(opened.error());
     memory_ = *std::move(opened);
   }
-  ~Remote() {
+  ~OwnerSide() {
     close(input_);
     waitpid(pid_, nullptr, 0);
   }
-  Remote(const Remote&) = delete;
-  Remote& operator=(const Remote&) = delete;
+  OwnerSide(const OwnerSide&) = delete;
+  OwnerSide& operator=(const OwnerSide&) = delete;
 
   transfer::Executor& executor() { return transport_->executor(); }
   const std::shared_ptr<storage::Storage>& memory() const { return memory_; }
@@ -262,7 +262,7 @@ struct Limit {
 };
 
 bool run(const std::string& kind, const Limit& limit, const std::string& part) {
-  Remote remote(kind);
+  OwnerSide remote(kind);
   const std::shared_ptr<storage::Storage> local = make_memory("local");
   transfer::Executor& executor = remote.executor();
   bool met = true;

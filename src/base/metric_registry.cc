@@ -30,9 +30,15 @@ const char* type_name(Type type) {
 
 using Callback = std::function<double()>;
 using CountCallback = std::function<std::uint64_t()>;
+// Several counters, by the value of a label that the others do not have.
+struct CountsCallback {
+  MetricLabels labels;
+  std::string label;
+  std::function<std::map<std::string, std::uint64_t>()> counts;
+};
 // The source of a series; monostate once it is unregistered.
-using Source =
-    std::variant<std::monostate, const Counter*, const Gauge*, const Histogram*, Callback, CountCallback>;
+using Source = std::variant<std::monostate, const Counter*, const Gauge*, const Histogram*, Callback,
+                            CountCallback, CountsCallback>;
 
 constexpr Type type_of(const Counter*) {
   return Type::kCounter;
@@ -49,14 +55,23 @@ Type type_of(const Callback&) {
 Type type_of(const CountCallback&) {
   return Type::kCounter;
 }
+Type type_of(const CountsCallback&) {
+  return Type::kCounter;
+}
+
+// Requires: sorted by name.
+std::string render(const MetricLabels& labels) {
+  std::string text;
+  for (const auto& [name, value] : labels) prometheus::append_label(text, name, value);
+  return text;
+}
 
 // The labels sorted by name, so that one set has one text.
 Result<std::string> render_labels(const MetricDescription& description, Type type) {
   auto labels = description.labels;
   std::sort(labels.begin(), labels.end());
-  std::string text;
   for (std::size_t i = 0; i < labels.size(); ++i) {
-    const auto& [name, value] = labels[i];
+    const std::string& name = labels[i].first;
     if (!prometheus::is_label_name(name)) {
       return make_error(ErrorCode::kInvalidArgument,
                         "metric '%s' has a label named '%s'; use letters, digits and '_', not '__' in front",
@@ -70,9 +85,8 @@ Result<std::string> render_labels(const MetricDescription& description, Type typ
       return make_error(ErrorCode::kInvalidArgument, "metric '%s' has the label '%s' twice",
                         description.name.c_str(), name.c_str());
     }
-    prometheus::append_label(text, name, value);
   }
-  return text;
+  return render(labels);
 }
 
 }  // namespace
@@ -105,6 +119,13 @@ struct MetricRegistry::Series {
       prometheus::append_sample(out, name, labels, (*callback)());
     } else if (const auto* count = std::get_if<CountCallback>(&source)) {
       prometheus::append_sample(out, name, labels, (*count)());
+    } else if (const auto* counts = std::get_if<CountsCallback>(&source)) {
+      for (const auto& [value, sum] : counts->counts()) {
+        MetricLabels all = counts->labels;
+        all.emplace_back(counts->label, value);
+        std::ranges::sort(all);
+        prometheus::append_sample(out, name, render(all), sum);
+      }
     }
   }
 
@@ -312,6 +333,16 @@ Result<MetricRegistration> MetricRegistry::add_counter(const MetricDescription& 
                                                        std::function<std::uint64_t()> callback) {
   ASHLAR_CHECK(callback != nullptr, "metric '%s' was added with an empty callback", description.name.c_str());
   return add_view(description, std::move(callback));
+}
+
+Result<MetricRegistration> MetricRegistry::add_counters(
+    const MetricDescription& description, const std::string& label,
+    std::function<std::map<std::string, std::uint64_t>()> callback) {
+  ASHLAR_CHECK(callback != nullptr, "metric '%s' was added with an empty callback", description.name.c_str());
+  MetricDescription member = description;
+  member.labels.emplace_back(label, "");
+  ASHLAR_RETURN_IF_ERROR(render_labels(member, Type::kCounter));
+  return add_view(description, CountsCallback{description.labels, label, std::move(callback)});
 }
 
 std::string MetricRegistry::prometheus_text() const {

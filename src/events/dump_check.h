@@ -18,6 +18,8 @@ namespace ashlar::events {
 
 // Writes the number of a part into an encoded batch, and its checksum.
 void set_parts(std::span<std::byte> batch, std::uint32_t part, std::uint32_t parts) noexcept;
+// As many events without locations make a batch that decode_batch() reads within `max_bytes`; at least one.
+std::size_t most_events_within(std::size_t max_bytes) noexcept;
 
 class DumpCheck {
  public:
@@ -29,6 +31,10 @@ class DumpCheck {
   Result<void> clear(const Worker& worker);
 
   DumpCounts counts() const noexcept;
+  // Asks an index that was given the calls, and held none of these workers before, whether it has them all:
+  // one that applies calls later could not say so. Errors: kCapacity: it has not. A sink that cannot tell is
+  // trusted.
+  Result<void> confirm(const IndexSink& index) const;
 
  private:
   struct Name {

@@ -310,6 +310,10 @@ void set_parts(std::span<std::byte> batch, std::uint32_t part, std::uint32_t par
   std::memcpy(batch.data() + 8, &checksum, sizeof checksum);
 }
 
+std::size_t most_events_within(std::size_t max_bytes) noexcept {
+  return std::max<std::size_t>(1, max_bytes / (sizeof(KvEvent) + kMostBytesOfOne));
+}
+
 bool is_whole_batch(std::span<const std::byte> bytes) noexcept {
   if (bytes.size() < kBatchHeaderBytes) return false;
   Reader in(bytes);

@@ -89,6 +89,42 @@ DumpCounts DumpCheck::counts() const noexcept {
   return {.workers = workers_.size(), .stored = stored_, .removed = removed_};
 }
 
+Result<void> DumpCheck::confirm(const IndexSink& index) const {
+  constexpr std::size_t kAtOnce = 1024;
+  std::vector<BlockName> names;
+  std::vector<BlockPresence> wanted;
+  std::vector<BlockPresence> held;
+  std::optional<BlockName> missing;
+  bool tells = true;
+  for (const auto& [worker, entries] : workers_) {
+    const auto ask = [&, &whose = worker] {
+      held.resize(names.size());
+      tells = tells && index.presence(whose, names, held);
+      if (tells && !missing)
+        if (const auto [has, wants] = std::ranges::mismatch(held, wanted); wants != wanted.end())
+          missing = wants->name;
+      names.clear();
+      wanted.clear();
+    };
+    entries.for_each([&](const Name& entry) {
+      names.emplace_back(entry.name);
+      wanted.push_back({.name = BlockName(entry.name),
+                        .local = tokens::LocalHash(entry.local),
+                        .position = entry.position,
+                        .tiers = static_cast<std::uint8_t>(entry.tiers)});
+      if (names.size() == kAtOnce) ask();
+    });
+    ask();
+    if (!tells) return {};
+    if (missing)
+      return make_error(ErrorCode::kCapacity,
+                        "the index accepted block %llu of worker %s and refused it later, as its counters "
+                        "say: give it more room; the dump's workers were cleared",
+                        static_cast<unsigned long long>(missing->value()), name_of(worker).c_str());
+  }
+  return {};
+}
+
 Result<void> DumpApply::store(const BlocksStored& event) {
   ++workers_[event.worker];
   const StoreVerdict verdict = into_.store(event);
@@ -123,6 +159,8 @@ struct DumpWriter::Snapshot {
 DumpWriter::DumpWriter() : DumpWriter(Options{}) {}
 DumpWriter::DumpWriter(Options options) : options_(std::move(options)) {
   ASHLAR_CHECK(options_.batch_events > 0, "batches of a dump need at least one event");
+  options_.batch_events =
+      std::min(options_.batch_events, most_events_within(std::min(options_.batch_bytes, kMaxDecodedBytes)));
 }
 DumpWriter::~DumpWriter() = default;
 
@@ -210,7 +248,8 @@ Result<std::vector<std::byte>> DumpWriter::finish() && {
     if (snapshot.parts.size() > kMaxSnapshotParts)
       return make_error(
           ErrorCode::kUnsupported,
-          "worker %s needs %zu batches of %zu events, at most %u are allowed: raise batch_events",
+          "worker %s needs %zu batches of %zu events, at most %u are allowed: raise batch_events or "
+          "batch_bytes",
           name_of(worker).c_str(), snapshot.parts.size(), options_.batch_events,
           static_cast<unsigned>(kMaxSnapshotParts));
     batches += static_cast<std::uint32_t>(snapshot.parts.size());
@@ -347,8 +386,7 @@ Result<void> make_calls(const EventBatch& batch, Calls& calls) {
   return {};
 }
 
-Result<DumpCounts> check_dump(std::span<const std::byte> bytes) {
-  DumpCheck check;
+Result<DumpCounts> check_dump(std::span<const std::byte> bytes, DumpCheck& check) {
   std::uint32_t block_size = 0;
   ASHLAR_RETURN_IF_ERROR(for_each_batch(bytes, [&](const EventBatch& batch) {
     block_size = batch.keys.block_size;
@@ -362,10 +400,12 @@ Result<DumpCounts> check_dump(std::span<const std::byte> bytes) {
 }  // namespace
 
 Result<DumpCounts> read_dump(std::span<const std::byte> bytes, IndexSink& into) {
-  ASHLAR_TRY(const DumpCounts counts, check_dump(bytes));
+  DumpCheck check;
+  ASHLAR_TRY(const DumpCounts counts, check_dump(bytes, check));
   DumpApply apply(into);
-  const Result<void> made =
+  Result<void> made =
       for_each_batch(bytes, [&](const EventBatch& batch) { return make_calls(batch, apply); });
+  if (made) made = check.confirm(into);
   if (made) return counts;
   apply.undo();
   return made.error();
@@ -373,7 +413,8 @@ Result<DumpCounts> read_dump(std::span<const std::byte> bytes, IndexSink& into) 
 
 Result<DumpCounts> read_dump(std::span<const std::byte> bytes,
                              const std::function<void(const EventBatch&)>& deliver) {
-  ASHLAR_TRY(const DumpCounts counts, check_dump(bytes));
+  DumpCheck check;
+  ASHLAR_TRY(const DumpCounts counts, check_dump(bytes, check));
   ASHLAR_RETURN_IF_ERROR(for_each_batch(bytes, [&](const EventBatch& batch) -> Result<void> {
     deliver(batch);
     return {};

@@ -481,11 +481,11 @@ Result<DumpCounts> read_router_dump(std::string_view json, IndexSink& into, std:
   DumpCounts counts = check.counts();
   counts.block_size = block_size;
   DumpApply apply(into);
-  if (const Result<void> made = make_router_calls(json, key, apply, block_size); !made) {
-    apply.undo();
-    return made.error();
-  }
-  return counts;
+  Result<void> made = make_router_calls(json, key, apply, block_size);
+  if (made) made = check.confirm(into);
+  if (made) return counts;
+  apply.undo();
+  return made.error();
 }
 
 }  // namespace ashlar::events

@@ -101,7 +101,10 @@ Result<void> KvBlockManager::Assembly::open() {
   // Last: peers find a whole manager.
   if (remote_core != nullptr) {
     ASHLAR_RETURN_IF_ERROR(stack.remote->start());
-    if (remote_core->server != nullptr) ASHLAR_RETURN_IF_ERROR(remote_core->server->start());
+    if (remote_core->server != nullptr) {
+      ASHLAR_RETURN_IF_ERROR(remote_core->server->start());
+      if (PeerFinder* const finder = stack.remote->finder()) ASHLAR_RETURN_IF_ERROR(finder->announce());
+    }
   }
   return relay->start();
 }
@@ -226,9 +229,17 @@ Result<void> KvBlockManager::Assembly::open_remote() {
                                       .prefix_key_fingerprint = prefix_key().fingerprint()};
   const VolumeShape tracked{.block_count = shape.block_count};  // a tier without bytes of its own
   ASHLAR_RETURN_IF_ERROR(open_manager(tracked, stack.remote_manager));
+  std::optional<PeerFinder::Options> finder;
+  if (shape.rendezvous != nullptr)
+    finder = {.place = shape.rendezvous,
+              .group = shape.group,
+              .look_again = shape.look_again,
+              .rest = shape.rest,
+              .clock = stack.clock};
   stack.remote = std::make_unique<RemotePool>(*stack.remote_manager, agent, stack.g2->blocks(),
                                               RemotePool::Options{.names = names,
                                                                   .peers = shape.peers,
+                                                                  .finder = std::move(finder),
                                                                   .directory = shape.directory,
                                                                   .ask_peers = shape.ask_peers,
                                                                   .lease = shape.lease,

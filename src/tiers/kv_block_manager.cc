@@ -68,6 +68,8 @@ KvBlockManager::~KvBlockManager() {
   assembly_->onboarder->drop_arrived();
   assembly_->source.reset();
   assembly_->onboarder.reset();
+  if (assembly_->stack.remote != nullptr && assembly_->stack.remote->finder() != nullptr)
+    assembly_->stack.remote->finder()->withdraw();
   if (assembly_->remote_core != nullptr && assembly_->remote_core->server != nullptr)
     assembly_->remote_core->server->stop();
   if (assembly_->stack.remote != nullptr) assembly_->stack.remote->stop();

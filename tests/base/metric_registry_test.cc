@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -272,6 +273,29 @@ TEST(MetricRegistryTest, ThreadsRegisterCountAndScrapeTogether) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(registry.prometheus_text(),
             "# HELP shared_total \n# TYPE shared_total counter\nshared_total 200\n");
+}
+
+TEST(MetricRegistryTest, CountersThatComeAndGo) {
+  MetricRegistry registry;
+  std::map<std::string, std::uint64_t> now;
+  const MetricDescription put{"put_total", "Objects", {{"zone", "a"}, {"model", "m"}}};
+  {
+    const auto added = registry.add_counters(put, "volume", [&] { return now; });
+    ASSERT_TRUE(added.has_value());
+    EXPECT_EQ(registry.prometheus_text(), "") << "there is none yet";
+    now = {{"w", 2}, {"v", 1}};
+    EXPECT_EQ(registry.prometheus_text(),
+              "# HELP put_total Objects\n# TYPE put_total counter\n"
+              "put_total{model=\"m\",volume=\"v\",zone=\"a\"} 1\n"
+              "put_total{model=\"m\",volume=\"w\",zone=\"a\"} 2\n");
+    now.erase("v");
+    EXPECT_THAT(registry.prometheus_text(), Not(HasSubstr("\"v\"")));
+    EXPECT_EQ(code_of(registry.add_counters(put, "volume", [&] { return now; })), ErrorCode::kAlreadyExists);
+  }
+  EXPECT_EQ(registry.prometheus_text(), "");
+  EXPECT_EQ(code_of(registry.add_counters(put, "zone", [&] { return now; })), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(registry.add_counters(put, "1", [&] { return now; })), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(registry.prometheus_text(), "");
 }
 
 TEST(MetricRegistryDeathTest, EmptyCallbackStops) {

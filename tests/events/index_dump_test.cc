@@ -10,6 +10,7 @@
 #include "ashlar/events/router_event_json.h"
 #include "ashlar/testing/index_calls.h"
 #include "ashlar/testing/index_oracle.h"
+#include "events/dump_check.h"
 
 namespace ashlar::events {
 namespace {
@@ -208,6 +209,44 @@ TEST(IndexDumpTest, ARefusalLeavesNothingOfTheDump) {
   small.stores = 0;
   EXPECT_EQ(read_router_dump(json_dump(), small).error().code(), ErrorCode::kCapacity);
   EXPECT_EQ(small.oracle.sizes().blocks, 1u);
+}
+
+// What is written can be read, whatever the options say: a reader refuses larger batches than these.
+TEST(IndexDumpTest, NoBatchIsLargerThanItsReaderAllows) {
+  std::vector<StoredBlock> chain;
+  for (std::uint64_t i = 0; i < 500; ++i) chain.push_back(block_at(i));
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{4096}, std::size_t{40000}}) {
+    SCOPED_TRACE(bytes);
+    DumpWriter writer({.keys = {}, .position = {}, .batch_events = SIZE_MAX, .batch_bytes = bytes});
+    writer.store({kOne, StorageTier::kDevice, std::nullopt, 0, chain});
+    for (const StoredBlock& block : chain)  // runs of one
+      writer.remove(kOne, StorageTier::kDevice, std::span(&block.name, 1));
+    writer.store({kTwo, StorageTier::kHost, std::nullopt, 0, chain});
+    const std::vector<std::byte> dump = std::move(writer).finish().value();
+    IndexOracle read;
+    EXPECT_EQ(read_dump(dump, read)->stored, 1000u);
+    std::uint32_t batches = 0;
+    std::memcpy(&batches, dump.data() + 12, sizeof batches);
+    EXPECT_GE(batches, 2u);
+    std::size_t at = 16;
+    for (std::uint32_t i = 0; i < batches; ++i) {
+      std::uint32_t length = 0;
+      std::memcpy(&length, dump.data() + at, sizeof length);
+      OwnedBatch batch;
+      const auto one = std::span(dump).subspan(at + sizeof length, length);
+      // One event is the least; of more, none is above the limit.
+      ASSERT_TRUE(decode_batch(one, batch));
+      if (batch.events.size() > 1) {
+        ASSERT_TRUE(decode_batch(one, batch, bytes)) << "batch " << i << " of " << batches;
+      }
+      at += sizeof length + length;
+    }
+    EXPECT_EQ(at, dump.size());
+  }
+  // No option exceeds the limit of all readers.
+  EXPECT_EQ(most_events_within(kMaxDecodedBytes) * sizeof(KvEvent) / kMaxDecodedBytes, 0u);
+  DumpWriter unlimited({.keys = {}, .position = {}, .batch_events = SIZE_MAX, .batch_bytes = SIZE_MAX});
+  EXPECT_EQ(unlimited.batch_events(), most_events_within(kMaxDecodedBytes));
 }
 
 TEST(IndexDumpTest, WritersRefuseWhatHasNoForm) {

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -229,6 +230,11 @@ class MetricRegistry {
   // The same for a counter that the component keeps in another form. Its values never fall.
   Result<MetricRegistration> add_counter(const MetricDescription& description,
                                          std::function<std::uint64_t()> callback);
+  // Counters of things that come and go: the scrape asks which there are, by the value of the label `label`.
+  // Each member has the labels of the description and this one. No member may be registered otherwise.
+  // Errors: as above; the label must not be one of the description's.
+  Result<MetricRegistration> add_counters(const MetricDescription& description, const std::string& label,
+                                          std::function<std::map<std::string, std::uint64_t>()> callback);
 
   // All metrics in the Prometheus text format (version 0.0.4), families by name, members by labels.
   std::string prometheus_text() const;

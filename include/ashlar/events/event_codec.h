@@ -72,12 +72,16 @@ class DumpWriter final : public IndexSink {
     // Empty: incarnation 0, number 0.
     std::function<StreamPosition(const Worker&)> position = {};
     std::size_t batch_events = 4096;  // the most in one batch
+    // The most memory that a reader needs for one batch; no batch exceeds what decode_batch() allows.
+    std::size_t batch_bytes = kMaxDecodedBytes;
   };
 
   DumpWriter();
   explicit DumpWriter(Options options);
   ~DumpWriter() override;
 
+  // The most events in one batch, as both options allow.
+  std::size_t batch_events() const noexcept { return options_.batch_events; }
   // Calls that cannot be written are remembered as the error of finish().
   StoreVerdict store(const BlocksStored& event) override;
   std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) override;
@@ -101,7 +105,8 @@ class DumpWriter final : public IndexSink {
 // Makes the calls of a dump on `into`. The whole dump is checked first: an error leaves `into` unchanged.
 // Requires: `into` holds nothing of the dump's workers. Errors: kCorruption: not a dump, truncated, damaged,
 // a block that is stored twice or whose parent is missing; kUnsupported: an unknown version, or events that
-// no dump has; kCapacity: `into` refused a store: the workers of the dump are cleared.
+// no dump has; kCapacity: `into` refused a store, at once or, where it applies calls later and tells
+// presence, behind its queue: the workers of the dump are cleared.
 Result<DumpCounts> read_dump(std::span<const std::byte> bytes, IndexSink& into);
 // The same as batches: a complete snapshot of each worker. Errors: as above.
 Result<DumpCounts> read_dump(std::span<const std::byte> bytes,

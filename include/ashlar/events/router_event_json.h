@@ -97,7 +97,7 @@ class RouterDumpWriter final : public IndexSink {
 // first: an error leaves `into` unchanged. Requires: `into` holds nothing of the dump's workers. Errors:
 // kCorruption: not a dump, truncated, a block that is stored twice or whose parent is missing; kUnsupported:
 // an unknown storage tier; kNotFound: no such key, or several and none was named; kCapacity: `into` refused
-// a store: the workers of the dump are cleared.
+// a store, at once or behind its queue (read_dump()): the workers of the dump are cleared.
 Result<DumpCounts> read_router_dump(std::string_view json, IndexSink& into, std::string_view key = {});
 
 }  // namespace ashlar::events

@@ -53,8 +53,9 @@ struct LayoutDescriptor {
 
   // Returns: the bytes of version 3, or of version 2 where no process is named. Requires: validate().
   std::vector<std::byte> serialize() const;
-  // Also reads version 2, which names no process, and version 1, which has no ranks either. Errors: kInvalidArgument: not a descriptor, or an inconsistent
-  // one; kUnsupported: a newer version; kCorruption: truncated or altered bytes.
+  // Also reads version 2, which names no process, and version 1, which has no ranks either. Errors:
+  // kInvalidArgument: not a descriptor, or an inconsistent one; kUnsupported: a newer version; kCorruption:
+  // truncated or altered bytes.
   static Result<LayoutDescriptor> deserialize(std::span<const std::byte> bytes);
 
   friend bool operator==(const LayoutDescriptor&, const LayoutDescriptor&) = default;

@@ -265,9 +265,9 @@ class KvBlockManager {
   // ---- observe
 
   KvStatus status() const;
-  // Registers every counter of this manager, its tiers, offload routes and queues, and of the volumes
-  // attached now; `labels` go to each. Names: docs/tiers.md. Drop the registrations before the manager.
-  // Errors: those of the registry.
+  // Registers every counter of this manager, its tiers, offload routes and queues, and of its volumes, those
+  // registered later included; `labels` go to each. Names: docs/tiers.md. Drop the registrations before the
+  // manager. Errors: those of the registry.
   Result<std::vector<MetricRegistration>> add_metrics(MetricRegistry& metrics,
                                                       const MetricLabels& labels = {}) const;
   // Hands buffered events to a sink, tier by tier. Returns their number; 0 between attach_events() and

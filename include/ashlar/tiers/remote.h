@@ -1,18 +1,18 @@
 // RemoteNode: the blocks of other nodes, as a tier, and the blocks of this node for others.
 //
-// As an owner it lets peers read the blocks of its G2: a peer asks for names, gets the places and checksums of
-// those that are here, and a lease that keeps them from being evicted while it reads. It also lets peers push
-// blocks: they write into memory of their own (the landing), and a block is copied to G2 and registered only
-// after its checksum was found right there; so a writer that comes too late can never reach a block that
+// As an owner it lets peers read the blocks of its G2: a peer asks for names, gets the places and checksums
+// of those that are here, and a lease that keeps them from being evicted while it reads. It also lets peers
+// push blocks: they write into memory of their own (the landing), and a block is copied to G2 and registered
+// only after its checksum was found right there; so a writer that comes too late can never reach a block that
 // somebody uses.
 //
-// As a reader it is the tier `Remote` of its KvBlockManager: find() and onboard() look there too. What arrives
-// is checked against the owner's checksum before anybody can find it; whatever happened to the owner or to
-// the lease in between, other bytes are a miss.
+// As a reader it is the tier `Remote` of its KvBlockManager: find() and onboard() look there too. What
+// arrives is checked against the owner's checksum before anybody can find it; whatever happened to the owner
+// or to the lease in between, other bytes are a miss.
 //
+//   AgentOptions agent{.listen = "10.0.0.2:7000", .secret = secret};
 //   auto kv = KvBlockManager::create({…, .g2 = TierShape{.block_count = 8192},
-//                                     .remote = RemoteShape{.own_agent = AgentOptions{.listen = "10.0.0.2:7000",
-//                                                                                     .secret = secret},
+//                                     .remote = RemoteShape{.own_agent = agent,
 //                                                           .peers = {"10.0.0.1:7000"}}}).value();
 //   auto table = kv->onboard(hashes);      // also from 10.0.0.1
 //   kv->remote()->push(peer, hashes);      // or the other way: into the G2 of a peer
@@ -36,6 +36,7 @@
 #include <vector>
 
 #include "ashlar/base/clock.h"
+#include "ashlar/base/rendezvous.h"
 #include "ashlar/base/result.h"
 #include "ashlar/tiers/onboard_handle.h"
 #include "ashlar/tokens/sequence_hash.h"
@@ -64,8 +65,8 @@ struct RemoteHint {
   std::size_t blocks = 0;  // leading blocks that it is thought to have
 };
 
-// RemoteDirectory: knows which nodes have blocks, so that not all peers are asked. An index of the events of a
-// fleet can implement it.
+// RemoteDirectory: knows which nodes have blocks, so that not all peers are asked. An index of the events of
+// a fleet can implement it.
 //
 // Thread safety: implementations must be thread-safe.
 class RemoteDirectory {
@@ -82,6 +83,11 @@ struct RemoteShape {
   // How many blocks of peers are tracked. One that is no longer tracked is found again by asking.
   std::uint32_t block_count = 65536;
   std::vector<std::string> peers = {};  // HOST:PORT; connected when first needed
+  // Where nodes of one group find each other: this one leaves its block set there, and looks for others when
+  // it is asked for blocks that no known peer has, at most once in `look_again`.
+  std::shared_ptr<Rendezvous> rendezvous = {};
+  std::string group = {};  // a name of the rendezvous: "fleet-1.decode"
+  Clock::Duration look_again = std::chrono::seconds(2);
   // Null: all connected peers are asked for blocks that no tier is known to have.
   std::shared_ptr<RemoteDirectory> directory = {};
   bool ask_peers = true;             // off: only the directory, and sources named in requests
@@ -128,6 +134,10 @@ struct RemoteStatus {
   std::uint64_t reserved_blocks = 0;  // of the landing, now
   std::uint64_t pushed = 0;           // blocks that peers pushed here
   std::uint64_t push_refused = 0;     // blocks whose bytes did not match, or that had no room
+  std::uint64_t looked = 0;           // times that the group was listed at the rendezvous
+  std::uint64_t met = 0;              // peers found there
+  std::uint64_t records_refused = 0;  // records there that led to no peer; one is tried once per `rest`
+  std::string record_refusal = {};    // why the last of them did not
 };
 
 // A block of a peer.
@@ -220,8 +230,8 @@ class RemoteNode {
   // Forgets the sets of a peer and the blocks known of it. False: none.
   bool drop_remote_blockset(const transfer::AgentIdentity& peer);
 
-  // Views of blocks of one peer's G2, leased. Errors: kNotFound: no such peer, or no set of it that fits here;
-  // those of RemotePeer::call().
+  // Views of blocks of one peer's G2, leased. Errors: kNotFound: no such peer, or no set of it that fits
+  // here; those of RemotePeer::call().
   Result<RemoteBlocks> get_remote_blocks(const transfer::AgentIdentity& peer,
                                          std::span<const tokens::SequenceHash> hashes,
                                          std::optional<Clock::TimePoint> until = {});
@@ -239,9 +249,9 @@ class RemoteNode {
                                          std::span<const tokens::SequenceHash> hashes,
                                          std::optional<Clock::TimePoint> until = {});
 
-  // Executes the `kv.fetch` actions of an envelope of KV hints (JSON): brings the blocks of these 64-bit engine
-  // hashes from the named agent into G2. Returns one outcome per action, in order. Errors: kInvalidArgument:
-  // not an envelope, with the place; kUnsupported: its protocol version.
+  // Executes the `kv.fetch` actions of an envelope of KV hints (JSON): brings the blocks of these 64-bit
+  // engine hashes from the named agent into G2. Returns one outcome per action, in order. Errors:
+  // kInvalidArgument: not an envelope, with the place; kUnsupported: its protocol version.
   Result<std::vector<HintOutcome>> execute_hints(std::string_view envelope,
                                                  std::optional<Clock::TimePoint> until = {});
   // The outcomes as JSON, for whoever sent the envelope.

@@ -33,8 +33,8 @@ struct ChecksumKey {
 // Errors: kInvalidArgument: no such block in the set; kUnsupported: the host cannot read the bytes.
 Result<BlockChecksum> checksum_block(const BlockSet& set, std::uint32_t block, const ChecksumKey& name);
 
-// The same for some layers and heads of the model, as ranks of different shapes exchange them: it holds in every
-// set that has them, of any rank. A plane with one head for all goes along whole. Errors: also
+// The same for some layers and heads of the model, as ranks of different shapes exchange them: it holds in
+// every set that has them, of any rank. A plane with one head for all goes along whole. Errors: also
 // kInvalidArgument: the set does not have all of them; kUnsupported: opaque content that would be cut.
 Result<BlockChecksum> checksum_part(const BlockSet& set, std::uint32_t block, const ChecksumKey& name,
                                     const layout::Range& layers, const layout::Range& heads);

@@ -99,16 +99,24 @@ class RemotePeer {
   Result<std::vector<std::byte>> call(std::uint16_t method, std::span<const std::byte> request,
                                       const RemoteCallLimits& limits = {});
   // Sends a request whose answer nobody waits for. Messages to one peer arrive in the order of the calls that
-  // send them; handlers of different messages may run at once.
+  // send them; handlers of different messages may run at once. Errors: kCapacity: the peer reads too slowly;
+  // kUnavailable, kInvalidArgument: as call(). A peer that falls behind by thousands is closed.
   Result<void> notify(std::uint16_t method, std::span<const std::byte> request);
   // Ends the connection: the peer is dead from now on.
   void close(const Error& why);
-  // Runs `callback` once when the peer is dead, on a thread of the agent; at once if it is. It must not wait.
+  // Runs `callback` once when the peer is dead, on a thread of the agent; at once, on this one, if it is. It
+  // must not wait.
   void on_closed(std::function<void(const Error&)> callback);
 
  private:
   friend class AgentCore;
   std::shared_ptr<PeerLink> link_;
+};
+
+// What an agent sealed, and which one.
+struct SealedBytes {
+  AgentIdentity author;
+  std::vector<std::byte> bytes;
 };
 
 // Answers requests of peers.
@@ -156,7 +164,8 @@ class RemoteAgent {
   // Errors: those of validate(); kInvalidArgument: no secret, and an address that is not loopback; kIo: the
   // address cannot be listened on; kCapacity: no threads.
   static Result<std::shared_ptr<RemoteAgent>> create(AgentOptions options);
-  // Closes all connections and waits for running handlers.
+  // Closes all connections, and waits for running handlers and callbacks: must not happen inside one. Peers,
+  // offers and imported sets may outlive it; the peers are dead then.
   ~RemoteAgent();
 
   const AgentIdentity& identity() const noexcept;
@@ -177,8 +186,9 @@ class RemoteAgent {
   // Runs `callback` for every peer that connects or is connected from now on, on a thread of the agent.
   Result<RemoteOffer> on_peer(std::function<void(const std::shared_ptr<RemotePeer>&)> callback);
 
-  // Registers the memory of a set with the transport and offers it to peers. Errors: those of the transport;
-  // kAlreadyExists: `id` is taken; 0: the agent chooses.
+  // Registers the memory of a set with the transport and offers it to peers, which are told when the offer is
+  // dropped. `id` 0: the agent chooses. Errors: those of the transport; kAlreadyExists: `id` is taken;
+  // kUnsupported: a set that is not in memory; kCapacity: its description exceeds max_message_bytes.
   Result<RemoteOffer> export_blockset(std::shared_ptr<const BlockSet> set, const BlockSetNames& names,
                                       std::uint64_t id = 0);
   // The sets on offer, serialised: docs/formats/blockset.md. They may travel any way.
@@ -192,6 +202,18 @@ class RemoteAgent {
   // Asks a peer for its sets and imports those that are new. Returns all sets of this peer.
   Result<std::vector<std::shared_ptr<const RemoteBlockSet>>> exchange(const std::shared_ptr<RemotePeer>& peer,
                                                                       const RemoteCallLimits& limits = {});
+  // Bytes for a way that others may write to, as a bus or a bucket: with this agent's identity and, where the
+  // agents have a secret, an HMAC-SHA256 under it over all of this. `label` says what they are for; a reply
+  // has the asker's random number as `challenge`, so that an older reply is not taken for it.
+  std::vector<std::byte> seal(std::string_view label, std::span<const std::byte> bytes,
+                              std::span<const std::byte> challenge = {}) const;
+  // Errors: kCorruption: nothing that seal() made; kUnsupported: another version; kInvalidArgument: another
+  // secret, or one where the other has none; bytes that were changed, or sealed for another label or
+  // challenge.
+  Result<SealedBytes> unseal(std::string_view label, std::span<const std::byte> sealed,
+                             std::span<const std::byte> challenge = {}) const;
+  // A random number for a challenge. Errors: kIo.
+  static Result<std::vector<std::byte>> draw_challenge();
   // Sets of living peers.
   std::vector<std::shared_ptr<const RemoteBlockSet>> remote_blocksets() const;
   // False: no such set. Transfers in flight keep it.

@@ -1,6 +1,6 @@
-// RemoteTransport: moves bytes between host memory of this process and registered memory of others, one-sided:
-// the owner's processor takes no part that its user would see. LoopbackTransport: between processes of one
-// machine. The ucx leaf has one for networks.
+// RemoteTransport: moves bytes between host memory of this process and registered memory of others,
+// one-sided: the owner's processor takes no part that its user would see. LoopbackTransport: between
+// processes of one machine. The ucx leaf has one for networks.
 //
 // A transport knows nothing of blocks, names or leases: RemoteAgent (remote_agent.h) tells it whom to trust.
 //
@@ -49,12 +49,12 @@ class MemoryRegistration {
 class RemotePath {
  public:
   virtual ~RemotePath() = default;
-  // Opens a region of the peer's. Errors: kInvalidArgument: a key that this transport did not make, or another
-  // agent's memory; kUnsupported: memory that this process cannot reach, with what would help; kUnavailable:
-  // the path is closed.
+  // Opens a region of the peer's. Errors: kInvalidArgument: a key that this transport did not make, or
+  // another agent's memory; kUnsupported: memory that this process cannot reach, with what would help;
+  // kUnavailable: the path is closed.
   virtual Result<std::shared_ptr<storage::RemoteStorage>> open(storage::RemoteMemory memory) = 0;
-  // Starts no more operations; those in flight end soon, with kUnavailable and the text of `why`. Storage that
-  // was opened stays an object, and its transfers are refused. Idempotent: the first reason stays.
+  // Starts no more operations; those in flight end soon, with kUnavailable and the text of `why`. Storage
+  // that was opened stays an object, and its transfers are refused. Idempotent: the first reason stays.
   virtual void close(const Error& why) = 0;
   // Why it is closed; empty while it is open.
   virtual std::optional<Error> failure() const = 0;
@@ -92,8 +92,8 @@ class DeviceSharing {
   // A handle by which another process opens the storage. Errors: kUnsupported: memory of a kind that cannot
   // be shared; kIo.
   virtual Result<std::vector<std::byte>> share(const storage::Storage& storage) = 0;
-  // Device memory of this process's address space, which the last holder unmaps. Errors: kInvalidArgument: not
-  // a handle; kUnavailable: its process is gone; kIo.
+  // Device memory of this process's address space, which the last holder unmaps. Errors: kInvalidArgument:
+  // not a handle; kUnavailable: its process is gone; kIo.
   virtual Result<std::shared_ptr<storage::Storage>> open(std::span<const std::byte> handle,
                                                          std::uint64_t bytes, std::int32_t device) = 0;
 };

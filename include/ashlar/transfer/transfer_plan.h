@@ -30,6 +30,9 @@ class TransferPlan {
   std::span<const CopyPlan> copies() const noexcept { return copies_; }
   // The layers and heads of the model that move; both are set.
   const PlanSelection& selection() const noexcept { return selection_; }
+  // The same copies between sets of the same layouts over other memory, such as what this process has mapped
+  // of another's. O(blocks), without planning again. Requires: equal layouts and shards, plane by plane.
+  TransferPlan between(std::shared_ptr<const BlockSet> from, std::shared_ptr<const BlockSet> to) const;
   std::uint64_t bytes() const noexcept;
   std::uint64_t pieces() const noexcept;
 

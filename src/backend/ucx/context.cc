@@ -1,11 +1,17 @@
 #include "backend/ucx/context.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <utility>
 
+#include "backend/ucx/transports.h"
 #include "tokens/xxhash_inline.h"
 
 namespace ashlar::backend::ucx {
@@ -44,7 +50,8 @@ Result<std::shared_ptr<UcxContext>> UcxContext::create(const UcxOptions& options
                         name.c_str(), reason(status).c_str());
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_NAME;
-  parameters.features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  parameters.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  if (shares_memory(options.transports)) parameters.features |= UCP_FEATURE_RMA;
   parameters.mt_workers_shared = 1;
   parameters.name = "ashlar";
   ucp_context_h handle = nullptr;
@@ -102,7 +109,33 @@ std::uint64_t machine_id() {
   if (file < 0) return 0;
   const ssize_t length = read(file, text.data(), text.size());
   close(file);
-  return length <= 0 ? 0 : XXH3_64bits(text.data(), static_cast<std::size_t>(length));
+  struct stat network = {};
+  struct stat processes = {};
+  if (length <= 0 || stat("/proc/self/ns/net", &network) != 0 || stat("/proc/self/ns/pid", &processes) != 0)
+    return 0;
+  return XXH3_64bits_withSeed(text.data(), static_cast<std::size_t>(length),
+                              network.st_ino * 0x9E3779B97F4A7C15u + processes.st_ino);
+}
+
+std::string host_addresses(const std::string& devices) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {};
+  std::string out;
+  for (const bool loopback : {false, true})
+    for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
+      if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
+      if ((one->ifa_flags & IFF_UP) == 0 || ((one->ifa_flags & IFF_LOOPBACK) != 0) != loopback) continue;
+      if (!devices.empty() &&
+          ("," + devices + ",").find("," + std::string(one->ifa_name) + ",") == std::string::npos)
+        continue;
+      std::array<char, INET_ADDRSTRLEN> text{};
+      inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr, text.data(),
+                text.size());
+      if (!out.empty()) out += ",";
+      out += text.data();
+    }
+  freeifaddrs(list);
+  return out;
 }
 
 }  // namespace ashlar::backend::ucx

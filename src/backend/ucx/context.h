@@ -60,8 +60,12 @@ class UcxWorker {
   int event_fd_;
 };
 
-// Equal for all processes of a running system, and different on any other.
+// Equal for all processes of a running system that see the same network and the same processes.
 std::uint64_t machine_id();
+
+// The IPv4 addresses of this machine's network devices, loopback last, separated by commas. `devices`: as in
+// the options.
+std::string host_addresses(const std::string& devices);
 
 // "UCX: Endpoint timeout".
 std::string reason(ucs_status_t status);

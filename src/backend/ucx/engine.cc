@@ -46,12 +46,10 @@ bool watch(int epoll, int descriptor, std::uint64_t number) {
 
 }  // namespace
 
-Engine::Engine(const UcxOptions& options, std::shared_ptr<UcxContext> context,
-               std::unique_ptr<UcxWorker> service, int epoll, int wake)
+Engine::Engine(const UcxOptions& options, std::shared_ptr<UcxContext> context, int epoll, int wake)
     : options_(options),
       admission_(options.limits, options.clock == nullptr ? Clock::real() : *options.clock),
       context_(std::move(context)),
-      service_(std::move(service)),
       shares_memory_(shares_memory(options.transports)),
       machine_(machine_id()),
       epoll_(epoll),
@@ -59,23 +57,34 @@ Engine::Engine(const UcxOptions& options, std::shared_ptr<UcxContext> context,
 
 Result<std::shared_ptr<Engine>> Engine::create(const UcxOptions& options) {
   ASHLAR_TRY(std::shared_ptr<UcxContext> context, UcxContext::create(options));
-  ASHLAR_TRY(std::unique_ptr<UcxWorker> service, UcxWorker::create(context));
-  ASHLAR_TRY(std::vector<std::byte> packed, service->address());
-  Link::answer_peers(*service);
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  const int service_fd = service->event_fd();
-  std::shared_ptr<Engine> engine(
-      new Engine(options, std::move(context), std::move(service), epoll, wake));  // owns both descriptors
-  if (epoll < 0 || wake < 0 || !watch(epoll, wake, kWakeEvent) || !watch(epoll, service_fd, kServiceEvent))
-    return make_error(ErrorCode::kCapacity, "no descriptors for the ucx transport (errno %d)", errno);
-  engine->address_ = encode(WorkerAddress{engine->machine_, options.transports, std::move(packed)});
-  if (engine->address_.size() > transfer::RemoteTransport::kMaxAddressBytes)
-    return make_error(ErrorCode::kUnsupported,
-                      "the address has %zu bytes, more than %zu; name fewer network devices",
-                      engine->address_.size(), transfer::RemoteTransport::kMaxAddressBytes);
+  std::shared_ptr<Engine> engine(new Engine(options, std::move(context), epoll, wake));  // owns descriptors
+  ASHLAR_RETURN_IF_ERROR(engine->open());
   ASHLAR_RETURN_IF_ERROR(start_thread(&engine->thread_, [raw = engine.get()] { raw->run(); }));
   return engine;
+}
+
+Result<void> Engine::open() {
+  ASHLAR_TRY(std::unique_ptr<UcxWorker> worker, UcxWorker::create(context_));
+  WorkerAddress address{.machine = machine_,
+                        .process = static_cast<std::uint32_t>(getpid()),
+                        .transports = options_.transports,
+                        .hosts = host_addresses(options_.devices)};
+  if (shares_memory_) {
+    ASHLAR_TRY(address.packed, worker->address());
+  }
+  ASHLAR_TRY(service_, Responder::create(std::move(worker), table_));
+  address.port = service_->port();
+  address_ = encode(address);
+  if (address_.size() > transfer::RemoteTransport::kMaxAddressBytes)
+    return make_error(ErrorCode::kUnsupported,
+                      "the address has %zu bytes, more than %zu; name fewer network devices", address_.size(),
+                      transfer::RemoteTransport::kMaxAddressBytes);
+  if (epoll_ < 0 || wake_ < 0 || !watch(epoll_, wake_, kWakeEvent) ||
+      !watch(epoll_, service_->worker().event_fd(), kServiceEvent))
+    return make_error(ErrorCode::kCapacity, "no descriptors for the ucx transport (errno %d)", errno);
+  return {};
 }
 
 Engine::~Engine() {
@@ -116,22 +125,36 @@ Result<std::shared_ptr<Link>> Engine::connect(const transfer::AgentIdentity& pee
     return make_error(ErrorCode::kInvalidArgument,
                       "agent %s uses the transports '%s', this process '%s'; give both the same list",
                       peer.to_string().c_str(), address.transports.c_str(), options_.transports.c_str());
-  std::uint64_t number = 0;
-  {
-    const MutexLock lock(mu_);
-    number = next_link_++;
+  const bool same_machine = address.machine == machine_;
+  const Clock::TimePoint until = machine_now() + options_.connect_limit;
+  // Only processes of one machine share memory, or have a loopback address in common.
+  std::vector<std::string> hosts = split_list(address.hosts);
+  if (same_machine) std::reverse(hosts.begin(), hosts.end());
+  if (same_machine && shares_memory_) hosts = {""};
+  Result<std::shared_ptr<Link>> link =
+      make_error(ErrorCode::kUnavailable, "agent %s names no address at which it can be reached",
+                 peer.to_string().c_str());
+  for (const std::string& host : hosts) {
+    if (!same_machine && host.starts_with("127.")) continue;
+    const Clock::Duration left = until - machine_now();
+    if (left <= Clock::Duration{}) break;
+    std::uint64_t number = 0;
+    {
+      const MutexLock lock(mu_);
+      number = next_link_++;
+    }
+    link = Link::connect(options_, context_, address,
+                         {.peer = peer,
+                          .number = number,
+                          .epoll = epoll_,
+                          .owner = this,
+                          .messages = !host.empty(),
+                          .host = host,
+                          .connect_limit = left,
+                          .on_failure = on_failure});
+    if (link) break;
   }
-  // Between machines there is no memory to share, and UCX can watch the peer.
-  const bool watches = !shares_memory_ || address.machine != machine_;
-  ASHLAR_TRY(std::shared_ptr<Link> link, Link::connect(options_, context_, address,
-                                                       {.peer = peer,
-                                                        .number = number,
-                                                        .epoll = epoll_,
-                                                        .owner = this,
-                                                        .peer_failures = watches,
-                                                        .on_failure = std::move(on_failure)}));
-  attend(link);
-  if (std::optional<Error> why = link->failure()) return *std::move(why);
+  if (link) attend(*link);
   return link;
 }
 
@@ -140,7 +163,7 @@ Result<Transfer> Engine::submit(transfer::TransferRequest request, const std::sh
   ASHLAR_TRY(std::shared_ptr<TransferState> state, TransferState::admit(std::move(request), admission_));
   const Transfer handle(state);
   const bool small = state->bytes_total() <= options_.inline_bytes;
-  const auto job = std::make_shared<Job>(std::move(state), options_.strip_bytes);
+  const auto job = std::make_shared<Job>(std::move(state), link->strip_bytes());
   if (small && !driving) {
     driving = true;
     const Link::Drive driven = link->drive(job);
@@ -172,7 +195,7 @@ void Engine::run() {
     // A link whose peer hangs may refuse to sleep for as long as that lasts: it gets a look now and then.
     const bool all_asleep = put_links_to_sleep();
     stalled = all_asleep || moved ? 0 : stalled + 1;
-    if (!service_->arm() || (!all_asleep && stalled < kStalledRounds)) {
+    if (!service_->worker().arm() || (!all_asleep && stalled < kStalledRounds)) {
       wait(0);
       continue;
     }
@@ -247,7 +270,8 @@ void Engine::wait(int milliseconds) {
     if (number == kWakeEvent) {
       std::uint64_t wakes = 0;
       [[maybe_unused]] const ssize_t drained = read(wake_, &wakes, sizeof wakes);
-    } else if (const auto found = links_.find(number); found != links_.end()) {
+    } else if (const auto found = links_.find(number & ~Link::kProcessEvent); found != links_.end()) {
+      if ((number & Link::kProcessEvent) != 0) found->second->process_ended();
       warm(found->second);
     }
   }

@@ -21,6 +21,7 @@
 #include "backend/ucx/context.h"
 #include "backend/ucx/framing.h"
 #include "backend/ucx/link.h"
+#include "backend/ucx/messages.h"
 #include "transfer/copy/admission.h"
 
 namespace ashlar::backend::ucx {
@@ -33,6 +34,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   const std::shared_ptr<UcxContext>& context() const noexcept { return context_; }
+  const std::shared_ptr<RegionTable>& table() const noexcept { return table_; }
   // What a peer's connect() needs.
   const std::vector<std::byte>& address() const noexcept { return address_; }
   Result<std::shared_ptr<Link>> connect(const transfer::AgentIdentity& peer, const WorkerAddress& address,
@@ -46,8 +48,8 @@ class Engine {
   void stop();
 
  private:
-  Engine(const UcxOptions& options, std::shared_ptr<UcxContext> context, std::unique_ptr<UcxWorker> service,
-         int epoll, int wake);
+  Engine(const UcxOptions& options, std::shared_ptr<UcxContext> context, int epoll, int wake);
+  Result<void> open();
 
   // Confined to the thread.
   void run();
@@ -63,7 +65,8 @@ class Engine {
   const UcxOptions options_;
   transfer::Admission admission_;
   const std::shared_ptr<UcxContext> context_;
-  std::unique_ptr<UcxWorker> service_;  // confined to the thread while it runs
+  const std::shared_ptr<RegionTable> table_ = std::make_shared<RegionTable>();
+  std::unique_ptr<Responder> service_;  // confined to the thread while it runs
   std::vector<std::byte> address_;
   const bool shares_memory_;
   const std::uint64_t machine_;

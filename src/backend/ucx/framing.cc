@@ -51,7 +51,7 @@ Result<ByteReader> unseal(std::span<const std::byte> bytes, std::uint32_t magic,
 Result<std::vector<std::byte>> packed_of(ByteReader& fields, const char* what) {
   const auto length = fields.get<std::uint16_t>();
   const std::span<const std::byte> packed = fields.get_bytes(length);
-  if (!fields.ok() || fields.left() != 0 || packed.empty())
+  if (!fields.ok() || fields.left() != 0)
     return make_error(ErrorCode::kInvalidArgument, "the %s has a length that does not fit it", what);
   std::vector<std::byte> out(packed.size() + kPadding);
   std::copy(packed.begin(), packed.end(), out.begin());
@@ -65,8 +65,12 @@ std::vector<std::byte> encode(const WorkerAddress& address) {
   out.put(kAddressMagic);
   out.put(kFrameVersion);
   out.put(address.machine);
+  out.put(address.process);
   out.put(static_cast<std::uint8_t>(address.transports.size()));
   out.put_bytes(std::as_bytes(std::span(address.transports)));
+  out.put(address.port);
+  out.put(static_cast<std::uint16_t>(address.hosts.size()));
+  out.put_bytes(std::as_bytes(std::span(address.hosts)));
   out.put(static_cast<std::uint16_t>(address.packed.size()));
   out.put_bytes(address.packed);
   return seal(out);
@@ -78,6 +82,8 @@ std::vector<std::byte> encode(const MemoryKey& key) {
   out.put(kFrameVersion);
   out.put(key.address);
   out.put(key.bytes);
+  out.put(key.region);
+  out.put(key.token);
   out.put(static_cast<std::uint16_t>(key.packed.size()));
   out.put_bytes(key.packed);
   return seal(out);
@@ -87,8 +93,12 @@ Result<WorkerAddress> decode_address(std::span<const std::byte> bytes) {
   ASHLAR_TRY(ByteReader fields, unseal(bytes, kAddressMagic, "address"));
   WorkerAddress out;
   out.machine = fields.get<std::uint64_t>();
+  out.process = fields.get<std::uint32_t>();
   const std::span<const std::byte> transports = fields.get_bytes(fields.get<std::uint8_t>());
   out.transports.assign(reinterpret_cast<const char*>(transports.data()), transports.size());
+  out.port = fields.get<std::uint16_t>();
+  const std::span<const std::byte> hosts = fields.get_bytes(fields.get<std::uint16_t>());
+  out.hosts.assign(reinterpret_cast<const char*>(hosts.data()), hosts.size());
   ASHLAR_TRY(out.packed, packed_of(fields, "address"));
   return out;
 }
@@ -98,6 +108,8 @@ Result<MemoryKey> decode_key(std::span<const std::byte> bytes) {
   MemoryKey out;
   out.address = fields.get<std::uint64_t>();
   out.bytes = fields.get<std::uint64_t>();
+  out.region = fields.get<std::uint64_t>();
+  out.token = fields.get<std::uint64_t>();
   ASHLAR_TRY(out.packed, packed_of(fields, "key"));
   return out;
 }

@@ -18,15 +18,20 @@
 namespace ashlar::backend::ucx {
 
 struct WorkerAddress {
-  std::uint64_t machine = 0;    // equal on processes of one running system
+  std::uint64_t machine = 0;    // equal on processes that share a system, its network and process ids
+  std::uint32_t process = 0;    // its id
   std::string transports = {};  // of the options
-  std::vector<std::byte> packed = {};
+  std::string hosts = {};       // where TCP connections are accepted: "10.0.0.2,10.0.1.2"
+  std::uint16_t port = 0;
+  std::vector<std::byte> packed = {};  // UCX's own; empty without shared memory
 };
 
 struct MemoryKey {
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
-  std::vector<std::byte> packed = {};
+  std::uint64_t region = 0;  // in the owner's RegionTable, with its token
+  std::uint64_t token = 0;
+  std::vector<std::byte> packed = {};  // UCX's own; empty where messages are used
 };
 
 std::vector<std::byte> encode(const WorkerAddress& address);

@@ -5,10 +5,15 @@
 // all the same, because only the worker could have touched their memory.
 #include "backend/ucx/link.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -23,11 +28,10 @@ namespace {
 constexpr Clock::Duration kSweepEvery = std::chrono::milliseconds(10);
 // Rounds of progress before other links get a turn.
 constexpr int kRounds = 32;
-// How long a link waits for a peer that did not answer connect().
-constexpr Clock::Duration kLinger = std::chrono::minutes(1);
-// Active messages: of the one that connects, and of the other.
-constexpr unsigned kQuestion = 1;
-constexpr unsigned kAnswer = 2;
+// Rounds of progress for an endpoint that is closed by force; it needs a few.
+constexpr int kForceRounds = 1000;
+// Room for headers in a segment, so that an operation is one message and is not assembled.
+constexpr std::uint64_t kHeaderRoom = 4096;
 
 Clock::TimePoint real_now() {
   return Clock::real().now();
@@ -37,8 +41,9 @@ Clock::TimePoint real_now() {
 
 Link::Link(const UcxOptions& options, std::unique_ptr<UcxWorker> worker, Settings settings)
     : settings_(std::move(settings)),
+      strip_bytes_(settings_.messages ? std::min(options.strip_bytes, options.segment_bytes - kHeaderRoom)
+                                      : options.strip_bytes),
       inline_limit_(options.inline_limit),
-      connect_limit_(options.connect_limit),
       close_limit_(options.close_limit),
       worker_(std::move(worker)),
       slots_(options.window) {
@@ -63,20 +68,52 @@ Result<std::shared_ptr<Link>> Link::connect(const UcxOptions& options,
   const MutexLock lock(link->worker_mu_);
   ASHLAR_RETURN_IF_ERROR(link->create_endpoint(address));
   ASHLAR_RETURN_IF_ERROR(link->ask_peer());
-  epoll_event event{};
-  event.data.u64 = link->number();
-  if (epoll_ctl(link->settings_.epoll, EPOLL_CTL_ADD, link->worker_->event_fd(), &event) != 0)
-    return make_error(ErrorCode::kCapacity, "the worker of a path cannot be watched (errno %d)", errno);
+  ASHLAR_RETURN_IF_ERROR(link->join_engine(address.process));
   return link;
+}
+
+// Over shared memory only the kernel says that a peer has ended.
+Result<void> Link::join_engine(std::uint32_t process) {
+  epoll_event event{};
+  event.data.u64 = number();
+  if (epoll_ctl(settings_.epoll, EPOLL_CTL_ADD, worker_->event_fd(), &event) != 0)
+    return make_error(ErrorCode::kCapacity, "the worker of a path cannot be watched (errno %d)", errno);
+  if (settings_.messages) return {};
+  process_ = OwnedFd(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0)));
+  event.data.u64 = number() | kProcessEvent;
+  event.events = EPOLLIN;
+  if (process_.get() < 0 || epoll_ctl(settings_.epoll, EPOLL_CTL_ADD, process_.get(), &event) != 0)
+    return make_error(ErrorCode::kUnavailable, "agent %s's process cannot be watched (errno %d)",
+                      peer().to_string().c_str(), errno);
+  return {};
+}
+
+void Link::process_ended() {
+  const MutexLock lock(worker_mu_);
+  if (condition_ == Condition::kOpen) lose("its process has ended");
 }
 
 Result<void> Link::create_endpoint(const WorkerAddress& address) {
   ucp_ep_params_t parameters{};
-  parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                          UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  parameters.address = reinterpret_cast<const ucp_address_t*>(address.packed.data());
-  parameters.err_mode = settings_.peer_failures ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
+  parameters.field_mask = UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   parameters.err_handler = {endpoint_failed, this};
+  sockaddr_in there{};
+  there.sin_family = AF_INET;
+  there.sin_port = htons(address.port);
+  if (settings_.messages) {
+    // Not by the address of the worker: UCX 1.13 ends the process of a peer that finds a connection of that
+    // kind gone before it is complete (openucx/ucx pull request 8175).
+    if (inet_pton(AF_INET, settings_.host.c_str(), &there.sin_addr) != 1)
+      return make_error(ErrorCode::kInvalidArgument, "'%s' is not an IPv4 address", settings_.host.c_str());
+    parameters.field_mask |= UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
+    parameters.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+    parameters.sockaddr = {reinterpret_cast<const sockaddr*>(&there), sizeof there};
+    parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  } else {
+    parameters.field_mask |= UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
+    parameters.address = reinterpret_cast<const ucp_address_t*>(address.packed.data());
+    parameters.err_mode = UCP_ERR_HANDLING_MODE_NONE;
+  }
   const ucs_status_t status = ucp_ep_create(worker_->handle(), &parameters, &endpoint_);
   if (status == UCS_OK) return {};
   endpoint_ = nullptr;
@@ -86,15 +123,9 @@ Result<void> Link::create_endpoint(const WorkerAddress& address) {
 
 // A question and its answer: after that the connection is made on both sides.
 Result<void> Link::ask_peer() {
-  ucp_am_handler_param_t handler{};
-  handler.field_mask =
-      UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
-  handler.id = kAnswer;
-  handler.cb = peer_answered;
-  handler.arg = this;
-  ucs_status_t status = ucp_worker_set_am_recv_handler(worker_->handle(), &handler);
-  ASHLAR_CHECK(status == UCS_OK, "UCX takes no handler: %s", reason(status).c_str());
-  const Clock::TimePoint until = real_now() + connect_limit_;
+  take_messages(*worker_, kAnswer, peer_answered, this);
+  take_messages(*worker_, kReply, replied, this);
+  const Clock::TimePoint until = real_now() + settings_.connect_limit;
   ucp_request_param_t parameters{};
   parameters.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
@@ -114,35 +145,9 @@ Result<void> Link::ask_peer() {
   if (broken_ || (!control_pending_ && control_status_ != UCS_OK))
     return make_error(ErrorCode::kUnavailable, "agent %s cannot be reached: %s", peer().to_string().c_str(),
                       reason(control_status_).c_str());
-  fail(make_error(ErrorCode::kUnavailable, "agent %s did not answer within %lld ms",
-                  peer().to_string().c_str(),
-                  static_cast<long long>(connect_limit_ / std::chrono::milliseconds(1))));
-  linger_by_ = real_now() + kLinger;
-  return {};
-}
-
-bool Link::lingers() const {
-  return !answered_ && !broken_ && real_now() < linger_by_;
-}
-
-void Link::answer_peers(UcxWorker& service) {
-  ucp_am_handler_param_t handler{};
-  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB;
-  handler.id = kQuestion;
-  handler.cb = peer_asked;
-  const ucs_status_t status = ucp_worker_set_am_recv_handler(service.handle(), &handler);
-  ASHLAR_CHECK(status == UCS_OK, "UCX takes no handler: %s", reason(status).c_str());
-}
-
-ucs_status_t Link::peer_asked(void*, const void*, std::size_t, void*, std::size_t,
-                              const ucp_am_recv_param_t* parameters) {
-  if ((parameters->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == 0) return UCS_OK;
-  ucp_request_param_t answer{};
-  answer.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  answer.flags = UCP_AM_SEND_FLAG_EAGER;
-  ucs_status_ptr_t sent = ucp_am_send_nbx(parameters->reply_ep, kAnswer, nullptr, 0, nullptr, 0, &answer);
-  if (UCS_PTR_IS_PTR(sent)) ucp_request_free(sent);
-  return UCS_OK;
+  return make_error(ErrorCode::kUnavailable, "agent %s did not answer within %lld ms",
+                    peer().to_string().c_str(),
+                    static_cast<long long>(settings_.connect_limit / std::chrono::milliseconds(1)));
 }
 
 // --- callbacks of UCX: they run inside its calls, under worker_mu_, which clang cannot know ---
@@ -166,8 +171,22 @@ void Link::endpoint_failed(void* user, ucp_ep_h, ucs_status_t status) ASHLAR_NO_
 
 void Link::operation_ended(void* request, ucs_status_t status, void* user) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   auto* slot = static_cast<Slot*>(user);
-  slot->link->ended(*slot, status);
+  slot->link->sent(*slot, status);
   ucp_request_free(request);
+}
+
+ucs_status_t Link::replied(void* user, const void* header, std::size_t header_length, void* data,
+                           std::size_t length,
+                           const ucp_am_recv_param_t* parameters) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  auto* link = static_cast<Link*>(user);
+  ReplyHeader reply;
+  if (header_length != sizeof reply || (parameters->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+    link->lose(UCS_ERR_INVALID_PARAM);
+    return UCS_OK;
+  }
+  std::memcpy(&reply, header, sizeof reply);
+  link->take_reply(reply, {static_cast<const std::byte*>(data), length});
+  return UCS_OK;
 }
 
 // --- state ---
@@ -186,11 +205,15 @@ bool Link::fail(const Error& why) {
 }
 
 void Link::lose(ucs_status_t status) {
-  broken_ = true;
   if (control_status_ == UCS_INPROGRESS) control_status_ = status;
-  const Error why = make_error(ErrorCode::kUnavailable, "agent %s is gone: %s", peer().to_string().c_str(),
-                               reason(status).c_str());
-  if (!fail(why)) return;
+  lose(reason(status));
+}
+
+void Link::lose(const std::string& reason) {
+  broken_ = true;
+  if (!fail(make_error(ErrorCode::kUnavailable, "agent %s is gone: %s", peer().to_string().c_str(),
+                       reason.c_str())))
+    return;
   const MutexLock lock(mu_);
   report_due_ = true;
 }
@@ -215,14 +238,16 @@ Result<std::shared_ptr<const storage::RemoteAccess>> Link::open(const std::share
     if (condition_ != Condition::kOpen || broken_)
       return make_error(ErrorCode::kUnavailable, "the path to agent %s is closed",
                         peer().to_string().c_str());
-    const ucs_status_t status = ucp_ep_rkey_unpack(endpoint_, key.packed.data(), &unpacked);
-    if (status != UCS_OK)
-      return make_error(status == UCS_ERR_UNREACHABLE ? ErrorCode::kUnsupported : ErrorCode::kInvalidArgument,
-                        "the key of agent %s's memory cannot be used: %s", peer().to_string().c_str(),
-                        reason(status).c_str());
-    keys_.insert(unpacked);
+    const bool one_sided = !settings_.messages && key.packed.size() > kPadding;
+    const ucs_status_t status =
+        one_sided ? ucp_ep_rkey_unpack(endpoint_, key.packed.data(), &unpacked) : UCS_OK;
+    if (status != UCS_OK && status != UCS_ERR_UNREACHABLE)
+      return make_error(ErrorCode::kInvalidArgument, "the key of agent %s's memory cannot be used: %s",
+                        peer().to_string().c_str(), reason(status).c_str());
+    if (status != UCS_OK) unpacked = nullptr;  // messages reach it all the same
+    if (unpacked != nullptr) keys_.insert(unpacked);
   }
-  return std::shared_ptr<const storage::RemoteAccess>(std::make_shared<UcxAccess>(self, unpacked));
+  return std::shared_ptr<const storage::RemoteAccess>(std::make_shared<UcxAccess>(self, key, unpacked));
 }
 
 void Link::forget(ucp_rkey_h key) {
@@ -262,8 +287,7 @@ Link::Sleep Link::sleep() {
   const MutexLock lock(worker_mu_);
   if (condition_ == Condition::kClosed) return Sleep::kAsleep;
   // acquire: pairs with the release in fail() and enqueue()
-  if (failed_.load(std::memory_order_acquire) && condition_ == Condition::kOpen && !lingers())
-    return Sleep::kBusy;
+  if (failed_.load(std::memory_order_acquire) && condition_ == Condition::kOpen) return Sleep::kBusy;
   if (has_inbox_.load(std::memory_order_acquire)) return Sleep::kBusy;
   if (drives_ != drives_seen_ && active_.empty() && idle()) {
     drives_seen_ = drives_;
@@ -311,7 +335,7 @@ Link::Look Link::look(std::uint64_t cancels) {
         sweep(cancels);
         for (int round = 0; round < kRounds && step(); ++round) out.moved = true;
         // acquire: pairs with the release in fail()
-        if (failed_.load(std::memory_order_acquire) && !lingers()) begin_close();
+        if (failed_.load(std::memory_order_acquire)) begin_close();
         break;
       case Condition::kClosing:
         out.moved = worker_->progress();
@@ -323,7 +347,7 @@ Link::Look Link::look(std::uint64_t cancels) {
     over.swap(over_);
     out.condition = condition_;
     out.waiting = condition_ != Condition::kClosed &&
-                  (condition_ == Condition::kClosing || !active_.empty() || !idle() || lingers());
+                  (condition_ == Condition::kClosing || !active_.empty() || !idle());
   }
   out.moved = out.moved || !over.empty();
   for (const std::shared_ptr<Job>& job : over) job->state->finish();
@@ -334,7 +358,6 @@ void Link::cancel_all() {
   const MutexLock lock(worker_mu_);
   take_inbox();
   for (const std::shared_ptr<Job>& job : active_) job->state->cancel();
-  linger_by_ = {};
 }
 
 void Link::take_inbox() {
@@ -385,9 +408,9 @@ bool Link::start_next(const std::shared_ptr<Job>& job) {
   if (free_slots_.empty() || broken_) return false;
   Operation operation;
   const bool more = job->state->may_continue() && job->cursor.next(&operation);
-  // The end of a put says that its memory is free, not that the peer has the bytes: a flush says that, also
-  // for those that were started before a cancel.
-  const bool flush = !more && job->cursor.puts() && job->started;
+  // The end of UCX's put says that its memory is free, not that the peer has the bytes: a flush says that,
+  // also for those that were started before a cancel.
+  const bool flush = !more && job->puts_one_sided;
   if (!more) job->exhausted = true;
   if (!more && !flush) return true;
   if (!job->started) job->state->start();
@@ -396,7 +419,13 @@ bool Link::start_next(const std::shared_ptr<Job>& job) {
   free_slots_.pop_back();
   ASHLAR_DCHECK(slot->job == nullptr, "an operation is given a slot that is taken");
   slot->job = job;
+  slot->local = job->cursor.puts() ? nullptr : operation.local;
   slot->bytes = operation.bytes;
+  slot->sent = false;
+  const bool one_sided = flush || operation.access->unpacked() != nullptr;
+  slot->answered = one_sided;
+  slot->granted = one_sided;
+  if (one_sided && job->cursor.puts()) job->puts_one_sided = true;
   ++job->in_flight;
   ucp_request_param_t parameters{};
   parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
@@ -405,15 +434,46 @@ bool Link::start_next(const std::shared_ptr<Job>& job) {
   ucs_status_ptr_t request = nullptr;
   if (flush) {
     request = ucp_ep_flush_nbx(endpoint_, &parameters);
+  } else if (!one_sided) {
+    request = ask(*slot, operation, job->cursor.puts(), parameters);
   } else if (job->cursor.puts()) {
-    request = ucp_put_nbx(endpoint_, operation.local, operation.bytes, operation.remote, operation.key,
-                          &parameters);
+    request = ucp_put_nbx(endpoint_, operation.local, operation.bytes, operation.remote,
+                          operation.access->unpacked(), &parameters);
   } else {
-    request = ucp_get_nbx(endpoint_, operation.local, operation.bytes, operation.remote, operation.key,
-                          &parameters);
+    request = ucp_get_nbx(endpoint_, operation.local, operation.bytes, operation.remote,
+                          operation.access->unpacked(), &parameters);
   }
-  if (!UCS_PTR_IS_PTR(request)) ended(*slot, UCS_PTR_RAW_STATUS(request));
+  if (!UCS_PTR_IS_PTR(request)) sent(*slot, UCS_PTR_RAW_STATUS(request));
   return true;
+}
+
+ucs_status_ptr_t Link::ask(Slot& slot, const Operation& operation, bool puts,
+                           const ucp_request_param_t& parameters) {
+  // The slot's number, so that the reply finds it, and a count, so that no other reply does.
+  const auto number = static_cast<std::uint64_t>(&slot - slots_.data());
+  slot.request =
+      operation.access->request(++next_tag_ * slots_.size() + number, operation.remote, operation.bytes);
+  ucp_request_param_t options = parameters;
+  options.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+  options.flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
+  return ucp_am_send_nbx(endpoint_, puts ? kPut : kGet, &slot.request, sizeof slot.request,
+                         puts ? operation.local : nullptr, puts ? operation.bytes : 0, &options);
+}
+
+void Link::take_reply(const ReplyHeader& reply, std::span<const std::byte> bytes) {
+  Slot& slot = slots_[reply.tag % slots_.size()];
+  if (slot.job == nullptr || slot.answered || slot.request.tag != reply.tag) return;  // ended before
+  const bool has_bytes = slot.local != nullptr && reply.granted != 0;
+  if (bytes.size() != (has_bytes ? slot.bytes : 0)) return lose(UCS_ERR_INVALID_PARAM);
+  if (has_bytes) std::memcpy(slot.local, bytes.data(), bytes.size());
+  slot.answered = true;
+  slot.granted = reply.granted != 0;
+  if (slot.sent) ended(slot, UCS_OK);
+}
+
+void Link::sent(Slot& slot, ucs_status_t status) {
+  slot.sent = true;
+  if (status != UCS_OK || slot.answered) ended(slot, status);
 }
 
 // The transfer is over when it starts no more operations; start_operations() sees to the one it starts from.
@@ -423,7 +483,10 @@ void Link::ended(Slot& slot, ucs_status_t status) {
   slot.job.reset();
   free_slots_.push_back(&slot);
   --job->in_flight;
-  if (status == UCS_OK) {
+  if (status == UCS_OK && !slot.granted) {
+    job->state->fail(make_error(ErrorCode::kUnavailable, "agent %s does not offer this memory any more",
+                                peer().to_string().c_str()));
+  } else if (status == UCS_OK) {
     TransferStats stats;
     stats.bytes = slot.bytes;
     stats.operations = slot.bytes == 0 ? 0 : 1;
@@ -452,18 +515,22 @@ void Link::begin_close() {
   for (const Slot& slot : slots_)
     if (slot.job != nullptr) slot.job->state->fail(why);
   const bool force = broken_ || !idle();
-  if (force && !settings_.peer_failures) return destroy();
+  if (force) return destroy();
+  close_endpoint(0);
+  close_by_ = real_now() + close_limit_;
+  continue_close();
+}
+
+void Link::close_endpoint(unsigned flags) {
   ucp_request_param_t parameters{};
   parameters.op_attr_mask =
       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  parameters.flags = force ? UCP_EP_CLOSE_FLAG_FORCE : 0;
+  parameters.flags = flags;
   parameters.cb.send = control_ended;
   parameters.user_data = this;
   control_pending_ = true;
   if (!UCS_PTR_IS_PTR(ucp_ep_close_nbx(endpoint_, &parameters))) control_pending_ = false;
-  close_by_ = real_now() + close_limit_;
-  if (force) return destroy();
-  continue_close();
+  endpoint_ = nullptr;
 }
 
 void Link::continue_close() {
@@ -474,6 +541,12 @@ void Link::destroy() {
   ASHLAR_CHECK(worker_ != nullptr, "a link is closed twice");
   condition_ = Condition::kClosing;
   if (settings_.epoll >= 0) epoll_ctl(settings_.epoll, EPOLL_CTL_DEL, worker_->event_fd(), nullptr);
+  process_ = OwnedFd();  // and its events
+  // What is not closed by force now would be found with operations pending, which UCX takes for a bug.
+  if (endpoint_ != nullptr && settings_.messages) {
+    close_endpoint(UCP_EP_CLOSE_FLAG_FORCE);
+    for (int round = 0; control_pending_ && round < kForceRounds; ++round) worker_->progress();
+  }
   for (ucp_rkey_h key : keys_) ucp_rkey_destroy(key);
   keys_.clear();
   worker_.reset();

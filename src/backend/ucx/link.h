@@ -26,7 +26,9 @@
 #include "ashlar/base/mutex.h"
 #include "backend/ucx/context.h"
 #include "backend/ucx/framing.h"
+#include "backend/ucx/messages.h"
 #include "backend/ucx/operations.h"
+#include "base/owned_fd.h"
 #include "transfer/copy/admission.h"
 #include "transfer/copy/transfer_state.h"
 
@@ -40,8 +42,8 @@ struct Job {
   OperationCursor cursor;
   std::uint32_t in_flight = 0;
   bool started = false;
-  bool exhausted = false;  // starts no more operations
-  bool flushed = false;    // puts: the peer has confirmed them, or will not
+  bool exhausted = false;       // starts no more operations
+  bool puts_one_sided = false;  // which only a flush confirms
 };
 using Jobs = std::vector<std::shared_ptr<Job>>;
 
@@ -60,18 +62,18 @@ class Link {
     std::uint64_t number = 0;     // in the engine, and in the events of `epoll`
     int epoll = -1;               // where the engine waits
     const void* owner = nullptr;  // the engine
-    bool peer_failures = false;   // UCX watches the peer
+    // True: over TCP, where all bytes travel in messages, and UCX watches the peer. False: over shared
+    // memory, where one-sided operations reach memory that this process maps.
+    bool messages = false;
+    std::string host = {};  // with messages
+    Clock::Duration connect_limit = {};
     std::function<void(const Error&)> on_failure = {};
   };
 
-  // Connects, and waits for the peer's answer. A link that got none in time is returned too: it has failed,
-  // and the engine must keep it a while. UCX 1.13 ends the process of a peer that finds its half-made
-  // connection gone (openucx/ucx pull request 8175); one that only hangs answers later.
+  // Connects, and waits for the peer's answer.
   static Result<std::shared_ptr<Link>> connect(const UcxOptions& options,
                                                const std::shared_ptr<UcxContext>& context,
                                                const WorkerAddress& address, Settings settings);
-  // Answers peers that connect to this worker.
-  static void answer_peers(UcxWorker& service);
   Link(const UcxOptions& options, std::unique_ptr<UcxWorker> worker, Settings settings);
   ~Link();
   Link(const Link&) = delete;
@@ -79,6 +81,8 @@ class Link {
 
   const transfer::AgentIdentity& peer() const noexcept { return settings_.peer; }
   std::uint64_t number() const noexcept { return settings_.number; }
+  // Largest operation.
+  std::uint64_t strip_bytes() const noexcept { return strip_bytes_; }
   bool belongs_to(const void* engine) const noexcept { return settings_.owner == engine; }
   std::optional<Error> failure() const;
   // Marks the link as failed; the engine's thread does the rest. False: it was already.
@@ -103,8 +107,12 @@ class Link {
   // drove transfers since the last call, and will find the worker unwatched, which saves them system calls:
   // look again in a few milliseconds.
   Sleep sleep();
-  // Cancels every transfer, and closes without waiting for an answer.
+  // Cancels every transfer.
   void cancel_all();
+  // For the engine's thread: the process of the peer is gone.
+  void process_ended();
+  // In the events of a link: this one is about the peer's process.
+  static constexpr std::uint64_t kProcessEvent = std::uint64_t{1} << 63;
   // Calls on_failure if it is due.
   void report();
 
@@ -112,37 +120,49 @@ class Link {
   struct Slot {
     Link* link = nullptr;
     std::shared_ptr<Job> job;
+    std::byte* local = nullptr;  // where a reply goes; null for puts
     std::uint64_t bytes = 0;
+    RequestHeader request;  // read by UCX until it is sent
+    bool sent = false;      // UCX needs neither header nor bytes any more
+    bool answered = false;  // the peer has replied
+    bool granted = false;   // it did what was asked
   };
 
   static void operation_ended(void* request, ucs_status_t status, void* user);
   static void endpoint_failed(void* user, ucp_ep_h endpoint, ucs_status_t status);
   static void control_ended(void* request, ucs_status_t status, void* user);
-  static ucs_status_t peer_asked(void* user, const void* header, std::size_t header_length, void* data,
-                                 std::size_t length, const ucp_am_recv_param_t* parameters);
   static ucs_status_t peer_answered(void* user, const void* header, std::size_t header_length, void* data,
                                     std::size_t length, const ucp_am_recv_param_t* parameters);
+  static ucs_status_t replied(void* user, const void* header, std::size_t header_length, void* data,
+                              std::size_t length, const ucp_am_recv_param_t* parameters);
 
   Result<void> create_endpoint(const WorkerAddress& address) ASHLAR_REQUIRES(worker_mu_);
   Result<void> ask_peer() ASHLAR_REQUIRES(worker_mu_);
-  bool lingers() const ASHLAR_REQUIRES(worker_mu_);
+  Result<void> join_engine(std::uint32_t process) ASHLAR_REQUIRES(worker_mu_);
   void watch(bool on) ASHLAR_REQUIRES(worker_mu_);
   void lose(ucs_status_t status) ASHLAR_REQUIRES(worker_mu_);
+  void lose(const std::string& why) ASHLAR_REQUIRES(worker_mu_);
   void take_inbox() ASHLAR_REQUIRES(worker_mu_);
   void sweep(std::uint64_t cancels) ASHLAR_REQUIRES(worker_mu_);
   bool step() ASHLAR_REQUIRES(worker_mu_);
   void start_operations() ASHLAR_REQUIRES(worker_mu_);
   // False when it must wait for an operation in flight.
   bool start_next(const std::shared_ptr<Job>& job) ASHLAR_REQUIRES(worker_mu_);
+  ucs_status_ptr_t ask(Slot& slot, const Operation& operation, bool puts,
+                       const ucp_request_param_t& parameters) ASHLAR_REQUIRES(worker_mu_);
+  void take_reply(const ReplyHeader& reply, std::span<const std::byte> bytes) ASHLAR_REQUIRES(worker_mu_);
+  // UCX has ended its part of an operation.
+  void sent(Slot& slot, ucs_status_t status) ASHLAR_REQUIRES(worker_mu_);
   void ended(Slot& slot, ucs_status_t status) ASHLAR_REQUIRES(worker_mu_);
   bool idle() const ASHLAR_REQUIRES(worker_mu_) { return free_slots_.size() == slots_.size(); }
   void begin_close() ASHLAR_REQUIRES(worker_mu_);
+  void close_endpoint(unsigned flags) ASHLAR_REQUIRES(worker_mu_);
   void continue_close() ASHLAR_REQUIRES(worker_mu_);
   void destroy() ASHLAR_REQUIRES(worker_mu_);
 
   const Settings settings_;
+  const std::uint64_t strip_bytes_;
   const Clock::Duration inline_limit_;
-  const Clock::Duration connect_limit_;
   const Clock::Duration close_limit_;
 
   mutable Mutex mu_;  // taken under worker_mu_, or alone
@@ -157,6 +177,7 @@ class Link {
   ucp_ep_h endpoint_ ASHLAR_GUARDED_BY(worker_mu_) = nullptr;
   Condition condition_ ASHLAR_GUARDED_BY(worker_mu_) = Condition::kOpen;
   bool broken_ ASHLAR_GUARDED_BY(worker_mu_) = false;   // UCX says so
+  OwnedFd process_ ASHLAR_GUARDED_BY(worker_mu_);       // readable at the end of the peer's process
   bool watched_ ASHLAR_GUARDED_BY(worker_mu_) = false;  // events wake the engine
   std::uint64_t drives_ ASHLAR_GUARDED_BY(worker_mu_) = 0;
   std::uint64_t drives_seen_ ASHLAR_GUARDED_BY(worker_mu_) = 0;  // by sleep()
@@ -166,9 +187,9 @@ class Link {
   Clock::TimePoint swept_ ASHLAR_GUARDED_BY(worker_mu_) = {};
   std::vector<Slot> slots_ ASHLAR_GUARDED_BY(worker_mu_);
   std::vector<Slot*> free_slots_ ASHLAR_GUARDED_BY(worker_mu_);
+  std::uint64_t next_tag_ ASHLAR_GUARDED_BY(worker_mu_) = 0;
   Jobs over_ ASHLAR_GUARDED_BY(worker_mu_);
   bool answered_ ASHLAR_GUARDED_BY(worker_mu_) = false;  // the connection is made on both sides
-  Clock::TimePoint linger_by_ ASHLAR_GUARDED_BY(worker_mu_) = {};
   // Of the question of connect(), and of the orderly close.
   bool control_pending_ ASHLAR_GUARDED_BY(worker_mu_) = false;
   ucs_status_t control_status_ ASHLAR_GUARDED_BY(worker_mu_) = UCS_OK;
@@ -177,18 +198,31 @@ class Link {
 
 class UcxAccess final : public storage::RemoteAccess {
  public:
-  UcxAccess(std::shared_ptr<Link> link, ucp_rkey_h key) noexcept : link_(std::move(link)), key_(key) {}
-  ~UcxAccess() override { link_->forget(key_); }
+  // `unpacked` is null where messages are used.
+  UcxAccess(std::shared_ptr<Link> link, const MemoryKey& key, ucp_rkey_h unpacked) noexcept
+      : link_(std::move(link)),
+        address_(key.address),
+        region_(key.region),
+        token_(key.token),
+        unpacked_(unpacked) {}
+  ~UcxAccess() override { link_->forget(unpacked_); }
   UcxAccess(const UcxAccess&) = delete;
   UcxAccess& operator=(const UcxAccess&) = delete;
 
   const std::shared_ptr<Link>& link() const noexcept { return link_; }
   // Valid while the link is open.
-  ucp_rkey_h key() const noexcept { return key_; }
+  ucp_rkey_h unpacked() const noexcept { return unpacked_; }
+  // What asks for bytes at an address of the owner's.
+  RequestHeader request(std::uint64_t tag, std::uint64_t address, std::uint64_t bytes) const noexcept {
+    return {tag, region_, token_, address - address_, bytes};
+  }
 
  private:
   std::shared_ptr<Link> link_;
-  ucp_rkey_h key_;
+  std::uint64_t address_;
+  std::uint64_t region_;
+  std::uint64_t token_;
+  ucp_rkey_h unpacked_;
 };
 
 }  // namespace ashlar::backend::ucx

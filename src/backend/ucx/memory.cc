@@ -5,6 +5,7 @@
 
 #include "ashlar/base/check.h"
 #include "backend/ucx/framing.h"
+#include "backend/ucx/transports.h"
 #include "base/wide.h"
 
 namespace ashlar::backend::ucx {
@@ -77,14 +78,48 @@ class UcxAllocator final : public storage::Allocator {
 
 class UcxRegistration final : public transfer::MemoryRegistration {
  public:
-  UcxRegistration(std::shared_ptr<MappedHandle> memory, std::shared_ptr<storage::Storage> storage,
-                  std::vector<std::byte> key) noexcept
-      : storage_(std::move(storage)), memory_(std::move(memory)), key_(std::move(key)) {}
+  UcxRegistration(std::shared_ptr<RegionTable> table, RegionTable::Name name,
+                  std::shared_ptr<storage::Storage> storage) noexcept
+      : table_(std::move(table)), name_(name), storage_(std::move(storage)) {}
+  ~UcxRegistration() override { table_->remove(name_.region); }
   std::span<const std::byte> key() const noexcept override { return key_; }
 
+  // Errors: those of register_storage().
+  Result<void> make_key(const std::shared_ptr<UcxContext>& context) {
+    MemoryKey key{reinterpret_cast<std::uintptr_t>(storage_->address()),
+                  storage_->size(),
+                  name_.region,
+                  name_.token,
+                  {}};
+    // Only memory that peers map: for other memory UCX would emulate access, and read it after its end.
+    const auto* own = dynamic_cast<const UcxStorage*>(storage_.get());
+    if (own != nullptr && own->memory()->context() == context && shares_memory(context->transports())) {
+      ASHLAR_TRY(key.packed, pack(*own->memory()));
+    }
+    key_ = encode(key);
+    if (key_.size() <= storage::RemoteStorage::kMaxKeyBytes) return {};
+    return make_error(ErrorCode::kUnsupported, "the key of %s has %zu bytes, more than %zu",
+                      storage_->describe().c_str(), key_.size(), storage::RemoteStorage::kMaxKeyBytes);
+  }
+
  private:
+  Result<std::vector<std::byte>> pack(const MappedHandle& memory) const {
+    void* packed = nullptr;
+    std::size_t length = 0;
+    if (const ucs_status_t status =
+            ucp_rkey_pack(memory.context()->handle(), memory.handle(), &packed, &length);
+        status != UCS_OK)
+      return make_error(ErrorCode::kIo, "%s has no remote key: %s", storage_->describe().c_str(),
+                        reason(status).c_str());
+    const auto* bytes = static_cast<const std::byte*>(packed);
+    std::vector<std::byte> out(bytes, bytes + length);
+    ucp_rkey_buffer_release(packed);
+    return out;
+  }
+
+  std::shared_ptr<RegionTable> table_;
+  const RegionTable::Name name_;
   std::shared_ptr<storage::Storage> storage_;
-  std::shared_ptr<MappedHandle> memory_;  // goes before the storage
   std::vector<std::byte> key_;
 };
 
@@ -95,34 +130,12 @@ std::shared_ptr<storage::Allocator> make_allocator(std::shared_ptr<UcxContext> c
 }
 
 Result<std::unique_ptr<transfer::MemoryRegistration>> register_storage(
-    std::shared_ptr<UcxContext> context, std::shared_ptr<storage::Storage> storage) {
-  std::shared_ptr<MappedHandle> memory;
-  const auto* own = dynamic_cast<const UcxStorage*>(storage.get());
-  if (own != nullptr && own->memory()->context() == context) {
-    memory = own->memory();
-  } else {
-    ucp_mem_map_params_t parameters{};
-    parameters.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
-    parameters.address = storage->address();
-    parameters.length = storage->size();
-    ASHLAR_TRY(memory, MappedHandle::create(context, parameters));
-  }
-  void* packed = nullptr;
-  std::size_t length = 0;
-  if (const ucs_status_t status = ucp_rkey_pack(context->handle(), memory->handle(), &packed, &length);
-      status != UCS_OK)
-    return make_error(ErrorCode::kIo, "%s has no remote key: %s", storage->describe().c_str(),
-                      reason(status).c_str());
-  const auto* bytes = static_cast<const std::byte*>(packed);
-  std::vector<std::byte> key =
-      encode(MemoryKey{reinterpret_cast<std::uintptr_t>(storage->address()), storage->size(),
-                       std::vector<std::byte>(bytes, bytes + length)});
-  ucp_rkey_buffer_release(packed);
-  if (key.size() > storage::RemoteStorage::kMaxKeyBytes)
-    return make_error(ErrorCode::kUnsupported, "the key of %s has %zu bytes, more than %zu",
-                      storage->describe().c_str(), key.size(), storage::RemoteStorage::kMaxKeyBytes);
-  return std::unique_ptr<transfer::MemoryRegistration>(
-      std::make_unique<UcxRegistration>(std::move(memory), std::move(storage), std::move(key)));
+    std::shared_ptr<UcxContext> context, std::shared_ptr<RegionTable> table,
+    std::shared_ptr<storage::Storage> storage) {
+  const RegionTable::Name name = table->add(storage);
+  auto out = std::make_unique<UcxRegistration>(std::move(table), name, std::move(storage));
+  ASHLAR_RETURN_IF_ERROR(out->make_key(context));
+  return std::unique_ptr<transfer::MemoryRegistration>(std::move(out));
 }
 
 }  // namespace ashlar::backend::ucx

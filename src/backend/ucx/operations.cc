@@ -12,10 +12,10 @@ OperationCursor::OperationCursor(const transfer::TransferPlan& plan, std::uint64
     : plan_(&plan), strip_bytes_(strip_bytes), puts_(plan.to().kind() == StorageKind::kRemote) {
   const BlockSet& remote = puts_ ? plan.to() : plan.from();
   for (const transfer::Plane& plane : remote.planes()) {
-    std::vector<ucp_rkey_h>& keys = keys_.emplace_back();
+    std::vector<const UcxAccess*>& accesses = accesses_.emplace_back();
     for (const transfer::RegionMemory& region : plane.regions) {
       const auto& storage = static_cast<const storage::RemoteStorage&>(*region.storage);
-      keys.push_back(static_cast<const UcxAccess&>(*storage.access()).key());
+      accesses.push_back(static_cast<const UcxAccess*>(storage.access().get()));
     }
   }
 }
@@ -30,7 +30,7 @@ bool OperationCursor::next_piece(Operation* out) {
       std::byte* to = plan_->to().address(plane_, piece.to);
       out->local = puts_ ? from : to;
       out->remote = reinterpret_cast<std::uintptr_t>(puts_ ? to : from);
-      out->key = keys_[plane_][(puts_ ? piece.to : piece.from).region];
+      out->access = accesses_[plane_][(puts_ ? piece.to : piece.from).region];
       out->bytes = piece.bytes;
       return true;
     }
@@ -49,7 +49,7 @@ bool OperationCursor::next(Operation* out) {
   }
   Operation more;
   while (out->bytes < strip_bytes_ && next_piece(&more)) {
-    if (more.key != out->key || more.local != out->local + out->bytes ||
+    if (more.access != out->access || more.local != out->local + out->bytes ||
         more.remote != out->remote + out->bytes || more.bytes > strip_bytes_ - out->bytes) {
       ahead_ = more;
       break;

@@ -5,8 +5,6 @@
 // Thread safety: thread-compatible. The plan outlives the cursor.
 #pragma once
 
-#include <ucp/api/ucp.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,10 +15,12 @@
 
 namespace ashlar::backend::ucx {
 
+class UcxAccess;
+
 struct Operation {
   std::byte* local = nullptr;
   std::uint64_t remote = 0;
-  ucp_rkey_h key = nullptr;
+  const UcxAccess* access = nullptr;
   std::uint64_t bytes = 0;
 };
 
@@ -40,7 +40,7 @@ class OperationCursor {
   const transfer::TransferPlan* plan_;
   std::uint64_t strip_bytes_;
   bool puts_;
-  std::vector<std::vector<ucp_rkey_h>> keys_;  // by plane and region
+  std::vector<std::vector<const UcxAccess*>> accesses_;  // by plane and region
   std::size_t plane_ = 0;
   std::optional<transfer::CopyCursor> cursor_;
   std::optional<Operation> ahead_;

@@ -29,6 +29,15 @@ bool is_name(std::string_view name) {
 
 }  // namespace
 
+std::vector<std::string> split_list(std::string_view list) {
+  std::vector<std::string> out;
+  any_name(list, [&](std::string_view name) {
+    if (!name.empty()) out.emplace_back(name);
+    return false;
+  });
+  return out;
+}
+
 Result<void> check_transports(std::string_view list) {
   const std::string text(list);
   if (list.size() > kMaxList || any_name(list, [](std::string_view name) { return !is_name(name); }))

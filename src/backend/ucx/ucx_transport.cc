@@ -45,7 +45,8 @@ class UcxPath final : public transfer::RemotePath {
                         "a host tier",
                         std::string(to_string(memory.kind)).c_str());
     ASHLAR_TRY(const MemoryKey key, decode_key(memory.key));
-    if (key.address != memory.address || key.bytes != memory.bytes)
+    if (memory.address < key.address || memory.address - key.address > key.bytes ||
+        memory.bytes > key.bytes - (memory.address - key.address))
       return make_error(ErrorCode::kInvalidArgument,
                         "the key is for %llu bytes at %llx, the memory has %llu bytes at %llx",
                         wide(key.bytes), wide(key.address), wide(memory.bytes), wide(memory.address));
@@ -103,8 +104,8 @@ class UcxExecutor final : public transfer::Executor {
 
 Result<void> UcxOptions::validate() const {
   ASHLAR_RETURN_IF_ERROR(check_transports(transports));
-  if (segment_bytes < 4096 || segment_bytes > (std::uint32_t{16} << 20))
-    return make_error(ErrorCode::kInvalidArgument, "segment_bytes is %u; it is 4096 to 16 MiB",
+  if (segment_bytes < 8192 || segment_bytes > (std::uint32_t{16} << 20))
+    return make_error(ErrorCode::kInvalidArgument, "segment_bytes is %u; it is 8192 to 16 MiB",
                       segment_bytes);
   if (strip_bytes < kMinStripBytes || strip_bytes > transfer::kMaxStripBytes)
     return make_error(ErrorCode::kInvalidArgument, "strip_bytes is %llu; it is %llu to %llu",
@@ -145,7 +146,7 @@ Result<std::unique_ptr<transfer::MemoryRegistration>> UcxTransport::register_mem
   if (storage == nullptr || !storage->host_accessible())
     return make_error(ErrorCode::kUnsupported, "the ucx transport serves host memory, not %s",
                       storage == nullptr ? "nothing" : storage->describe().c_str());
-  return register_storage(impl_->engine->context(), std::move(storage));
+  return register_storage(impl_->engine->context(), impl_->engine->table(), std::move(storage));
 }
 
 std::shared_ptr<storage::Allocator> UcxTransport::allocator() const {

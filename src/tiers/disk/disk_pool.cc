@@ -51,19 +51,11 @@ std::vector<Found> parents_first(std::vector<Found> found) {
 
 // The header of a block as it is written.
 G3File::Entry entry_of(std::uint32_t slot, const TierRecord& record, std::uint64_t generation) {
-  return {slot,
-          {.hash = record.hash,
-           .parent = record.parent,
-           .salt = record.salt,
-           .checksum = record.checksum.value_or(transfer::BlockChecksum()),
-           .generation = generation,
-           .has_parent = record.parent != SequenceHash(),
-           .prefix = record.prefix,
-           .root = record.root,
-           .local = record.local,
-           .metadata = record.metadata,
-           .group = record.group,
-           .priority = record.retention.priority}};
+  G3Header header{.checksum = record.checksum.value_or(transfer::BlockChecksum()),
+                  .generation = generation,
+                  .has_parent = record.parent != SequenceHash()};
+  record.write_to(header);
+  return {slot, header};
 }
 
 // A number unique to this opening of the files.
@@ -224,17 +216,9 @@ Result<void> DiskPool::restore() {
   std::vector<std::vector<std::uint32_t>> refused(files_.size());
   for (const auto& [part, entry] : found) {
     const BlockId id(static_cast<std::uint32_t>(entry.slot * files_.size() + part));
-    const G3Header& header = entry.header;
-    const TierRecord record{.hash = header.hash,
-                            .parent = header.has_parent ? header.parent : SequenceHash(),
-                            .salt = header.salt,
-                            .prefix = header.prefix,
-                            .root = header.root,
-                            .local = header.local,
-                            .group = header.group,
-                            .metadata = header.metadata,
-                            .retention = {.priority = header.priority},
-                            .checksum = header.checksum};
+    TierRecord record = TierRecord::read_from(entry.header);
+    if (!entry.header.has_parent) record.parent = {};
+    record.checksum = entry.header.checksum;
     records_.write(id, record.checksum);
     auto complete = std::move(*by_id[id.value()])
                         .stage(record.identity(EventLocation::file(part)),

@@ -77,6 +77,31 @@ struct TierRecord {
             .group = identity.group,
             .metadata = identity.metadata};
   }
+  // What a header on a disk or a volume keeps of a record, by fields of the same names, without the checksum.
+  template <class Header>
+  static TierRecord read_from(const Header& header) {
+    return {.hash = header.hash,
+            .parent = header.parent,
+            .salt = header.salt,
+            .prefix = header.prefix,
+            .root = header.root,
+            .local = header.local,
+            .group = header.group,
+            .metadata = header.metadata,
+            .retention = {.priority = header.priority}};
+  }
+  template <class Header>
+  void write_to(Header& header) const {
+    header.hash = hash;
+    header.parent = parent;
+    header.salt = salt;
+    header.prefix = prefix;
+    header.root = root;
+    header.local = local;
+    header.group = group;
+    header.metadata = metadata;
+    header.priority = retention.priority;
+  }
 };
 
 }  // namespace ashlar::tiers

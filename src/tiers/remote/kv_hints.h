@@ -31,7 +31,8 @@ struct KvHint {
   std::string refusal;  // why it cannot be executed; empty: it can
 };
 
-// The actions, in order. Errors: kInvalidArgument: not an envelope, with the place; kUnsupported: its version.
+// The actions, in order. Errors: kInvalidArgument: not an envelope, with the place; kUnsupported: its
+// version.
 Result<std::vector<KvHint>> parse_hints(std::string_view envelope);
 
 std::string outcomes_to_json(std::span<const HintOutcome> outcomes);

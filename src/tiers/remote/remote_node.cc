@@ -33,6 +33,13 @@ Result<void> RemoteShape::validate() const {
   };
   if (own_agent.has_value() == (agent != nullptr)) return bad("own_agent and agent: give one of them");
   if (own_agent) ASHLAR_RETURN_IF_ERROR(own_agent->validate());
+  if (rendezvous != nullptr) {
+    if (const Result<void> good = Rendezvous::check_name(group + ".0123456789abcdef"); !good)
+      return bad(("group: " + good.error().message()).c_str());
+    if (look_again < Clock::Duration(0)) return bad("look_again is negative");
+  } else if (!group.empty()) {
+    return bad("group is set, and rendezvous is not: nowhere to meet");
+  }
   if (block_count == 0) return bad("block_count is 0; it is the number of blocks of peers to track");
   if (lease <= Clock::Duration(0) || renew <= Clock::Duration(0) || renew >= lease)
     return bad("renew must be shorter than lease, and both more than 0");

@@ -38,6 +38,7 @@ RemotePool::RemotePool(block::BlockManager<Remote>& manager, std::shared_ptr<tra
       options_(options),
       clock_(*options.clock),
       keeper_(clock_, options.lease, options.renew, options.call_limit),
+      finder_(options.finder ? std::make_unique<PeerFinder>(agent_, *options.finder) : nullptr),
       ends_(std::make_shared<Ends>()),
       holders_(manager.total_blocks()) {
   const MutexLock lock(ends_->mu);
@@ -65,6 +66,7 @@ Result<void> RemotePool::start() {
 
 // A transfer in flight owns blocks of G2: it must end before they go. Closing its path ends it soon.
 void RemotePool::stop() {
+  if (finder_ != nullptr) finder_->withdraw();
   offers_.clear();
   {
     const MutexLock lock(ends_->mu);
@@ -179,9 +181,17 @@ std::shared_ptr<RemotePool::Source> RemotePool::meet(const std::shared_ptr<Remot
   if (is_new || (known->set == nullptr && !rests(*known))) {
     const auto sets = agent_->exchange(peer, call_limits(limits));
     if (!sets) return nullptr;
-    if (const Result<void> fits = adopt(peer, *sets); !fits && is_new)
-      ASHLAR_LOG(LogLevel::kWarn, "tiers", "%s", fits.error().to_string().c_str());
+    const Result<void> fits = adopt(peer, *sets);
     known = source_of(peer->identity());
+    if (!fits && is_new) {
+      // A rank of a fleet meets others that hold what it has no use for.
+      const layout::Shard& mine = blocks_->planes()[0].shard;
+      const bool is_other_rank = known != nullptr && known->set != nullptr &&
+                                 (intersect(mine.layers, known->set->shard().layers).count == 0 ||
+                                  intersect(mine.heads, known->set->shard().heads).count == 0);
+      ASHLAR_LOG(is_other_rank ? LogLevel::kInfo : LogLevel::kWarn, "tiers", "%s",
+                 fits.error().to_string().c_str());
+    }
   }
   return known == nullptr || !known->refusal.empty() ? nullptr : known;
 }
@@ -340,6 +350,7 @@ std::size_t RemotePool::forget_all() {
 bool RemotePool::probes() const {
   if (options_.directory != nullptr) return true;
   if (!options_.ask_peers) return false;
+  if (finder_ != nullptr) return true;
   return !options_.peers.empty() || !agent_->peers().empty();
 }
 
@@ -363,13 +374,24 @@ std::size_t RemotePool::probe(std::span<const SequenceHash> hashes, const Limits
     if (const std::size_t found = ask_at(addresses); found != 0) return found;
   }
   if (!options_.ask_peers) return 0;
-  Sources sources;
-  for (const std::string& address : options_.peers)
-    if (std::shared_ptr<Source> source = reach(address, limits)) sources.push_back(std::move(source));
-  for (const std::shared_ptr<RemotePeer>& peer : agent_->peers())
-    if (std::shared_ptr<Source> source = meet(peer, limits)) sources.push_back(std::move(source));
+  const auto all_peers = [&] {
+    Sources sources;
+    for (const std::string& address : options_.peers)
+      if (std::shared_ptr<Source> source = reach(address, limits)) sources.push_back(std::move(source));
+    for (const std::shared_ptr<RemotePeer>& peer : agent_->peers())
+      if (std::shared_ptr<Source> source = meet(peer, limits)) sources.push_back(std::move(source));
+    return sources;
+  };
+  std::uint64_t seen = finder_ == nullptr ? 0 : finder_->met();
+  Sources sources = all_peers();
   std::erase_if(sources, [&](const auto& source) { return !asked.insert(source).second; });
-  return ask(sources, hashes, limits, first, why);
+  const std::size_t found = ask(sources, hashes, limits, first, why);
+  if (found == hashes.size() || finder_ == nullptr || !finder_->look(call_limits(limits), seen)) return found;
+  // All of them: parts of a block may be with peers that were asked before and with new ones.
+  sources = all_peers();
+  std::set<std::shared_ptr<Source>> once;
+  std::erase_if(sources, [&](const auto& source) { return !once.insert(source).second; });
+  return std::max(found, ask(sources, hashes, limits, first, why));
 }
 
 std::size_t RemotePool::ask(const Sources& all, std::span<const SequenceHash> hashes, const Limits& limits,
@@ -516,6 +538,7 @@ Result<RemotePool::Leased> RemotePool::lease(const RemoteBlockSet& set, std::spa
 // ---- observe
 
 void RemotePool::add_to(RemoteStatus& status) const {
+  if (finder_ != nullptr) finder_->add_to(status);
   std::map<Number, std::uint64_t> known;
   manager_.for_each_registered([&](const SequenceHash&, block::BlockId id) {
     const MutexLock lock(mu_);

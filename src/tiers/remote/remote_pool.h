@@ -5,8 +5,8 @@
 // have it leaves the list; with its last peer, or when those left no longer hold every layer and head of this
 // rank, the block leaves the tier.
 //
-// A rank reads from peers of any tensor-parallel shape: its layers and heads are divided among those that have
-// the block (transfer::cover), and each part is checked against the checksum of its owner.
+// A rank reads from peers of any tensor-parallel shape: its layers and heads are divided among those that
+// have the block (transfer::cover), and each part is checked against the checksum of its owner.
 //
 // Thread safety: thread-safe. Holds no lock while it waits for a peer.
 // Invariant:     see check_invariants().
@@ -34,6 +34,7 @@
 #include "tiers/pool/block_mover.h"
 #include "tiers/pool/managed_pool.h"
 #include "tiers/pool/tier_pool.h"
+#include "tiers/remote/peer_finder.h"
 #include "tiers/remote/remote_lease.h"
 #include "tiers/remote/remote_messages.h"
 
@@ -44,6 +45,7 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   struct Options {
     transfer::BlockSetNames names = {};
     std::vector<std::string> peers = {};
+    std::optional<PeerFinder::Options> finder = {};
     std::shared_ptr<RemoteDirectory> directory = {};
     bool ask_peers = true;
     Clock::Duration lease = {};
@@ -60,6 +62,8 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   // Listens to the agent. Errors: those of the agent.
   Result<void> start();
   void stop();
+  // Where nodes find each other; null: nowhere.
+  PeerFinder* finder() const noexcept { return finder_.get(); }
 
   events::StorageTier storage_tier() const noexcept override { return events::StorageTier::kRemote; }
   std::uint64_t block_bytes() const noexcept override { return blocks_->block_bytes(); }
@@ -169,6 +173,8 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   const Options options_;
   Clock& clock_;
   LeaseKeeper keeper_;
+
+  const std::unique_ptr<PeerFinder> finder_;
 
   struct Ends;  // what callbacks of the agent reach
   const std::shared_ptr<Ends> ends_;

@@ -101,6 +101,7 @@ Result<std::size_t> VolumePool::detach(std::string_view name, std::optional<Cloc
     const MutexLock lock(mu_);
     while (gone->users != 0) unused_.wait(mu_);
     ASHLAR_CHECK(volumes_[number] == gone, "volume %u was replaced while it was detached", unsigned{number});
+    detached_[gone->name].add(*gone);
     volumes_[number] = nullptr;
   }
   std::vector<SequenceHash> hashes;
@@ -245,29 +246,38 @@ Result<void> VolumePool::add_metrics(MetricRegistry& metrics, const MetricLabels
   struct Count {
     const char* name;
     const char* help;
-    Counter Attached::* counter;
+    std::uint64_t Counts::* count;
   };
   static constexpr Count kCounts[] = {
-      {"ashlar_volume_put_total", "Blocks written to the volume.", &Attached::put},
-      {"ashlar_volume_got_total", "Blocks read from the volume.", &Attached::got},
-      {"ashlar_volume_failures_total", "Blocks whose put or get failed.", &Attached::failed},
+      {"ashlar_volume_put_total", "Blocks written to the volume.", &Counts::put},
+      {"ashlar_volume_got_total", "Blocks read from the volume.", &Counts::got},
+      {"ashlar_volume_failures_total", "Blocks whose put or get failed.", &Counts::failed},
   };
-  for (const VolumeStatus& volume : volumes()) {
-    MetricLabels with_volume = labels;
-    with_volume.emplace_back("volume", volume.name);
-    for (const Count& count : kCounts) {
-      const auto value = [this, number = volume.number, counter = count.counter,
-                          last = std::uint64_t{0}]() mutable {
-        const MutexLock lock(mu_);
-        if (const Attached* const one = volumes_[number].get(); one != nullptr)
-          last = (one->*counter).value();
-        return last;
-      };
-      ASHLAR_TRY(MetricRegistration added, metrics.add_counter({count.name, count.help, with_volume}, value));
-      out.push_back(std::move(added));
-    }
+  for (const Count& one : kCounts) {
+    const auto by_volume = [this, count = one.count] {
+      std::map<std::string, std::uint64_t> values;
+      for (const auto& [name, counts] : counts_by_name()) values.emplace(name, counts.*count);
+      return values;
+    };
+    ASHLAR_TRY(MetricRegistration added,
+               metrics.add_counters({one.name, one.help, labels}, "volume", by_volume));
+    out.push_back(std::move(added));
   }
   return {};
+}
+
+std::map<std::string, VolumePool::Counts> VolumePool::counts_by_name() const {
+  const MutexLock lock(mu_);
+  std::map<std::string, Counts> all = detached_;
+  for (const std::shared_ptr<Attached>& one : volumes_)
+    if (one != nullptr) all[one->name].add(*one);
+  return all;
+}
+
+void VolumePool::Counts::add(const Attached& volume) {
+  put += volume.put.value();
+  got += volume.got.value();
+  failed += volume.failed.value();
 }
 
 void VolumePool::check_invariants() const {
@@ -303,29 +313,9 @@ void VolumePool::check_invariants() const {
 
 VolumeObject VolumePool::object_of(const TierRecord& record) const {
   VolumeObject object = options_.shape;
-  object.hash = record.hash;
-  object.salt = record.salt;
-  object.prefix = record.prefix;
-  object.parent = record.parent;
-  object.root = record.root;
-  object.local = record.local;
-  object.metadata = record.metadata;
-  object.group = record.group;
-  object.priority = record.retention.priority;
+  record.write_to(object);
   if (record.checksum) object.checksum = *record.checksum;
   return object;
-}
-
-TierRecord VolumePool::record_of(const VolumeObject& object) {
-  return {.hash = object.hash,
-          .parent = object.parent,
-          .salt = object.salt,
-          .prefix = object.prefix,
-          .root = object.root,
-          .local = object.local,
-          .group = object.group,
-          .metadata = object.metadata,
-          .retention = {.priority = object.priority}};
 }
 
 void VolumePool::keep_values(const block::Hold& hold, TierRecord& read) const {

@@ -18,6 +18,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -73,8 +74,9 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   std::vector<VolumeStatus> volumes() const;
   // Empty: no such volume is attached.
   std::string volume_name(std::uint16_t number) const;
-  // Registers the counters of the attached volumes. One that is detached keeps its last values. The pool
-  // outlives the registrations. Errors: those of the registry.
+  // Registers the counters of all volumes, those attached later included. One that is detached keeps its last
+  // values, and continues them when a volume of its name is attached again. The pool outlives the
+  // registrations. Errors: those of the registry.
   Result<void> add_metrics(MetricRegistry& metrics, const MetricLabels& labels,
                            std::vector<MetricRegistration>& out) const;
   // For tests: stops the process unless registered blocks, volumes and claims agree. O(blocks).
@@ -111,6 +113,13 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
 
  private:
   struct Attached;
+  struct Counts {
+    std::uint64_t put = 0;
+    std::uint64_t got = 0;
+    std::uint64_t failed = 0;
+
+    void add(const Attached& volume);
+  };
   class Use;
   class UseLimits;
   struct Images;
@@ -130,6 +139,8 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   struct Asking;
   struct OthersReading;
 
+  // Over all volumes that ever had the name.
+  std::map<std::string, Counts> counts_by_name() const;
   // A use of a volume that is not being detached; empty when it is, or is unknown.
   Use use(Number number);
   // Uses of all attached volumes, with their numbers.
@@ -179,8 +190,6 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   // The volume for a block; empty when no volume is writable.
   std::optional<Number> choose(const tokens::SequenceHash& hash) const;
   VolumeObject object_of(const TierRecord& record) const;
-  // What the header of a block says, without its checksum.
-  static TierRecord record_of(const VolumeObject& object);
   // Gives the record of a held block's object the values that were set here since it was written.
   void keep_values(const block::Hold& hold, TierRecord& read) const;
   // Reserves blocks of the manager; evicted ones are removed from their volumes if the options say so.
@@ -216,6 +225,7 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   mutable Mutex mu_;
   CondVar unused_;
   std::vector<std::shared_ptr<Attached>> volumes_ ASHLAR_GUARDED_BY(mu_);  // by number; null: detached
+  std::map<std::string, Counts> detached_ ASHLAR_GUARDED_BY(mu_);          // by name
   bool stopped_ ASHLAR_GUARDED_BY(mu_) = false;
   // By number, from kFirstOrigin on. As many as recipes and volumes were combined, which is few: a fleet
   // chooses volumes as this pool does.

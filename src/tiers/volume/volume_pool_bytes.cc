@@ -331,7 +331,7 @@ Result<void> VolumePool::inspect(const block::Hold& hold, std::span<const std::b
                                  found->checksum, storage_tier());
       !same)
     return same;
-  *out = record_of(*found);
+  *out = TierRecord::read_from(*found);
   out->checksum = found->checksum;
   keep_values(hold, *out);
   return {};

@@ -241,7 +241,7 @@ void VolumePool::read_others(OthersReading& reading, std::size_t first, std::siz
         }
         TierRecord& record = reading.records[i];
         if (record.empty()) {
-          record = record_of(*found);
+          record = TierRecord::read_from(*found);
         } else if (record.prefix != found->prefix || record.salt != found->salt) {
           failed(i,
                  make_error(ErrorCode::kInvalidArgument,

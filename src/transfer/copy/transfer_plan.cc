@@ -61,6 +61,23 @@ std::uint64_t TransferPlan::bytes() const noexcept {
   return sum;
 }
 
+TransferPlan TransferPlan::between(std::shared_ptr<const BlockSet> from,
+                                   std::shared_ptr<const BlockSet> to) const {
+  const auto check = [](const BlockSet& planned, const BlockSet& other) {
+    ASHLAR_CHECK(std::ranges::equal(planned.planes(), other.planes(),
+                                    [](const Plane& a, const Plane& b) {
+                                      return a.layout == b.layout && a.shard == b.shard;
+                                    }),
+                 "a plan is moved to a set with %zu planes that lie otherwise", other.planes().size());
+  };
+  check(*from_, *from);
+  check(*to_, *to);
+  TransferPlan out = *this;
+  out.from_ = std::move(from);
+  out.to_ = std::move(to);
+  return out;
+}
+
 std::uint64_t TransferPlan::pieces() const noexcept {
   std::uint64_t sum = 0;
   for (const CopyPlan& copy : copies_) sum += copy.pieces();

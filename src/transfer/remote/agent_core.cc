@@ -45,6 +45,7 @@ bool AgentCore::Served::enter() {
 
 void AgentCore::Served::leave() {
   MutexLock lock(mu);
+  ASHLAR_CHECK(running > 0, "a thread leaves a handler that it did not enter");
   if (--running == 0) idle.notify_all();
 }
 
@@ -143,6 +144,7 @@ std::shared_ptr<PeerLink> AgentCore::make_link(Handshake::Role role, std::string
 // the chooser: a link that the chooser dialed replaces all that it has.
 Result<void> AgentCore::admit(const std::shared_ptr<PeerLink>& link) {
   const AgentCard& card = link->card();
+  ASHLAR_CHECK(card_.identity != card.identity, "the handshake refuses the agent itself");
   const bool chooses = card_.identity < card.identity;
   std::vector<std::shared_ptr<PeerLink>> replaced;
   {

@@ -76,6 +76,12 @@ class AgentCore final : public LinkHost, public std::enable_shared_from_this<Age
   SetList remote_blocksets() const;
   bool drop(const AgentIdentity& owner, std::uint64_t id);
 
+  // Sealed bytes: agent_seal.cc.
+  std::vector<std::byte> seal(std::string_view label, std::span<const std::byte> bytes,
+                              std::span<const std::byte> challenge) const;
+  Result<SealedBytes> unseal(std::string_view label, std::span<const std::byte> sealed,
+                             std::span<const std::byte> challenge) const;
+
   // LinkHost.
   std::shared_ptr<PeerLink> make_link(Handshake::Role role, std::string where) override;
   Result<void> admit(const std::shared_ptr<PeerLink>& link) override;

@@ -62,6 +62,7 @@ void FrameOpener::feed(std::span<const std::byte> bytes) {
 }
 
 Result<std::optional<LinkFrame>> FrameOpener::next() {
+  ASHLAR_DCHECK(taken_ <= bytes_.size(), "more was taken than came");
   const std::span<const std::byte> waiting = std::span(bytes_).subspan(taken_);
   const std::size_t tag = key_ ? LinkFrame::kTagBytes : 0;
   if (waiting.size() < sizeof(std::uint32_t)) return std::optional<LinkFrame>();

@@ -1,5 +1,5 @@
-// LinkFrame: a message on a control connection after the handshake. FrameSealer and FrameOpener: one direction
-// of a connection, as its sender and its receiver see it.
+// LinkFrame: a message on a control connection after the handshake. FrameSealer and FrameOpener: one
+// direction of a connection, as its sender and its receiver see it.
 //
 // docs/remote.md ("Frames") has the bytes. Every frame has the next number and, where there is a secret, a
 // tag over everything: a frame that is repeated, missing, reordered or changed is refused, and the connection

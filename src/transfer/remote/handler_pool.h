@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/result.h"
 #include "base/start_thread.h"
@@ -42,6 +43,7 @@ class HandlerPool {
   }
   // Waits for running handlers; what has not started is dropped.
   void stop() ASHLAR_EXCLUDES(mu_) {
+    ASHLAR_CHECK(!is_current(), "a handler must not stop the threads of handlers");
     {
       MutexLock lock(mu_);
       stopped_ = true;

@@ -83,6 +83,7 @@ void LinkLoop::stop() {
     stopping_ = true;
   }
   if (!thread_.joinable()) return;
+  ASHLAR_CHECK(!is_current(), "the IO thread cannot wait for itself");
   wake();
   thread_.join();
 }
@@ -98,15 +99,17 @@ void LinkLoop::run() {
     const int timeout = static_cast<int>(std::max<std::int64_t>(0, left.count()));
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
     for (int i = 0; i < count; ++i) {
-      const epoll_event& event = events[static_cast<std::size_t>(i)];
-      if (event.data.u64 == kWakeNumber) {
+      // Copies: the kernel's structure is packed, and no reference binds to a member of it.
+      const std::uint64_t number = events[static_cast<std::size_t>(i)].data.u64;
+      const std::uint32_t what = events[static_cast<std::size_t>(i)].events;
+      if (number == kWakeNumber) {
         std::uint64_t drained = 0;
         [[maybe_unused]] const ssize_t got = ::read(event_.get(), &drained, sizeof drained);
-      } else if (event.data.u64 == kListenerNumber) {
+      } else if (number == kListenerNumber) {
         accept_some();
-      } else if (const auto found = wires_.find(event.data.u64); found != wires_.end()) {
-        on_event(*found->second, event.events);
-        reap(event.data.u64);
+      } else if (const auto found = wires_.find(number); found != wires_.end()) {
+        on_event(*found->second, what);
+        reap(number);
       }
     }
     take_commands();
@@ -193,6 +196,7 @@ void LinkLoop::begin(std::shared_ptr<PeerLink> link, OwnedFd fd, Phase phase) {
   const Result<Handshake::Nonce> nonce = Handshake::draw_nonce();
   if (!nonce) return link->die(nonce.error(), false);
   if (!link->alive()) return;
+  ASHLAR_CHECK(fd.valid(), "a link begins with a socket");
   auto wire = std::make_unique<Wire>();
   const std::uint64_t number = link->number();
   const Clock::TimePoint now = Clock::real().now();
@@ -257,6 +261,7 @@ void LinkLoop::read_some(Wire& wire) {
 void LinkLoop::consume(Wire& wire, std::span<const std::byte> bytes) {
   if (wire.phase == Phase::kHandshake) return shake(wire, bytes);
   if (wire.phase != Phase::kOpen) return;  // lingering: the rest does not matter
+  ASHLAR_DCHECK(wire.opener && wire.sealer, "an open link has keys, or needs none");
   wire.opener->feed(bytes);
   open_frames(wire);
 }
@@ -339,6 +344,7 @@ void LinkLoop::flush(Wire& wire) {
                                    wire.link->where().c_str(), reason_of(errno).c_str()));
     }
     wire.written += static_cast<std::size_t>(wrote);
+    ASHLAR_DCHECK(wire.written <= wire.out.size(), "more was written than there was");
     sent += static_cast<std::size_t>(wrote);
     wire.last_wrote = Clock::real().now();
   }

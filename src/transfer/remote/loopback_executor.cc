@@ -173,16 +173,9 @@ Result<Transfer> LoopbackExecutor::submit_to_device(TransferRequest request, con
     return make_error(ErrorCode::kUnsupported,
                       "a device cannot reach this memory of the peer; allocate it with "
                       "storage::SharedAllocator, or copy it to host memory first");
-  std::vector<std::uint32_t> from;
-  std::vector<std::uint32_t> to;
-  for (const BlockPair& pair : request.plan.copies()[0].pairs()) {
-    from.push_back(pair.from);
-    to.push_back(pair.to);
-  }
   const bool reads = request.plan.from().kind() == StorageKind::kRemote;
-  ASHLAR_TRY(TransferPlan twin_plan,
-             plan(reads ? side.twin : request.plan.shared_from(), from,
-                  reads ? request.plan.shared_to() : side.twin, to, request.plan.selection()));
+  TransferPlan twin_plan = request.plan.between(reads ? side.twin : request.plan.shared_from(),
+                                                reads ? request.plan.shared_to() : side.twin);
   if (!device_->handles(twin_plan.from(), twin_plan.to())) return check_handles(*device_, twin_plan).error();
   const bool wait_for_room = request.wait_for_room;
   ASHLAR_TRY(const std::shared_ptr<TransferState> state,

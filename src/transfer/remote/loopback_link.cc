@@ -1,6 +1,9 @@
 #include "transfer/remote/loopback_link.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -16,10 +19,14 @@ Result<std::shared_ptr<LoopbackLink>> LoopbackLink::connect(const void* owner, c
                                                             const LoopbackAddress& address) {
   ASHLAR_TRY(OwnedFd process, open_process(address));
   Result<std::unique_ptr<PeerTable>> table = PeerTable::open(address.pid, address.table);
-  if (!table)
-    return table.error().code() == ErrorCode::kInvalidArgument
-               ? table.error()
-               : Error(ErrorCode::kUnavailable, table.error().message());
+  if (!table) {
+    if (table.error().code() == ErrorCode::kInvalidArgument) return table.error();
+    std::string why = table.error().message();
+    if (address.user != geteuid())
+      why += "; it runs as user " + std::to_string(address.user) + ", this process as " +
+             std::to_string(geteuid());
+    return Error(ErrorCode::kUnavailable, std::move(why));
+  }
   return std::shared_ptr<LoopbackLink>(
       new LoopbackLink(owner, peer, address, std::move(process), *std::move(table)));
 }

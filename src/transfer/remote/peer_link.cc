@@ -288,6 +288,7 @@ std::optional<LinkFrame> PeerLink::next_out() {
   if (out_.empty()) return std::nullopt;
   LinkFrame frame = std::move(out_.front());
   out_.pop_front();
+  ASHLAR_DCHECK(out_bytes_ >= LinkFrame::kHeadBytes + frame.body.size(), "more was sent than queued");
   out_bytes_ -= LinkFrame::kHeadBytes + frame.body.size();
   changed_.notify_all();
   return frame;
@@ -373,6 +374,7 @@ std::optional<PeerLink::Job> PeerLink::take_job(bool* more) {
     scheduled_ = false;
     return std::nullopt;
   }
+  ASHLAR_CHECK(established_ && scheduled_, "requests reach handlers of established links only");
   Job job{std::move(jobs_.front()), std::move(peer)};
   jobs_.pop_front();
   *more = scheduled_ = !jobs_.empty();
@@ -381,6 +383,9 @@ std::optional<PeerLink::Job> PeerLink::take_job(bool* more) {
 
 void PeerLink::end_job(const LinkFrame& frame) {
   MutexLock lock(mu_);
+  ASHLAR_CHECK(
+      (frame.kind == FrameKind::kRequest ? requests_ : notices_) > 0 && job_bytes_ >= frame.body.size(),
+      "a request ends that was not in progress");
   --(frame.kind == FrameKind::kRequest ? requests_ : notices_);
   job_bytes_ -= frame.body.size();
 }

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/result.h"
 #include "base/start_thread.h"
@@ -33,6 +34,7 @@ class TaskLane {
   }
   // Runs what was posted, then ends the thread.
   void stop() ASHLAR_EXCLUDES(mu_) {
+    ASHLAR_CHECK(!is_current() || !thread_.joinable(), "a task must not stop its own thread");
     {
       MutexLock lock(mu_);
       stopped_ = true;

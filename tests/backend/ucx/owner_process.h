@@ -51,6 +51,11 @@ class PipedProcess {
   PipedProcess& operator=(const PipedProcess&) = delete;
 
   void send(int signal) const { ::kill(pid_, signal); }
+  // Returns when it stands still.
+  void stop() const {
+    send(SIGSTOP);
+    EXPECT_EQ(waitpid(pid_, nullptr, WUNTRACED), pid_);
+  }
   // Ends it, whatever state it is in.
   void kill() {
     if (pid_ <= 0) return;
@@ -104,6 +109,8 @@ class OwnerProcess : public PipedProcess {
             .key = key_};
   }
   void fill(std::uint64_t seed) { command("fill", seed); }
+  // Whether it still obeys.
+  bool alive() { return !command("check", 0).empty(); }
   // How many bytes are not those of `seed`.
   std::uint64_t check(std::uint64_t seed) { return std::stoull(command("check", seed)); }
 

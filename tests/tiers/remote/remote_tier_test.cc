@@ -411,7 +411,8 @@ TEST(RemoteTierTest, AKvFetchHintIsExecutedAndReported) {
   std::string names;
   for (const SequenceHash& hash : hashes) names += (names.empty() ? "" : ",") + std::to_string(hash.chain());
   const auto envelope = [&](const std::string& source, const std::string& list) {
-    return R"({"protocol_version":"1.0","message_id":"m","actions":[{"action_id":"a","action_type":"kv.fetch",)"
+    return R"({"protocol_version":"1.0","message_id":"m","actions":[{"action_id":"a",)"
+           R"("action_type":"kv.fetch",)"
            R"("action_version":"1.0","payload":{"source_control_endpoint":")" +
            source + R"(","block_hashes":[)" + list + R"(],"mode":"copy"}},)" +
            R"({"action_id":"b","action_type":"kv.pin","action_version":"1.0","payload":{}}]})";
@@ -434,6 +435,38 @@ TEST(RemoteTierTest, AKvFetchHintIsExecutedAndReported) {
        {"", "{", "[]", "{}", R"({"actions":{}})", R"({"actions":[],"protocol_version":"2"})",
         R"({"actions":[{"payload":{"block_hashes":["x"]}}],"protocol_version":"1"})"})
     EXPECT_FALSE(reader.kv().remote()->execute_hints(bad)) << bad;
+}
+
+TEST(RemoteTierTest, EventsAndMetricsTellOfTheTier) {
+  FleetRank owner = rank_of(kModel, undivided());
+  KvOptions options = node({address(owner)});
+  options.event_capacity = 1024;
+  FleetRank reader(kModel, options, undivided());
+  const Hashes hashes = KvWorkload::sequence(21, 3);
+  store(owner, hashes);
+  EXPECT_EQ(reader.kv().find(hashes).size(), 1u);
+  struct Heard final : events::EventSink {
+    void on_events(std::span<const events::KvEvent> some) override {
+      for (const events::KvEvent& event : some)
+        if (event.tier == kRemote) (event.kind == events::KvEventKind::kStored ? stored : removed) += 1;
+    }
+    int stored = 0;
+    int removed = 0;
+  } heard;
+  reader.kv().drain_events(heard);
+  EXPECT_EQ(heard.stored, 3);
+  MetricRegistry metrics;
+  const auto registered = reader.kv().add_metrics(metrics).value();
+  const auto served = owner.kv().add_metrics(metrics, {{"node", "owner"}}).value();
+  EXPECT_EQ(reader.onboard(hashes), 3u);
+  const std::string text = metrics.prometheus_text();
+  EXPECT_THAT(text, HasSubstr("ashlar_remote_peers 1"));
+  EXPECT_THAT(text, HasSubstr(R"(ashlar_tier_onboarded_total{tier="remote"} 3)"));
+  EXPECT_THAT(text, HasSubstr(R"(ashlar_remote_leases_granted_total{node="owner"} 1)"));
+  ASSERT_TRUE(owner.kv().reset(kHost));
+  eventually([&] { return !reader.kv().presence(hashes)[0].in(kRemote); });
+  eventually([&] { return reader.kv().drain_events(heard), heard.removed == 3; });
+  EXPECT_TRUE(reader.kv().describe(hashes[0])->in(kHost) != nullptr);
 }
 
 TEST(RemoteTierTest, RandomReadersAndWritersNeverSeeOtherBytes) {

@@ -57,6 +57,12 @@ TEST(RemoteAgentTest, PeersKnowAndCallEachOther) {
       EXPECT_EQ(client->connect(server->address()).value(), peer);
       EXPECT_EQ(server->connect(client->address()).value(), other);
       expect_error(client->connect(client->address()), ErrorCode::kAlreadyExists, "this agent itself");
+      // Another name of the same address finds the same peer.
+      if (std::string_view(listen).starts_with("127")) {
+        const std::string port = server->address().substr(server->address().rfind(':'));
+        EXPECT_EQ(client->connect("localhost" + port).value(), peer);
+        EXPECT_EQ(client->peers(), std::vector{peer});
+      }
     }
 }
 

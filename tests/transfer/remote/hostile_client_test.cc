@@ -120,6 +120,7 @@ class RawPeer {
     opener_->feed(handshake_.rest());
     const std::optional<LinkFrame> ready = receive();
     EXPECT_TRUE(ready && ready->kind == FrameKind::kReady);
+    ++made;
   }
 
   ByteVector sealed(const LinkFrame& frame) {
@@ -143,8 +144,9 @@ class RawPeer {
     }
   }
 
-  ByteVector said;   // in the handshake
-  ByteVector heard;  // in all
+  static inline std::size_t made = 0;  // that were served, in this test
+  ByteVector said;                     // in the handshake
+  ByteVector heard;                    // in all
   std::optional<Error> refused;
 
  private:
@@ -159,34 +161,73 @@ constexpr std::string_view kSecret = "a secret of tests";
 
 class HostileClientTest : public ::testing::Test {
  protected:
+  HostileClientTest() { RawPeer::made = 0; }
   // Whatever was done to it, the agent serves others.
-  void TearDown() override {
+  void TearDown() override { expect_served(); }
+  void expect_served() {
     const auto friendly = make_agent(fake_options("friendly"));
-    const auto peer = friendly->connect(agent_->address()).value();
-    EXPECT_EQ(text_of(peer->call(kEcho, bytes_of("fine")).value()), "fine");
+    // On a busy machine a brisk agent may lose patience with a friend.
+    await([&] {
+      const auto peer = friendly->connect(agent_->address());
+      if (!peer) return false;
+      const auto answer = (*peer)->call(kEcho, bytes_of("fine"));
+      return answer && text_of(*answer) == "fine";
+    });
   }
-  static AgentOptions options() {
-    AgentOptions options = fake_options("victim", std::string(kSecret));
+  // An agent that does not wait long.
+  void make_brisk() {
+    AgentOptions options = fake_options("brisk", std::string(kSecret));
     options.heartbeat = std::chrono::milliseconds(50);
-    options.silence = std::chrono::seconds(1);
+    options.silence = kPatience;
+    echo_ = {};
+    counter_ = {};
+    watch_ = {};
+    agent_ = make_agent(options);
+    echo_ = serve_echo(*agent_);
+    counter_ = serve_counter();
+    watch_ = watch_peers();
+  }
+  RemoteOffer serve_counter() {
+    return agent_
+        ->serve(30,
+                [this](const auto&, auto) -> Result<ByteVector> {
+                  ++handled_;
+                  return bytes_of("counted");
+                })
+        .value();
+  }
+  static AgentOptions patient() {
+    AgentOptions options = fake_options("victim", std::string(kSecret));
+    options.silence = std::chrono::minutes(10);
     return options;
   }
-  // The agent's end of the only connection.
+  // The agent's end of the last RawPeer, dead or alive.
   std::shared_ptr<RemotePeer> its_peer() {
-    await([&] { return agent_->peers().size() == 1; });
-    return agent_->peers()[0];
+    std::shared_ptr<RemotePeer> last;
+    await([&] {
+      const std::lock_guard lock(mu_);
+      if (seen_.size() == RawPeer::made) last = seen_.back();
+      return last != nullptr;
+    });
+    return last;
+  }
+  RemoteOffer watch_peers() {
+    return agent_
+        ->on_peer([this](const std::shared_ptr<RemotePeer>& peer) {
+          const std::lock_guard lock(mu_);
+          if (peer->name() == "raw") seen_.push_back(peer);
+        })
+        .value();
   }
 
-  std::shared_ptr<RemoteAgent> agent_ = make_agent(options());
+  static constexpr std::chrono::milliseconds kPatience{1000};
+  std::shared_ptr<RemoteAgent> agent_ = make_agent(patient());
   std::atomic<int> handled_ = 0;
   RemoteOffer echo_ = serve_echo(*agent_);
-  RemoteOffer counter_ = agent_
-                             ->serve(30,
-                                     [this](const auto&, auto) -> Result<ByteVector> {
-                                       ++handled_;
-                                       return bytes_of("counted");
-                                     })
-                             .value();
+  RemoteOffer counter_ = serve_counter();
+  std::mutex mu_;
+  std::vector<std::shared_ptr<RemotePeer>> seen_;
+  RemoteOffer watch_ = watch_peers();
 };
 
 TEST_F(HostileClientTest, RubbishIsClosed) {
@@ -318,8 +359,8 @@ TEST_F(HostileClientTest, AChangedBitClosesTheLink) {
     const auto link = its_peer();
     ByteVector request = peer.sealed({FrameKind::kRequest, 30, 1, bytes_of("body")});
     request[bit / 8] ^= std::byte{1} << (bit % 8);
-    // A changed length makes the frame longer, which more bytes complete, or too long or short at once.
-    request.resize(request.size() + 70'000);
+    // A changed length may make the frame longer; more bytes complete it.
+    if (bit < 32) request.resize(request.size() + (std::size_t{17} << 20));
     peer.socket().send(request);
     await([&] { return !link->alive(); });
     EXPECT_EQ(link->failure()->code(), ErrorCode::kCorruption) << *link->failure();
@@ -340,14 +381,14 @@ TEST_F(HostileClientTest, AnOversizedLengthClosesTheLinkAtOnce) {
 }
 
 TEST_F(HostileClientTest, ManyHalfOpenConnectionsDoNotKeepOthersOut) {
+  make_brisk();
   std::vector<std::unique_ptr<RawSocket>> loris;
   const ByteVector one = bytes_of("A");
   for (int i = 0; i < 400; ++i) {
     loris.push_back(std::make_unique<RawSocket>(agent_->address()));
     if (i % 2 == 0) loris.back()->send(one);
   }
-  const auto friendly = make_agent(fake_options("friendly"));
-  EXPECT_EQ(text_of(friendly->connect(agent_->address()).value()->call(kEcho, bytes_of("in")).value()), "in");
+  expect_served();
   // All of them are dropped, those that go on sending a byte at a time too.
   for (std::size_t i = 0; i < loris.size(); ++i) {
     if (i % 40 == 0) {
@@ -362,6 +403,7 @@ TEST_F(HostileClientTest, ManyHalfOpenConnectionsDoNotKeepOthersOut) {
 }
 
 TEST_F(HostileClientTest, APeerThatSaysNothingIsDead) {
+  make_brisk();
   RawPeer peer(agent_->address(), kSecret);
   const auto link = its_peer();
   std::atomic<int> closed = 0;
@@ -378,20 +420,28 @@ TEST_F(HostileClientTest, APeerThatSaysNothingIsDead) {
 }
 
 TEST_F(HostileClientTest, APeerThatOnlyPingsLives) {
-  RawPeer peer(agent_->address(), kSecret);
-  const auto link = its_peer();
-  // Three times as long as silence would take.
-  const Clock::TimePoint until = Clock::real().now() + std::chrono::seconds(3);
-  while (Clock::real().now() < until) {
-    ASSERT_TRUE(peer.socket().send(peer.sealed({FrameKind::kPing, 0, 0, {}})));
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  make_brisk();
+  for (;;) {
+    RawPeer peer(agent_->address(), kSecret);
+    const Clock::TimePoint start = Clock::real().now();
+    Clock::TimePoint before = start;
+    Clock::Duration longest = {};
+    // Three times as long as silence would take.
+    while (before - start < 3 * kPatience && peer.socket().send(peer.sealed({FrameKind::kPing, 0, 0, {}}))) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      const Clock::TimePoint now = Clock::real().now();
+      longest = std::max(longest, now - before);
+      before = now;
+    }
+    if (longest > kPatience / 2) continue;  // this machine was too busy to ping: it shows nothing
+    ASSERT_TRUE(peer.socket().send(peer.sealed({FrameKind::kRequest, 30, 1, {}})));
+    ASSERT_TRUE(peer.receive());
+    break;
   }
-  ASSERT_TRUE(peer.socket().send(peer.sealed({FrameKind::kRequest, 30, 1, {}})));
-  ASSERT_TRUE(peer.receive());
-  EXPECT_TRUE(link->alive());
 }
 
 TEST_F(HostileClientTest, APeerThatDoesNotReadIsDead) {
+  make_brisk();
   const RemoteOffer loud =
       agent_
           ->serve(41,

@@ -232,7 +232,7 @@ TEST_F(LoopbackTest, AnotherUserIsRefused) {
   ASSERT_TRUE(answer);
   const std::string text(reinterpret_cast<const char*>(answer->data()), answer->size());
   EXPECT_THAT(text, ::testing::HasSubstr("unavailable: "));
-  EXPECT_THAT(text, ::testing::HasSubstr("run both processes as one user"));
+  EXPECT_THAT(text, ::testing::HasSubstr("run both processes as one user; it runs as user 0, this process"));
 }
 
 TEST_F(LoopbackTest, RegistrationsHaveALimitAndComeBack) {

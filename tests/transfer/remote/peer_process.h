@@ -57,8 +57,8 @@ inline std::vector<PlaneShape> peer_shape(std::uint32_t number) {
   switch (number) {
     case kLargeShape:
       config = small_shape(32, 3, 4);
-      config.head_dim = 4096;
-      config.inner_dim = 4 * 4096;
+      config.head_dim = 1024;
+      config.inner_dim = 4 * 1024;
       return {whole(config, layout::order::kFullyContiguousNhd)};
     case kScatteredShape:
       config = small_shape(600, 2, 4);

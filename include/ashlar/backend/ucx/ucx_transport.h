@@ -4,12 +4,13 @@
 // more worker serves the peers that access this process; a thread progresses all of them, and sleeps in the
 // kernel when nothing moves. A small transfer is driven by the thread that submits it.
 //
-// UCX asks nobody for a password: whoever reaches its ports can read and write the memory of the process.
-// Addresses and keys carry a checksum against accidents, and are trusted because RemoteAgent gets them over
-// an authenticated connection. The ports belong in a network that only peers can reach.
+// Over TCP the owner answers every request, and refuses memory that it does not offer (any more). UCX itself
+// asks nobody for a password: keys are trusted because RemoteAgent gets them over an authenticated
+// connection, and the ports belong in a network that only peers can reach. Addresses and keys carry a
+// checksum against accidents.
 //
-// With "tcp" alone UCX finds out about dead peers itself. With shared memory in the list it does not: then
-// RemotePath::close() ends what is in flight, and RemoteAgent calls it.
+// Dead peers are noticed: by their connection, or over shared memory by the end of their process. A peer that
+// hangs is not: deadlines end waits, and RemotePath::close(), which RemoteAgent calls, ends operations.
 //
 // Thread safety: thread-safe.
 // Invariant:     memory of an operation is held until UCX has reported its end or its worker is destroyed.
@@ -38,8 +39,9 @@ struct UcxOptions {
   std::string transports = "tcp";
   // As UCX_NET_DEVICES: "eth0,eth1". Empty: all.
   std::string devices = {};
-  // Of TCP; UCX's own default, 8 KiB, costs half the bandwidth.
-  std::uint32_t segment_bytes = std::uint32_t{256} << 10;
+  // Of TCP; UCX's own default, 8 KiB, costs half the bandwidth. An operation over TCP is one segment: this is
+  // 256 KiB and the room for headers.
+  std::uint32_t segment_bytes = std::uint32_t{260} << 10;
   // True: the thread never sleeps and takes a processor for itself.
   bool busy = false;
   // How long the thread looks for more work before it sleeps.

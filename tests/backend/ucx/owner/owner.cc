@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <iostream>
 #include <string>
 
@@ -69,10 +70,20 @@ int read_for_ever(const std::string& transports, std::uint64_t size, char** valu
                                             .key = from_hex(values[1])})
                                     .value());
   storage::SystemAllocator allocator;
-  const auto mine = one_block(allocator.allocate(size, 4096).value());
   const std::vector<std::uint32_t> block = {0};
-  while (transport->executor().submit({.plan = transfer::plan(theirs, block, mine, block).value()})->wait())
-    std::cout << count_other_bytes({mine->address(0, {}), size}, 4) << std::endl;
+  // Always a few in flight, so that a kill finds them so.
+  std::deque<std::pair<std::shared_ptr<const transfer::BlockSet>, transfer::Transfer>> running;
+  for (;;) {
+    while (running.size() < 4) {
+      const auto mine = one_block(allocator.allocate(size, 4096).value());
+      running.emplace_back(
+          mine,
+          transport->executor().submit({.plan = transfer::plan(theirs, block, mine, block).value()}).value());
+    }
+    if (!running.front().second.wait()) break;
+    std::cout << count_other_bytes({running.front().first->address(0, {}), size}, 4) << std::endl;
+    running.pop_front();
+  }
   return 1;
 }
 
