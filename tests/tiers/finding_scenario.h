@@ -7,7 +7,10 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "ashlar/tiers/kv_block_manager.h"
@@ -77,6 +80,7 @@ inline void expect_nodes_find_each_other(const std::function<Place()>& place) {
   const Hashes others = KvWorkload::sequence(2, 3);
   late.compute_all(others);
   EXPECT_EQ(first.onboard(others), 3u);
+  while (first.status().leases + late.status().leases != 0) std::this_thread::yield();  // given back soon
   first.expect_counts_exact();
   late.expect_counts_exact();
 }

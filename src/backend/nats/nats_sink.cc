@@ -148,8 +148,9 @@ Result<std::unique_ptr<NatsSink>> NatsSink::create(NatsSinkOptions options) {
   }
   if (!given.snapshots.empty()) {
     Parts* const self = parts.get();
-    ASHLAR_TRY(parts->roll_calls, RequestThread::create(*parts->connection, roll_call_subject(given.prefix),
-                                                        [self](const char*) { self->present(); }));
+    ASHLAR_TRY(parts->roll_calls,
+               RequestThread::create(*parts->connection, roll_call_subject(given.prefix),
+                                     [self](const char*, std::span<const std::byte>) { self->present(); }));
   }
   // From here on requests are answered.
   const natsStatus status = parts->connection->flush(given.connection.connect_timeout);

@@ -36,7 +36,9 @@ void RequestThread::work() {
     Message request;
     const natsStatus status = natsSubscription_NextMsg(Out(request), requests_.get(), kRequestTickMs);
     if (status == NATS_OK) {
-      handler_(natsMsg_GetReply(request.get()));
+      handler_(natsMsg_GetReply(request.get()),
+               {reinterpret_cast<const std::byte*>(natsMsg_GetData(request.get())),
+                static_cast<std::size_t>(natsMsg_GetDataLength(request.get()))});
     } else if (status != NATS_TIMEOUT) {
       nats_Sleep(kRequestTickMs);
     }

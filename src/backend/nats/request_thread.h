@@ -4,8 +4,10 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,8 +20,8 @@ namespace ashlar::backend::nats {
 
 class RequestThread {
  public:
-  // Gets the subject to answer to, null if the request names none.
-  using Handler = std::function<void(const char* reply)>;
+  // Gets the subject to answer to, null if the request names none, and what the request says.
+  using Handler = std::function<void(const char* reply, std::span<const std::byte> request)>;
 
   // The connection outlives the thread.
   static Result<std::unique_ptr<RequestThread>> create(NatsConnection& connection, const std::string& subject,

@@ -19,7 +19,8 @@ Result<std::unique_ptr<SnapshotResponder>> SnapshotResponder::create(NatsConnect
                                                                      events::SnapshotSource& source) {
   std::unique_ptr<SnapshotResponder> self(new SnapshotResponder(connection, source));
   SnapshotResponder* me = self.get();
-  ASHLAR_TRY(self->thread_, RequestThread::create(connection, subject, [me](const char* reply) {
+  ASHLAR_TRY(self->thread_,
+             RequestThread::create(connection, subject, [me](const char* reply, std::span<const std::byte>) {
                if (reply != nullptr) me->answer(reply);
              }));
   return self;
