@@ -265,9 +265,12 @@ bool run(const std::string& kind, const Limit& limit, const std::string& part) {
   OwnerSide remote(kind);
   const std::shared_ptr<storage::Storage> local = make_memory("local");
   transfer::Executor& executor = remote.executor();
+  // Over shared memory ucx_perftest copies within a cache, which is no limit for blocks in memory.
+  const bool comparable = kind != "ucx:tcp,shm";
   bool met = true;
   const auto both = [&](const std::string& what, const layout::Layout& there, const layout::Layout& here,
-                        std::uint64_t bytes, double target) {
+                        std::uint64_t bytes, double wanted) {
+    const double target = comparable ? wanted : 0;
     const auto theirs = set_over(there, remote.memory());
     const auto mine = set_over(here, local);
     met &= print_bandwidth(
@@ -294,9 +297,11 @@ bool run(const std::string& kind, const Limit& limit, const std::string& part) {
     const auto mine = set_over(layout, local);
     const auto one = [&] { return limit.latency(kOne); };
     met &= print_latency(
-        "get one 64 KiB block", [&] { return latency_of(executor, theirs, mine); }, one, kLatencyTarget);
+        "get one 64 KiB block", [&] { return latency_of(executor, theirs, mine); }, one,
+        comparable ? kLatencyTarget : 0);
     met &= print_latency(
-        "put one 64 KiB block", [&] { return latency_of(executor, mine, theirs); }, one, kLatencyTarget);
+        "put one 64 KiB block", [&] { return latency_of(executor, mine, theirs); }, one,
+        comparable ? kLatencyTarget : 0);
   }
   return met;
 }

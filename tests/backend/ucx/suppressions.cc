@@ -14,7 +14,7 @@ const char* __tsan_default_suppressions() {
          "race:ashlar::backend::ucx::RegionTable::write\n";
 }
 const char* __lsan_default_suppressions() {
-  return "leak:libucs.so\nleak:libucm.so\n";
+  return "leak:libucs.so\nleak:libuct.so\nleak:libucm.so\n";
 }
 
 }  // extern "C"
