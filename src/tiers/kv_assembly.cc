@@ -82,8 +82,11 @@ Result<void> KvBlockManager::Assembly::open() {
   for (TierPool* const pool : stack.pools()) {
     pool->records().on_arrival(
         [this, pool](std::span<const block::RegisteredBlock> blocks) { pins->arrived(*pool, blocks); });
-    pool->records().on_removal(
-        [this, pool](std::span<const SequenceHash> hashes) { pins->removed(pool->tier(), hashes); });
+    pool->records().on_removal([this, pool](std::span<const SequenceHash> hashes) {
+      pins->removed(pool->tier(), hashes);
+      if (pool == stack.g2.get() && remote_core != nullptr && remote_core->server != nullptr)
+        remote_core->server->withdraw(hashes);
+    });
   }
   ASHLAR_RETURN_IF_ERROR(open_workers());
   onboarder =
@@ -301,7 +304,7 @@ std::pair<std::size_t, std::string> KvBlockManager::Assembly::fetch(std::span<co
   std::string why;
   for (std::size_t first = 0; first < hashes.size();) {
     std::size_t end = first + 1;
-    while (end < hashes.size() && hashes[end].position() == hashes[end - 1].position() + 1) ++end;
+    while (end < hashes.size() && hashes[end - 1].can_precede(hashes[end])) ++end;
     const auto call = onboarder->make_call(hashes.subspan(first, end - first), how, true);
     onboarder->run(call);
     for (const BlockOutcome& block : call->blocks()) {

@@ -72,6 +72,8 @@ struct KvBlockManager::Assembly final : block::BlockObserver {
   const std::shared_ptr<PressureRelay> relay = std::make_shared<PressureRelay>();
   TierStack stack;
   std::shared_ptr<PinBoard> pins;
+  std::shared_ptr<RemoteCore> remote_core;  // observes G2, whose blocks the workers below hold
+  std::optional<RemoteNode> remote;
   Mutex listener_mu;  // taken before the locks of the EventManager and of the stores
   events::EventManager* listener ASHLAR_GUARDED_BY(listener_mu) = nullptr;
   std::atomic<bool> closing{false};  // no new block is offloaded
@@ -81,8 +83,6 @@ struct KvBlockManager::Assembly final : block::BlockObserver {
   std::unique_ptr<OffloadWorker> to_g2;
   std::unique_ptr<Onboarder> onboarder;
   std::unique_ptr<KvPrefixSource> source;
-  std::shared_ptr<RemoteCore> remote_core;
-  std::optional<RemoteNode> remote;
 
  private:
   // The manager of a tier with this shape.

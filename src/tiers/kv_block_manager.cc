@@ -233,7 +233,11 @@ Result<std::size_t> KvBlockManager::reset(events::TierId tier, std::optional<Clo
   if (tier == kTierId<G2> && stack.g2) {
     if (assembly_->remote_core != nullptr && assembly_->remote_core->server != nullptr)
       assembly_->remote_core->server->withdraw_all();
-    return stack.g2_manager->reset_inactive_pool();
+    const std::size_t removed = stack.g2_manager->reset_inactive_pool();
+    // Again: a peer may have asked meanwhile.
+    if (assembly_->remote_core != nullptr && assembly_->remote_core->server != nullptr)
+      assembly_->remote_core->server->withdraw_all();
+    return removed;
   }
   if (tier == kTierId<events::Remote> && stack.remote) return stack.remote->forget_all();
   if (tier == kTierId<G3> || tier == kTierId<G4>) assembly_->pins->forget_in(tier);

@@ -215,6 +215,8 @@ class RemoteNode {
  public:
   // Made by the library.
   explicit RemoteNode(std::shared_ptr<RemoteCore> core) noexcept : core_(std::move(core)) {}
+  RemoteNode(const RemoteNode&) = delete;
+  RemoteNode& operator=(const RemoteNode&) = delete;
 
   transfer::RemoteAgent& agent() noexcept;
   // Connects and exchanges block sets. Errors: those of the agent; kUnsupported, kInvalidArgument: blocks of
@@ -243,7 +245,8 @@ class RemoteNode {
   // limit; kUnsupported: this rank does not hold all layers and heads that the peer does; it may pull.
   Result<RemoteBlocksMutable> get_remote_blocks_mutable(const transfer::AgentIdentity& peer, std::size_t n,
                                                         std::optional<Clock::TimePoint> until = {});
-  // Copies blocks of G2 into the G2 of a peer. Returns one result per block. Errors: as
+  // Copies blocks of G2 into the G2 of a peer, as many at a time as its landing has room for. Returns one
+  // result per block. Errors: as
   // get_remote_blocks_mutable(); per block as RemoteBlocksMutable::commit().
   Result<std::vector<Result<void>>> push(const transfer::AgentIdentity& peer,
                                          std::span<const tokens::SequenceHash> hashes,
@@ -260,6 +263,10 @@ class RemoteNode {
   RemoteStatus status() const;
 
  private:
+  Result<std::vector<Result<void>>> push_some(const transfer::AgentIdentity& peer,
+                                              std::span<const tokens::SequenceHash> hashes,
+                                              std::optional<Clock::TimePoint> until);
+
   std::shared_ptr<RemoteCore> core_;
 };
 

@@ -41,7 +41,7 @@ Result<void> RemoteShape::validate() const {
     return bad("group is set, and rendezvous is not: nowhere to meet");
   }
   if (block_count == 0) return bad("block_count is 0; it is the number of blocks of peers to track");
-  if (lease <= Clock::Duration(0) || renew <= Clock::Duration(0) || renew >= lease)
+  if (lease < std::chrono::milliseconds(1) || renew <= Clock::Duration(0) || renew >= lease)
     return bad("renew must be shorter than lease, and both more than 0");
   if (call_limit <= Clock::Duration(0) || copy_limit <= Clock::Duration(0) || rest < Clock::Duration(0))
     return bad("call_limit and copy_limit are more than 0, and rest is not negative");
@@ -77,7 +77,21 @@ Result<std::vector<Result<void>>> RemoteReservation::commit(std::span<const Sequ
           make_error(ErrorCode::kNotFound, "G2 no longer has block %s", hashes[i].to_string().c_str());
       continue;
     }
+    if (g2_.records().precondition(*held)) {
+      outcomes[i] = make_error(ErrorCode::kNotFound, "block %s of G2 is still being written",
+                               hashes[i].to_string().c_str());
+      continue;
+    }
     const BytePool::Place place = g2_.place(held->block_id());
+    // A part is trusted only if the whole is.
+    if (const std::optional<transfer::BlockChecksum> whole = g2_.records().checksum(*held))
+      if (const Result<void> good =
+              transfer::verify_block(*g2_.blocks(place.part), place.slot, {hashes[i], names_.keys}, *whole,
+                                     events::StorageTier::kHost);
+          !good) {
+        outcomes[i] = good.error();
+        continue;
+      }
     const auto made = transfer::checksum_part(*g2_.blocks(place.part), place.slot, {hashes[i], names_.keys},
                                               theirs.layers, theirs.heads);
     if (!made) {
@@ -136,7 +150,10 @@ Result<std::shared_ptr<RemotePeer>> RemoteNode::import_remote_blockset(
     std::span<const std::byte> bytes, std::optional<Clock::TimePoint> until) {
   ASHLAR_TRY(const std::shared_ptr<const RemoteBlockSet> set,
              core_->agent->import_remote_blockset(bytes, core_->pool->call_limits({.deadline = until})));
-  ASHLAR_RETURN_IF_ERROR(core_->pool->adopt(set->peer(), std::span(&set, 1)));
+  // Its landing too, where it has one.
+  const auto all = core_->agent->exchange(set->peer(), core_->pool->call_limits({.deadline = until}));
+  ASHLAR_RETURN_IF_ERROR(all ? core_->pool->adopt(set->peer(), *all)
+                             : core_->pool->adopt(set->peer(), std::span(&set, 1)));
   return set->peer();
 }
 
@@ -232,10 +249,32 @@ Result<RemoteBlocksMutable> RemoteNode::get_remote_blocks_mutable(const transfer
 Result<std::vector<Result<void>>> RemoteNode::push(const transfer::AgentIdentity& peer,
                                                    std::span<const SequenceHash> hashes,
                                                    std::optional<Clock::TimePoint> until) {
+  ASHLAR_TRY(const std::shared_ptr<const RemoteBlockSet> set, set_of(*core_->pool, peer, kLandingSet));
+  std::vector<Result<void>> outcomes;
+  // As many at a time as the landing has room for.
+  std::size_t most = set->blocks()->block_count();
+  while (outcomes.size() < hashes.size()) {
+    const std::span<const SequenceHash> some =
+        hashes.subspan(outcomes.size(), std::min(most, hashes.size() - outcomes.size()));
+    Result<std::vector<Result<void>>> pushed = push_some(peer, some, until);
+    if (!pushed && pushed.error().code() == ErrorCode::kCapacity && some.size() > 1) {
+      most = some.size() / 2;
+      continue;
+    }
+    if (!pushed && outcomes.empty()) return pushed.error();
+    for (std::size_t i = 0; i < some.size(); ++i)
+      outcomes.push_back(pushed ? std::move((*pushed)[i]) : Result<void>(pushed.error()));
+  }
+  return outcomes;
+}
+
+Result<std::vector<Result<void>>> RemoteNode::push_some(const transfer::AgentIdentity& peer,
+                                                        std::span<const SequenceHash> hashes,
+                                                        std::optional<Clock::TimePoint> until) {
   std::vector<Result<void>> outcomes(hashes.size());
   struct Held {
     std::vector<block::Hold> holds;
-    std::shared_ptr<const RemoteBlocksMutable> target;
+    std::optional<RemoteBlocksMutable> target;  // its slots are another's only when no byte is on its way
   };
   const auto held = std::make_shared<Held>();
   std::vector<std::size_t> members;
@@ -255,6 +294,7 @@ Result<std::vector<Result<void>>> RemoteNode::push(const transfer::AgentIdentity
   }
   if (members.empty()) return outcomes;
   ASHLAR_TRY(RemoteBlocksMutable target, get_remote_blocks_mutable(peer, members.size(), until));
+  held->target = target;
   const std::shared_ptr<const transfer::BlockSet> set = target.blocks();
   const layout::Shard& theirs = set->planes()[0].shard;
   ASHLAR_TRY(transfer::TransferPlan plan,

@@ -214,6 +214,7 @@ std::shared_ptr<RemotePool::Source> RemotePool::reach(const std::string& address
   }
   const auto peer = agent_->connect(address, call_limits(limits));
   if (peer) return meet(*peer, limits);
+  if (!is_its_fault(peer.error(), limits)) return nullptr;
   ASHLAR_LOG(LogLevel::kWarn, "tiers", "peer %s is left alone for a while: %s", address.c_str(),
              peer.error().to_string().c_str());
   const MutexLock lock(mu_);
@@ -247,6 +248,11 @@ std::shared_ptr<const RemoteBlockSet> RemotePool::set_of(const transfer::AgentId
 
 bool RemotePool::rests(const Source& source) const {
   return clock_.now() < source.rests_until.load();
+}
+
+bool RemotePool::is_its_fault(const Error& error, const Limits& limits) const {
+  if (limits.stop.stop_requested() || (limits.deadline && clock_.now() >= *limits.deadline)) return false;
+  return error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kTimeout;
 }
 
 transfer::RemoteCallLimits RemotePool::call_limits(const Limits& limits) const {
@@ -307,8 +313,9 @@ void RemotePool::withdrawn(const transfer::AgentIdentity& peer, std::span<const 
   if (source == nullptr) return;
   {
     const MutexLock lock(mu_);
-    if (asking_ != 0)
-      for (const SequenceHash& hash : hashes) withdrawn_.emplace(source->number, hash);
+    ++withdrawals_;
+    if (!asking_.empty())
+      for (const SequenceHash& hash : hashes) withdrawn_[{source->number, hash}] = withdrawals_;
   }
   for (const SequenceHash& hash : hashes) not_there(hash, *source);
 }
@@ -402,13 +409,18 @@ std::size_t RemotePool::ask(const Sources& all, std::span<const SequenceHash> ha
   if (sources.empty() || hashes.empty()) return 0;
   struct Asking {
     RemotePool& pool;
+    std::uint64_t since = 0;
     explicit Asking(RemotePool& its) : pool(its) {
       const MutexLock lock(pool.mu_);
-      ++pool.asking_;
+      since = pool.withdrawals_;
+      pool.asking_.insert(since);
     }
     ~Asking() {
       const MutexLock lock(pool.mu_);
-      if (--pool.asking_ == 0) pool.withdrawn_.clear();
+      pool.asking_.erase(pool.asking_.find(since));
+      if (pool.asking_.empty()) return pool.withdrawn_.clear();
+      std::erase_if(pool.withdrawn_,
+                    [oldest = *pool.asking_.begin()](const auto& one) { return one.second <= oldest; });
     }
   } const asking(*this);
   const FindRequest request{.hashes = {hashes.begin(), hashes.end()}};
@@ -427,7 +439,7 @@ std::size_t RemotePool::ask(const Sources& all, std::span<const SequenceHash> ha
       }
     }
     silent = true;
-    if (!limits.stop.stop_requested()) source.rests_until = clock_.now() + options_.rest;
+    if (!said && is_its_fault(said.error(), limits)) source.rests_until = clock_.now() + options_.rest;
   });
 
   std::vector<TierRecord> records;
@@ -457,11 +469,12 @@ std::size_t RemotePool::ask(const Sources& all, std::span<const SequenceHash> ha
     has.push_back(std::move(its));
   }
   if (records.size() < hashes.size() && silent && why != nullptr) *why = Miss::kUnreachable;
-  return learn(std::move(records), has);
+  return learn(std::move(records), has, asking.since);
 }
 
 // Makes blocks known that peers have. Returns how many leading ones are.
-std::size_t RemotePool::learn(std::vector<TierRecord> records, const std::vector<Sources>& has) {
+std::size_t RemotePool::learn(std::vector<TierRecord> records, const std::vector<Sources>& has,
+                              std::uint64_t asked) {
   std::vector<std::size_t> fresh;
   for (std::size_t i = 0; i < records.size(); ++i) {
     const std::optional<block::Hold> held = hold(records[i].hash);
@@ -498,7 +511,9 @@ std::size_t RemotePool::learn(std::vector<TierRecord> records, const std::vector
     const MutexLock lock(mu_);
     for (std::size_t i = 0; i < records.size() && !withdrawn_.empty(); ++i)
       for (const auto& source : has[i])
-        if (withdrawn_.contains({source->number, records[i].hash})) gone.emplace_back(i, source);
+        if (const auto found = withdrawn_.find({source->number, records[i].hash});
+            found != withdrawn_.end() && found->second > asked)
+          gone.emplace_back(i, source);
   }
   for (const auto& [i, source] : gone) not_there(records[i].hash, *source);
   std::size_t count = 0;

@@ -155,13 +155,18 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   Sources holders(const tokens::SequenceHash& hash);
   std::size_t ask(const Sources& sources, std::span<const tokens::SequenceHash> hashes, const Limits& limits,
                   const BlockLineage& first, Miss* why);
-  std::size_t learn(std::vector<TierRecord> records, const std::vector<Sources>& has);
+  // `asked`: withdrawals before the question.
+  std::size_t learn(std::vector<TierRecord> records, const std::vector<Sources>& has, std::uint64_t asked);
+  // A peer did not answer: leaves it alone for a while, unless the caller's own limit ended the call.
+  bool is_its_fault(const Error& error, const Limits& limits) const;
   // A peer does not have a block after all.
   void not_there(const tokens::SequenceHash& hash, const Source& source);
   bool drop_holder(const tokens::SequenceHash& hash, Number number);
 
+  // Sources that refused a block of the request in this call.
+  using Refusals = std::set<std::pair<std::size_t, Number>>;
   std::vector<Chunk> chunks_of(std::span<const tokens::SequenceHash> hashes,
-                               std::span<const std::size_t> members);
+                               std::span<const std::size_t> members, const Refusals& refusals);
   void read(Chunk& chunk, std::span<const tokens::SequenceHash> hashes, BytePool& to,
             const MoveOptions& options);
   bool lease_parts(Chunk& chunk, const Limits& limits);
@@ -190,8 +195,10 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   Number next_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::vector<std::vector<Number>> holders_ ASHLAR_GUARDED_BY(mu_);  // by block
   // Withdrawn while peers are being asked: their answers may be older.
-  std::set<std::pair<Number, tokens::SequenceHash>> withdrawn_ ASHLAR_GUARDED_BY(mu_);
-  std::size_t asking_ ASHLAR_GUARDED_BY(mu_) = 0;
+  // With the number of the withdrawal; those before the oldest question that is open are dropped.
+  std::map<std::pair<Number, tokens::SequenceHash>, std::uint64_t> withdrawn_ ASHLAR_GUARDED_BY(mu_);
+  std::uint64_t withdrawals_ ASHLAR_GUARDED_BY(mu_) = 0;
+  std::multiset<std::uint64_t> asking_ ASHLAR_GUARDED_BY(mu_);  // withdrawals before each open question
   std::map<std::string, Clock::TimePoint> unreachable_ ASHLAR_GUARDED_BY(mu_);  // addresses that rest
 };
 

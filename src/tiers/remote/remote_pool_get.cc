@@ -67,11 +67,13 @@ struct RemotePool::Chunk {
 
 // Blocks of one recipe together; sources that have all but one of the most blocks share them by load.
 std::vector<RemotePool::Chunk> RemotePool::chunks_of(std::span<const SequenceHash> hashes,
-                                                     std::span<const std::size_t> members) {
+                                                     std::span<const std::size_t> members,
+                                                     const Refusals& refusals) {
   std::vector<Sources> has;
   std::map<std::shared_ptr<Source>, std::size_t> depths;
   for (const std::size_t i : members) {
     has.push_back(holders(hashes[i]));
+    std::erase_if(has.back(), [&](const auto& source) { return refusals.contains({i, source->number}); });
     for (const auto& source : has.back()) ++depths[source];
   }
   std::size_t best = 0;
@@ -121,8 +123,9 @@ MoveReport RemotePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
       wanted.push_back(i);
     }
   }
+  Refusals refusals;
   for (int round = 0; round < kRounds && !wanted.empty(); ++round) {
-    std::vector<Chunk> chunks = chunks_of(hashes, wanted);
+    std::vector<Chunk> chunks = chunks_of(hashes, wanted, refusals);
     in_parallel(chunks.size(), kChunksAtOnce, [&](std::size_t i) { read(chunks[i], hashes, to, options); });
     std::vector<std::size_t> again;
     for (const Chunk& chunk : chunks) {
@@ -134,9 +137,15 @@ MoveReport RemotePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
         if (how == Moved::kArrived || how == Moved::kStopped || !chunk.culprits[k]) continue;
         // Another peer may have it.
         const Source& source = *chunk.parts[*chunk.culprits[k]].source;
-        if (how != Moved::kRefused) not_there(chunk.hashes[k], source);
-        const Sources others = holders(chunk.hashes[k]);
-        if (how != Moved::kRefused && recipe(others)) again.push_back(chunk.members[k]);
+        if (how == Moved::kRefused) {
+          refusals.emplace(chunk.members[k], source.number);
+        } else {
+          not_there(chunk.hashes[k], source);
+        }
+        Sources others = holders(chunk.hashes[k]);
+        std::erase_if(
+            others, [&](const auto& other) { return refusals.contains({chunk.members[k], other->number}); });
+        if (recipe(others)) again.push_back(chunk.members[k]);
       }
     }
     std::ranges::sort(again);
@@ -231,7 +240,7 @@ bool RemotePool::copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& optio
     Result<transfer::TransferPlan> plan =
         transfer::plan(part.source->set->blocks(), slots, to.blocks(), targets,
                        {part.part.layers, part.part.heads,
-                        p == 0 ? transfer::SharedHeads::kMove : transfer::SharedHeads::kLeave});
+                        brings_shared ? transfer::SharedHeads::kMove : transfer::SharedHeads::kLeave});
     if (!plan) {
       failure.emplace(p, plan.error());
       break;

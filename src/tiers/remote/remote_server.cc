@@ -16,6 +16,13 @@ using block::BlockId;
 using tokens::SequenceHash;
 using transfer::BlockChecksum;
 
+namespace {
+
+constexpr std::size_t kWithdrawnAtOnce = 128;  // fits the smallest messages
+constexpr Clock::Duration kSlowPeer = std::chrono::milliseconds(50);
+
+}  // namespace
+
 RemoteServer::RemoteServer(std::shared_ptr<transfer::RemoteAgent> agent, BytePool& g2,
                            transfer::Executor& executor, Options options)
     : agent_(std::move(agent)),
@@ -86,6 +93,7 @@ void RemoteServer::wake() {
 
 // Ends what is over, and tells peers of blocks that left.
 void RemoteServer::run() {
+  bool slow = false;  // a peer did not take all that it is to be told
   for (;;) {
     const std::optional<Clock::TimePoint> next = leases_.expire();
     std::vector<std::pair<Peer, std::vector<SequenceHash>>> telling;
@@ -103,19 +111,33 @@ void RemoteServer::run() {
         }
         if (!told.withdrawn.empty()) telling.emplace_back(std::move(peer), std::exchange(told.withdrawn, {}));
       }
-      if (telling.empty() && !woken_) {
-        if (next) {
+      if ((telling.empty() || slow) && !woken_) {
+        if (slow) {
+          changed_.wait_until(mu_, Clock::real().now() + kSlowPeer);
+        } else if (next) {
           clock_.wait_until(changed_, mu_, *next);
         } else {
           changed_.wait(mu_);
         }
       }
       woken_ = false;
+      slow = false;
     }
-    // One that cannot be told finds out when it asks.
-    for (const auto& [peer, hashes] : telling)
-      static_cast<void>(
-          peer->notify(static_cast<std::uint16_t>(RemoteMethod::kWithdraw), encode_hashes(hashes)));
+    for (auto& [peer, hashes] : telling) {
+      std::span<const SequenceHash> left = hashes;
+      while (!left.empty()) {
+        const std::span<const SequenceHash> some = left.first(std::min(left.size(), kWithdrawnAtOnce));
+        if (!peer->notify(static_cast<std::uint16_t>(RemoteMethod::kWithdraw), encode_hashes(some))) break;
+        left = left.subspan(some.size());
+      }
+      // A peer that reads slowly is told later; one that is dead finds out when it asks again.
+      if (left.empty() || !peer->alive()) continue;
+      const MutexLock lock(mu_);
+      const auto found = told_.find(peer->identity());
+      if (found == told_.end() || found->second.which != peer.get()) continue;
+      found->second.withdrawn.insert(found->second.withdrawn.end(), left.begin(), left.end());
+      slow = true;
+    }
   }
 }
 
@@ -141,7 +163,7 @@ Result<BlockChecksum> RemoteServer::checksum(const block::Hold& hold, const Tier
     const MutexLock lock(checksums_mu_);
     known = checksums_[hold.block_id().value()];
   }
-  if (known.hash == record.hash && known.part == part) return known.checksum;
+  if (known.hash == record.hash && known.part == part && known.since == record.since) return known.checksum;
   // A part is trusted only if the whole is.
   if (record.checksum)
     ASHLAR_RETURN_IF_ERROR(
@@ -149,7 +171,7 @@ Result<BlockChecksum> RemoteServer::checksum(const block::Hold& hold, const Tier
   ASHLAR_TRY(const BlockChecksum made,
              transfer::checksum_part(set, place.slot, name, part.layers, part.heads));
   const MutexLock lock(checksums_mu_);
-  checksums_[hold.block_id().value()] = {record.hash, part, made};
+  checksums_[hold.block_id().value()] = {record.hash, part, record.since, made};
   return made;
 }
 
@@ -220,7 +242,7 @@ Result<RemoteServer::Bytes> RemoteServer::find(const Peer& peer, std::span<const
   }
   answer.load = leases_.leased_bytes();
   // A peer that died meanwhile releases nothing.
-  if (answer.lease != 0 && !peer->alive()) leases_.end_peer(peer->identity());
+  if (answer.lease != 0 && !peer->alive()) gone(peer->identity(), peer.get());
   return answer.encode();
 }
 
@@ -258,22 +280,30 @@ void RemoteServer::tell(const Peer& peer, std::span<const SequenceHash> hashes) 
   bool first = false;
   {
     const MutexLock lock(mu_);
-    const auto [at, added] = told_.try_emplace(peer->identity(), Told{peer, {}, {}});
+    const auto [at, added] = told_.try_emplace(peer->identity(), Told{peer, peer.get(), {}, {}});
     // The same incarnation on another connection knows nothing of what the last one was told.
     const bool other = !added && at->second.peer.lock() != peer;
     if (other && !peer->alive()) return;
-    if (other) at->second = Told{peer, {}, {}};
+    if (other) at->second = Told{peer, peer.get(), {}, {}};
     first = added || other;
     at->second.hashes.insert(hashes.begin(), hashes.end());
     told_peers_ = told_.size();
   }
   if (!first) return;
-  peer->on_closed([ends = ends_, id = peer->identity()](const Error&) {
+  peer->on_closed([ends = ends_, id = peer->identity(), which = peer.get()](const Error&) {
     const MutexLock lock(ends->mu);
-    if (ends->server == nullptr) return;
-    ends->server->leases_.end_peer(id);
-    ends->server->wake();
+    if (ends->server != nullptr) ends->server->gone(id, which);
   });
+}
+
+void RemoteServer::gone(const transfer::AgentIdentity& id, const transfer::RemotePeer* peer) {
+  {
+    const MutexLock lock(mu_);
+    const auto found = told_.find(id);
+    if (found != told_.end() && found->second.which != peer) return;
+  }
+  leases_.end_peer(id);
+  wake();
 }
 
 void RemoteServer::take_back(std::span<const SequenceHash> hashes) {
@@ -287,6 +317,10 @@ void RemoteServer::take_back(std::span<const SequenceHash> hashes) {
 
 // Without memory a peer is not told; it finds out when it asks.
 void RemoteServer::evicted(std::span<const block::EvictedBlock> blocks) noexcept {
+  {
+    const MutexLock lock(checksums_mu_);
+    for (const block::EvictedBlock& block : blocks) checksums_[block.id.value()] = {};
+  }
   if (told_peers_.load(std::memory_order_relaxed) == 0) return;
   const auto tell_them = [&] {
     std::vector<SequenceHash> hashes;
@@ -326,7 +360,7 @@ Result<RemoteServer::Bytes> RemoteServer::reserve(const Peer& peer, std::span<co
   ASHLAR_TRY(const LeaseTable::Reserved reserved,
              leases_.reserve(peer->identity(), static_cast<std::size_t>(request[0]), duration));
   wake();
-  if (!peer->alive()) leases_.end_peer(peer->identity());
+  if (!peer->alive()) gone(peer->identity(), peer.get());
   std::vector<std::uint64_t> answer = {reserved.id};
   answer.insert(answer.end(), reserved.slots.begin(), reserved.slots.end());
   return encode_numbers(answer);

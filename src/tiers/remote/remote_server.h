@@ -70,11 +70,13 @@ class RemoteServer final : public block::BlockObserver {
   struct PartChecksum {
     tokens::SequenceHash hash;
     RemotePart part;
+    Clock::TimePoint since;  // when the block entered its tier
     transfer::BlockChecksum checksum = transfer::BlockChecksum(0);
   };
   // What a peer was told of.
   struct Told {
     std::weak_ptr<transfer::RemotePeer> peer;
+    const transfer::RemotePeer* which = nullptr;  // the same, to be compared when it is gone
     std::unordered_set<tokens::SequenceHash> hashes;
     std::vector<tokens::SequenceHash> withdrawn;  // not yet told
   };
@@ -99,6 +101,8 @@ class RemoteServer final : public block::BlockObserver {
   std::vector<Result<void>> register_landed(std::span<const std::uint32_t> slots,
                                             std::span<const TierRecord> records,
                                             std::vector<TierRecord>& registered);
+  // Ends what a peer has here, unless it has come back on another connection.
+  void gone(const transfer::AgentIdentity& id, const transfer::RemotePeer* peer);
   void tell(const Peer& peer, std::span<const tokens::SequenceHash> hashes);
   void take_back(std::span<const tokens::SequenceHash> hashes);
   Clock::Duration bounded(std::chrono::milliseconds wanted) const;
