@@ -405,7 +405,8 @@ void Link::start_operations() {
 }
 
 bool Link::start_next(const std::shared_ptr<Job>& job) {
-  if (free_slots_.empty() || broken_) return false;
+  // acquire: pairs with the release in fail(); a closed path starts nothing more
+  if (free_slots_.empty() || broken_ || failed_.load(std::memory_order_acquire)) return false;
   Operation operation;
   const bool more = job->state->may_continue() && job->cursor.next(&operation);
   // The end of UCX's put says that its memory is free, not that the peer has the bytes: a flush says that,

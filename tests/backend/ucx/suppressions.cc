@@ -5,12 +5,12 @@ extern "C" {
 const char* __tsan_default_suppressions();
 const char* __lsan_default_suppressions();
 
-// called_from_lib: only what these libraries call, not what calls them; they still unlock when the process
-// ends, and are unloaded then. What a peer in the same process writes comes through a socket, which orders
+// called_from_lib: only what these libraries call, not what calls them; they also unlock when the process
+// forks or ends, called by libc. What a peer in the same process writes comes through a socket, which orders
 // it.
 const char* __tsan_default_suppressions() {
   return "called_from_lib:libucp.so\ncalled_from_lib:libuct.so\ncalled_from_lib:libucs.so\n"
-         "called_from_lib:libucm.so\nmutex:_dl_call_fini\n"
+         "called_from_lib:libucm.so\nmutex:_dl_call_fini\nmutex:__run_prefork_handlers\n"
          "race:ashlar::backend::ucx::RegionTable::write\n";
 }
 const char* __lsan_default_suppressions() {

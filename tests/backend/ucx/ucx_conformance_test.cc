@@ -12,6 +12,7 @@ std::vector<TransportCase> transport_cases() {
                                                  .inline_bytes = 4096,
                                                  .strip_bytes = 8192,
                                                  .window = settings.threads * 4,
+                                                 .connect_limit = std::chrono::minutes(2),
                                                  .limits = settings.limits,
                                                  .clock = settings.clock})
           .value();

@@ -24,7 +24,7 @@ namespace ashlar::backend::ucx {
 namespace {
 
 int serve(const std::string& transports, std::uint64_t size) {
-  auto transport = UcxTransport::create({.transports = transports});
+  auto transport = UcxTransport::create({.transports = transports, .connect_limit = std::chrono::minutes(2)});
   if (!transport) {
     std::cerr << transport.error() << "\n";
     return 1;
@@ -61,7 +61,8 @@ std::shared_ptr<const transfer::BlockSet> one_block(std::shared_ptr<storage::Sto
 }
 
 int read_for_ever(const std::string& transports, std::uint64_t size, char** values) {
-  const auto transport = UcxTransport::create({.transports = transports}).value();
+  const auto transport =
+      UcxTransport::create({.transports = transports, .connect_limit = std::chrono::minutes(2)}).value();
   const auto path = transport->connect({1, 1}, from_hex(values[0]), {}).value();
   const auto theirs = one_block(path->open({.address = std::strtoull(values[2], nullptr, 10),
                                             .bytes = size,
