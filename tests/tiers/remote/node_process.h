@@ -160,7 +160,7 @@ inline int play_node(const testing::TestChannel& channel, const std::vector<std:
     return channel.send(std::as_bytes(std::span(text.data(), text.size())));
   };
   say(remote.agent().address());
-  while (const auto message = channel.receive()) {
+  while (const auto message = channel.receive(-1)) {
     std::istringstream in(std::string(reinterpret_cast<const char*>(message->data()), message->size()));
     std::string order;
     std::uint64_t number = 0;
