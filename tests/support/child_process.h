@@ -47,12 +47,12 @@ class TestChannel {
     const auto size = static_cast<std::uint64_t>(message.size());
     return send_all(&size, sizeof size) && send_all(message.data(), message.size());
   }
-  // None: the other process is gone, or says nothing for two minutes.
-  std::optional<std::vector<std::byte>> receive() const {
+  // None: the other process is gone, or says nothing for two minutes; -1: for ever.
+  std::optional<std::vector<std::byte>> receive(int patience_ms = 120'000) const {
     std::uint64_t size = 0;
-    if (!receive_all(&size, sizeof size)) return std::nullopt;
+    if (!receive_all(&size, sizeof size, patience_ms)) return std::nullopt;
     std::vector<std::byte> message(size);
-    if (!receive_all(message.data(), message.size())) return std::nullopt;
+    if (!receive_all(message.data(), message.size(), patience_ms)) return std::nullopt;
     return message;
   }
 
@@ -67,10 +67,10 @@ class TestChannel {
     }
     return true;
   }
-  bool receive_all(void* bytes, std::size_t left) const {
+  bool receive_all(void* bytes, std::size_t left, int patience_ms) const {
     for (char* at = static_cast<char*>(bytes); left > 0;) {
       pollfd about{.fd = socket_.get(), .events = POLLIN, .revents = 0};
-      if (const int ready = poll(&about, 1, 120'000); ready <= 0) {
+      if (const int ready = poll(&about, 1, patience_ms); ready <= 0) {
         if (ready < 0 && errno == EINTR) continue;
         return false;
       }

@@ -146,15 +146,23 @@ inline int play_node(const testing::TestChannel& channel, const std::vector<std:
   const std::size_t longest = std::min<std::size_t>(kLength, words.blocks);
   std::optional<RemoteBlocks> held;
   std::shared_ptr<transfer::RemotePeer> peer;
+  // A connection that broke a moment ago may still look alive.
+  std::string home;
+  const auto connect = [&] {
+    loop_until([&] {
+      const auto connected = remote.connect(home);
+      if (connected) peer = *connected;
+      return connected.has_value();
+    });
+  };
   BusyThread busy;
   const auto say = [&](const std::string& text) {
     return channel.send(std::as_bytes(std::span(text.data(), text.size())));
   };
   say(remote.agent().address());
-  while (const auto message = channel.receive()) {
+  while (const auto message = channel.receive(-1)) {
     std::istringstream in(std::string(reinterpret_cast<const char*>(message->data()), message->size()));
     std::string order;
-    std::string address;
     std::uint64_t number = 0;
     std::size_t count = 0;
     in >> order;
@@ -170,11 +178,16 @@ inline int play_node(const testing::TestChannel& channel, const std::vector<std:
     } else if (order == "evict") {  // the same without a reset, which ends leases
       busy.start([&] { store_in_g2(rank, random_sequence(random, 1 + random.below(longest))); });
     } else if (order == "connect") {
-      in >> address;
-      peer = remote.connect(address).value();
+      in >> home;
+      connect();
     } else if (order == "hold") {
       in >> number >> count;
-      held = remote.get_remote_blocks(peer->identity(), KvWorkload::sequence(number, count)).value();
+      loop_until([&] {
+        auto got = remote.get_remote_blocks(peer->identity(), KvWorkload::sequence(number, count));
+        if (got) held = *std::move(got);
+        if (!got) connect();
+        return got.has_value();
+      });
     } else if (order == "read") {
       busy.start([&] { read_and_forget(rank, random_sequence(random)); });
     } else if (order == "push") {
