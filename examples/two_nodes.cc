@@ -55,8 +55,9 @@ Result<std::unique_ptr<tiers::KvBlockManager>> make_rank(const std::string& name
            .model = "example", .dtype = "bf16", .layout = "nhd", .block_size = kBlockSize}),
        .g1 = {.block_count = kBlocks, .order = layout::order::kBlockSecondNhd},
        .g2 = tiers::TierShape{.block_count = kBlocks},  // what peers read, and where their blocks arrive
-       .remote =
-           tiers::RemoteShape{.own_agent = transfer::AgentOptions{.name = name}, .peers = std::move(peers)}});
+       .remote = tiers::RemoteShape{.own_agent = transfer::AgentOptions{.name = name},
+                                    .peers = std::move(peers),
+                                    .call_limit = std::chrono::seconds(30)}});
 }
 
 // The prompt, as both nodes get it.

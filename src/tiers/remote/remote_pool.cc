@@ -418,9 +418,8 @@ std::size_t RemotePool::ask(const Sources& all, std::span<const SequenceHash> ha
     ~Asking() {
       const MutexLock lock(pool.mu_);
       pool.asking_.erase(pool.asking_.find(since));
-      if (pool.asking_.empty()) return pool.withdrawn_.clear();
-      std::erase_if(pool.withdrawn_,
-                    [oldest = *pool.asking_.begin()](const auto& one) { return one.second <= oldest; });
+      const std::uint64_t oldest = pool.asking_.empty() ? pool.withdrawals_ : *pool.asking_.begin();
+      std::erase_if(pool.withdrawn_, [oldest](const auto& one) { return one.second <= oldest; });
     }
   } const asking(*this);
   const FindRequest request{.hashes = {hashes.begin(), hashes.end()}};
@@ -525,29 +524,6 @@ std::size_t RemotePool::learn(std::vector<TierRecord> records, const std::vector
     if (leading) ++count;
   }
   return count;
-}
-
-Result<RemotePool::Leased> RemotePool::lease(const RemoteBlockSet& set, std::span<const SequenceHash> hashes,
-                                             const RemotePart& part, const Limits& limits) {
-  const FindRequest request{.lease = true,
-                            .duration = std::chrono::duration_cast<std::chrono::milliseconds>(options_.lease),
-                            .part = part,
-                            .hashes = {hashes.begin(), hashes.end()}};
-  const Clock::TimePoint sent = clock_.now();
-  ASHLAR_TRY(const std::vector<std::byte> said,
-             set.peer()->call(static_cast<std::uint16_t>(RemoteMethod::kFind), request.encode(),
-                              call_limits(limits)));
-  ASHLAR_TRY(FindAnswer answer, FindAnswer::decode(said, hashes));
-  Leased out;
-  if (answer.lease != 0) {
-    out.lease = std::make_shared<RemoteLease>(set.peer(), answer.lease, clock_, sent, answer.duration);
-    keeper_.keep(out.lease);
-  }
-  for (FoundBlock& block : answer.blocks)
-    if (block.miss == Miss::kNone && (answer.lease == 0 || block.slot >= set.blocks()->block_count()))
-      block.miss = Miss::kFailed;
-  out.answer = std::move(answer);
-  return out;
 }
 
 // ---- observe

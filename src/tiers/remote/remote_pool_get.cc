@@ -14,6 +14,7 @@ namespace ashlar::tiers {
 
 using tokens::SequenceHash;
 using transfer::BlockChecksum;
+using transfer::RemoteBlockSet;
 
 namespace {
 
@@ -159,6 +160,29 @@ MoveReport RemotePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
   return report;
 }
 
+Result<RemotePool::Leased> RemotePool::lease(const RemoteBlockSet& set, std::span<const SequenceHash> hashes,
+                                             const RemotePart& part, const Limits& limits) {
+  const FindRequest request{.lease = true,
+                            .duration = std::chrono::duration_cast<std::chrono::milliseconds>(options_.lease),
+                            .part = part,
+                            .hashes = {hashes.begin(), hashes.end()}};
+  const Clock::TimePoint sent = clock_.now();
+  ASHLAR_TRY(const std::vector<std::byte> said,
+             set.peer()->call(static_cast<std::uint16_t>(RemoteMethod::kFind), request.encode(),
+                              call_limits(limits)));
+  ASHLAR_TRY(FindAnswer answer, FindAnswer::decode(said, hashes));
+  Leased out;
+  if (answer.lease != 0) {
+    out.lease = std::make_shared<RemoteLease>(set.peer(), answer.lease, clock_, sent, answer.duration);
+    keeper_.keep(out.lease);
+  }
+  for (FoundBlock& block : answer.blocks)
+    if (block.miss == Miss::kNone && (answer.lease == 0 || block.slot >= set.blocks()->block_count()))
+      block.miss = Miss::kFailed;
+  out.answer = std::move(answer);
+  return out;
+}
+
 void RemotePool::read(Chunk& chunk, std::span<const SequenceHash>, BytePool& to, const MoveOptions& options) {
   const Limits limits{.deadline = options.deadline,
                       .stop = options.control == nullptr ? std::stop_token() : options.control->stop_token()};
@@ -237,6 +261,10 @@ bool RemotePool::copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& optio
     const Part& part = chunk.parts[p];
     std::vector<std::uint32_t> slots;
     for (const std::size_t k : chunk.left) slots.push_back(chunk.leased[p].answer.blocks[k].slot);
+    // What all heads of a layer share comes from the first part with that layer.
+    const bool brings_shared = std::none_of(
+        chunk.parts.begin(), chunk.parts.begin() + static_cast<std::ptrdiff_t>(p),
+        [&](const Part& other) { return intersect(other.part.layers, part.part.layers).count != 0; });
     Result<transfer::TransferPlan> plan =
         transfer::plan(part.source->set->blocks(), slots, to.blocks(), targets,
                        {part.part.layers, part.part.heads,
