@@ -565,6 +565,7 @@ std::string RemotePool::peer_name(std::uint16_t number) const {
 
 void RemotePool::check_invariants() const {
   const MutexLock ends(ends_->mu);  // peers may withdraw blocks at any time
+  manager_.check_invariants();
   std::size_t blocks = 0;
   manager_.for_each_registered([&](const SequenceHash& hash, block::BlockId id) {
     const MutexLock lock(mu_);
