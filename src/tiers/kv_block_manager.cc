@@ -22,6 +22,9 @@ namespace {
 
 // `what`: what the tier was wanted for.
 Error no_tier(events::TierId tier, const char* what) {
+  if (tier == kTierId<events::Remote>)
+    return make_error(ErrorCode::kUnsupported, "there is no remote tier %s; set KvOptions::remote to have it",
+                      what);
   if (tier != kTierId<G2> && tier != kTierId<G3> && tier != kTierId<G4>)
     return make_error(ErrorCode::kUnsupported, "tier %u is not one %s", unsigned{tier.value()}, what);
   const unsigned number = unsigned{tier.value()} + 1;
