@@ -8,13 +8,6 @@
 // in flight: ucp_get and ucp_put_bw for bandwidth, ucp_put_lat for one block. ucx_perftest moves one buffer,
 // which the caches keep; ours are blocks at random places of 64 MiB. Loopback stands beside memcpy of the
 // same blocks. Shares are medians of interleaved runs. Exit status 1 when a target was missed.
-#include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -26,10 +19,9 @@
 
 #include "ashlar/backend/ucx/ucx_transport.h"
 #include "ashlar/storage/allocator.h"
+#include "far_side.h"
 #include "transfer_measure.h"
 #include "ucx_perftest.h"
-
-extern char** environ;
 
 namespace {
 
@@ -47,12 +39,6 @@ constexpr std::uint32_t kTimes = 1000;  // for latencies
 constexpr double kBandwidthTarget = 0.9;
 constexpr double kScatterTarget = 0.8;
 constexpr double kLatencyTarget = 1.3;
-constexpr transfer::AgentIdentity kOwner = {1, 1};
-
-[[noreturn]] void fail(const Error& error) {
-  std::fprintf(stderr, "%s\n", error.to_string().c_str());
-  std::exit(1);
-}
 
 // A kind is "ucx:" with a list of UCX transports, or "loopback:" with the way that memory is reached.
 bool is_ucx(const std::string& kind) {
@@ -62,7 +48,7 @@ bool is_ucx(const std::string& kind) {
 std::shared_ptr<transfer::RemoteTransport> make_transport(const std::string& kind) {
   if (!is_ucx(kind)) return transfer::LoopbackTransport::create().value();
   auto made = UcxTransport::create({.transports = kind.substr(4)});
-  if (!made) fail(made.error());
+  if (!made) give_up(made.error());
   return *std::move(made);
 }
 
@@ -76,97 +62,6 @@ std::shared_ptr<storage::Storage> make_memory(const std::string& kind,
   auto memory = allocator->allocate(kRegion, 4096).value();
   std::memset(memory->address(), 1, kRegion);
   return memory;
-}
-
-void write_bytes(std::span<const std::byte> bytes) {
-  const auto size = static_cast<std::uint64_t>(bytes.size());
-  fwrite(&size, sizeof size, 1, stdout);
-  fwrite(bytes.data(), 1, bytes.size(), stdout);
-}
-
-std::vector<std::byte> read_bytes(FILE* from) {
-  std::uint64_t size = 0;
-  if (fread(&size, sizeof size, 1, from) != 1 || size > 65536) return {};
-  std::vector<std::byte> out(size);
-  return fread(out.data(), 1, size, from) == size ? out : std::vector<std::byte>{};
-}
-
-// The other process: registers memory and waits for the end of its input.
-int own(const std::string& kind) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const auto transport = make_transport(kind);
-  const std::shared_ptr<storage::Storage> memory = make_memory(kind, transport.get());
-  const auto registration = transport->register_memory(memory).value();
-  write_bytes(transport->address());
-  write_bytes(registration->key());
-  const auto place = reinterpret_cast<std::uintptr_t>(memory->address());
-  fwrite(&place, sizeof place, 1, stdout);
-  fflush(stdout);
-  while (getchar() != EOF) {
-  }
-  return 0;
-}
-
-// A process that owns memory, and its memory as this process sees it.
-class OwnerSide {
- public:
-  explicit OwnerSide(const std::string& kind) : transport_(make_transport(kind)) {
-    std::array<int, 2> in{};
-    std::array<int, 2> out{};
-    if (pipe2(in.data(), O_CLOEXEC) != 0 || pipe2(out.data(), O_CLOEXEC) != 0) std::abort();
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, in[0], 0);
-    posix_spawn_file_actions_adddup2(&actions, out[1], 1);
-    std::string program = "/proc/self/exe";
-    std::string verb = "--own";
-    std::string its_kind = kind;
-    std::array<char*, 4> arguments = {program.data(), verb.data(), its_kind.data(), nullptr};
-    if (posix_spawn(&pid_, program.c_str(), &actions, nullptr, arguments.data(), environ) != 0) std::abort();
-    posix_spawn_file_actions_destroy(&actions);
-    close(in[0]);
-    close(out[1]);
-    input_ = in[1];
-    FILE* from = fdopen(out[0], "r");
-    const std::vector<std::byte> address = read_bytes(from);
-    const std::vector<std::byte> key = read_bytes(from);
-    std::uintptr_t place = 0;
-    if (fread(&place, sizeof place, 1, from) != 1) std::abort();
-    fclose(from);
-    auto path = transport_->connect(kOwner, address, {});
-    if (!path) fail(path.error());
-    path_ = *std::move(path);
-    auto opened = path_->open({.address = place,
-                               .bytes = kRegion,
-                               .agent = kOwner.agent,
-                               .incarnation = kOwner.incarnation,
-                               .key = key});
-    if (!opened) fail(opened.error());
-    memory_ = *std::move(opened);
-  }
-  ~OwnerSide() {
-    close(input_);
-    waitpid(pid_, nullptr, 0);
-  }
-  OwnerSide(const OwnerSide&) = delete;
-  OwnerSide& operator=(const OwnerSide&) = delete;
-
-  transfer::Executor& executor() { return transport_->executor(); }
-  const std::shared_ptr<storage::Storage>& memory() const { return memory_; }
-
- private:
-  std::shared_ptr<transfer::RemoteTransport> transport_;
-  pid_t pid_ = -1;
-  int input_ = -1;
-  std::shared_ptr<transfer::RemotePath> path_;
-  std::shared_ptr<storage::Storage> memory_;
-};
-
-std::shared_ptr<const BlockSet> set_over(const layout::Layout& layout,
-                                         std::shared_ptr<storage::Storage> memory) {
-  std::vector<transfer::Plane> planes;
-  planes.push_back({layout, layout::Shard::whole(layout.config()), {{std::move(memory), 0}}});
-  return BlockSet::create(std::move(planes)).value();
 }
 
 double seconds_of(const std::function<void()>& fn) {
@@ -262,7 +157,7 @@ struct Limit {
 };
 
 bool run(const std::string& kind, const Limit& limit, const std::string& part) {
-  OwnerSide remote(kind);
+  FarSide remote(make_transport(kind), {"--own", kind}, {.bytes = kRegion});
   const std::shared_ptr<storage::Storage> local = make_memory("local");
   transfer::Executor& executor = remote.executor();
   // Over shared memory ucx_perftest copies within a cache, which is no limit for blocks in memory.
@@ -367,7 +262,10 @@ bool run_loopback(const std::string& kind, const std::string& part) {
 
 int main(int count, char** values) {
   const std::vector<std::string> words(values + 1, values + count);
-  if (words.size() == 2 && words[0] == "--own") return own(words[1]);
+  if (words.size() == 2 && words[0] == "--own") {
+    const auto transport = make_transport(words[1]);
+    return own_memory(*transport, make_memory(words[1], transport.get()));
+  }
   const std::string wanted = words.empty() ? "" : words[0];
   const std::string part = words.size() < 2 ? "" : words[1];
   bool known = wanted.empty();
