@@ -245,10 +245,11 @@ TEST_P(TransportTest, AKilledPeerFailsWhatIsInFlightInTypedErrors) {
     const auto local = near(theirs.shapes);
     BlockImage source(*remote, 0);
     source.scramble(round);
-    std::atomic<std::uint64_t> ended{0};
+    // Callbacks may come after the waits.
+    const auto ended = std::make_shared<std::atomic<std::uint64_t>>(0);
     const std::uint64_t kill_after = random.below(40);
     std::thread killer([&] {
-      while (ended < kill_after) std::this_thread::yield();
+      while (*ended < kill_after) std::this_thread::yield();
       peer.process().signal(SIGKILL);
     });
     // Until one is refused or fails.
@@ -257,7 +258,7 @@ TEST_P(TransportTest, AKilledPeerFailsWhatIsInFlightInTypedErrors) {
       for (std::uint32_t block = 0; block < 32; ++block) {
         Result<Transfer> get = transport_->executor().submit(
             {.plan = plan(remote, std::vector{block}, local, std::vector{block}).value(),
-             .on_done = [&](const TransferResult&) { ++ended; }});
+             .on_done = [ended](const TransferResult&) { ++*ended; }});
         if (!get) {
           EXPECT_EQ(get.error().code(), ErrorCode::kUnavailable) << get.error();
           dead = true;
@@ -276,7 +277,7 @@ TEST_P(TransportTest, AKilledPeerFailsWhatIsInFlightInTypedErrors) {
         ASSERT_TRUE(BlockImage::of(*local) == source) << "whole gets bring whole blocks";
       }
     }
-    ended += kill_after;
+    *ended += kill_after;
     killer.join();
     peer.kill();
     const std::optional<Error> failure = failures.wait();
