@@ -94,6 +94,16 @@ class FleetRank {
   }
   // Computes blocks and registers them; they go to the volume.
   void store(std::span<const tokens::SequenceHash> hashes) {
+    compute_and_register(hashes);
+    push_out();
+  }
+  // The same, and leaves them in G2 only.
+  void store_in_g2(std::span<const tokens::SequenceHash> hashes) {
+    compute_and_register(hashes);
+    EXPECT_TRUE(kv_->drain());
+    EXPECT_TRUE(kv_->reset(VolumeTier::kG1));
+  }
+  void compute_and_register(std::span<const tokens::SequenceHash> hashes) {
     auto fresh = kv_->get_mutable_blocks(hashes.size()).value();
     block::BlockList<block::CompleteBlock<events::G1>> complete;
     for (std::size_t i = 0; i < hashes.size(); ++i) {
@@ -101,7 +111,6 @@ class FleetRank {
       complete.push_back(std::move(fresh[i]).stage(hashes[i], block::KvReady::asserted_by_caller()));
     }
     ASSERT_TRUE(kv_->register_blocks(std::move(complete)));
-    push_out();
   }
   // Leaves blocks on volumes only.
   void push_out() {

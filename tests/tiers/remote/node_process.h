@@ -61,15 +61,7 @@ void loop_until(F&& holds) {
 
 // Computes blocks; they stay in G2 only.
 inline void store_in_g2(FleetRank& rank, const NodeHashes& hashes) {
-  auto fresh = rank.kv().get_mutable_blocks(hashes.size()).value();
-  block::BlockList<block::CompleteBlock<events::G1>> complete;
-  for (std::size_t i = 0; i < hashes.size(); ++i) {
-    rank.compute(fresh[i].block_id(), hashes[i]);
-    complete.push_back(std::move(fresh[i]).stage(hashes[i], block::KvReady::asserted_by_caller()));
-  }
-  ASSERT_TRUE(rank.kv().register_blocks(std::move(complete)));
-  ASSERT_TRUE(rank.kv().drain());
-  ASSERT_TRUE(rank.kv().reset(kDeviceTier));
+  rank.store_in_g2(hashes);
 }
 
 // Reads a sequence from wherever it is, compares every byte, and forgets it. Returns how many blocks came.

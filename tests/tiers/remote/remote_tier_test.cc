@@ -58,15 +58,7 @@ void eventually(F&& holds) {
 
 // Computes blocks; they stay in G2 only.
 void store(FleetRank& rank, const Hashes& hashes) {
-  auto fresh = rank.kv().get_mutable_blocks(hashes.size()).value();
-  block::BlockList<block::CompleteBlock<events::G1>> complete;
-  for (std::size_t i = 0; i < hashes.size(); ++i) {
-    rank.compute(fresh[i].block_id(), hashes[i]);
-    complete.push_back(std::move(fresh[i]).stage(hashes[i], block::KvReady::asserted_by_caller()));
-  }
-  ASSERT_TRUE(rank.kv().register_blocks(std::move(complete)));
-  ASSERT_TRUE(rank.kv().drain());
-  ASSERT_TRUE(rank.kv().reset(kTierId<events::G1>));
+  rank.store_in_g2(hashes);
 }
 
 FleetRank rank_of(const ShardedModel& model, const layout::Shard& shard,
