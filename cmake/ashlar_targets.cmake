@@ -49,11 +49,12 @@ target_compile_options(ashlar_test_warnings INTERFACE $<$<BOOL:${ASHLAR_UNITY}>:
 add_custom_target(ashlar_unit_tests)
 add_custom_target(ashlar_concurrency_tests)
 add_custom_target(ashlar_benchmarks)
-set(ASHLAR_SHARDS 4)  # of a test program under a sanitizer
+# A process takes longer to start than most cases to run.
+set(ASHLAR_SHARDS 4 CACHE STRING "ctests that share the cases of a test program; 0: one ctest per case")
 
 # ashlar_test(NAME x [WHOLE] [OPTIMIZED] SOURCES … LABELS unit|concurrency|… [LIBRARIES …]): one GoogleTest
-# executable, each case a ctest. WHOLE: its cases share something that is dear to start, so the program is one
-# ctest. OPTIMIZED: its own code, not the library, is what takes the time under a sanitizer.
+# executable; its ctests are x.1, x.2 … WHOLE: its cases share something that is dear to start, so the program
+# is one ctest. OPTIMIZED: its own code, not the library, is what takes the time under a sanitizer.
 function(ashlar_test)
   cmake_parse_arguments(T "WHOLE;OPTIMIZED" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
   add_executable(${T_NAME})
@@ -63,11 +64,14 @@ function(ashlar_test)
   target_include_directories(${T_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests
     ${ASHLAR_XXHASH_INCLUDE})
   # The library is what ships; cases run once, and compile in a half to a third of the time.
+  set(own_options "")
   if(ASHLAR_SANITIZE AND NOT T_OPTIMIZED)
+    set(own_options -O0)
     target_compile_options(${T_NAME} PRIVATE -O0)
   elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${T_NAME} PRIVATE $<IF:$<CXX_COMPILER_ID:GNU>,-Og,-O1>)
   endif()
+  ashlar_precompiled(${T_NAME} TEST OPTIONS ${own_options})
   foreach(label IN LISTS T_LABELS)
     if(TARGET ashlar_${label}_tests)
       add_dependencies(ashlar_${label}_tests ${T_NAME})
@@ -78,9 +82,7 @@ function(ashlar_test)
     set_tests_properties(${T_NAME} PROPERTIES LABELS "${T_LABELS}" TIMEOUT 1800)
     return()
   endif()
-  # Under a sanitizer a process takes longer to start than most cases to run: a program is a few ctests, not
-  # one per case.
-  if(ASHLAR_SANITIZE)
+  if(ASHLAR_SHARDS GREATER 0)
     foreach(shard RANGE 1 ${ASHLAR_SHARDS})
       math(EXPR index "${shard} - 1")
       add_test(NAME ${T_NAME}.${shard} COMMAND ${T_NAME} --gtest_brief=1)
