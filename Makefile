@@ -99,10 +99,12 @@ bench-peers:
 	@bench/peers/run --check
 	@bench/peers/run_vllm --check
 	@bench/peers/run_index --check
+	@bench/peers/run_remote --check
 	@scripts/bootstrap bench
 	@bench/peers/run
 	@bench/peers/run_vllm
 	@bench/peers/run_index
+	@bench/peers/run_remote
 
 format:
 	@scripts/bootstrap format

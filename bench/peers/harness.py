@@ -1,9 +1,12 @@
 """What the drivers in bench/peers share: building our side, running programs, comparing results, tables."""
 
 import argparse
+import hashlib
+import importlib.util
 import json
 import os
 import pathlib
+import platform
 import shutil
 import statistics
 import subprocess
@@ -70,6 +73,33 @@ def build_crate(crate, program):
                  PEERS / crate / "Cargo.toml"], "building the rival's harness", env=environment,
                 stdout=sys.stderr)
     return target / "release" / program
+
+
+def check_python(folder):
+    """Sees whether this Python can hold the packages of a rival, whose harness is in `folder`."""
+    if sys.version_info < (3, 11) or platform.system() != "Linux" or platform.machine() != "x86_64":
+        raise Failure("the rival's packages are locked for Linux x86_64 and Python 3.11 or newer; this is "
+                      f"{platform.system()} {platform.machine()}, Python {platform.python_version()}.", 2)
+    for module in ("venv", "ensurepip"):
+        if not importlib.util.find_spec(module):
+            raise Failure(f"Python has no module {module} (Debian: python3-venv): it is needed to install "
+                          f"the rival, {folder}.", 2)
+
+
+def install_packages(venv, requirements, message):
+    """Makes a virtual environment, unless it is there with the packages of today's lock file; returns its
+    Python."""
+    python = venv / "bin" / "python"
+    stamp = venv / "installed"
+    wanted = f"{platform.python_version()} {hashlib.sha256(requirements.read_bytes()).hexdigest()}\n"
+    if not stamp.exists() or stamp.read_text() != wanted:
+        print(message, file=sys.stderr)
+        run_checked([sys.executable, "-m", "venv", "--clear", venv], "making the virtual environment")
+        run_checked([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+                     "--no-cache-dir", "--no-deps", "--requirement", requirements],
+                    "installing the rival", stdout=sys.stderr)
+        stamp.write_text(wanted)
+    return python
 
 
 def run_program(command, absent_status=None, **kwargs):
