@@ -8,9 +8,9 @@ namespace ashlar::storage {
 namespace {
 
 template <class T>
-Result<std::shared_ptr<Storage>> widen(Result<std::shared_ptr<T>> made) {
-  return std::move(made).transform(
-      [](std::shared_ptr<T>&& storage) { return std::shared_ptr<Storage>(storage); });
+Result<std::shared_ptr<Storage>> widen(Result<std::shared_ptr<T>>&& made) {
+  if (!made) return std::move(made).error();
+  return std::shared_ptr<Storage>(*std::move(made));
 }
 
 MemoryOptions with(MemoryOptions options, std::uint64_t bytes, std::uint64_t alignment) {
