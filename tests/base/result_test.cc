@@ -74,6 +74,37 @@ TEST(ResultTest, ResultItselfMoves) {
   EXPECT_EQ(to.error(), full());
 }
 
+// In every pair of states, by copy and by move; what was held before is let go, and nothing twice.
+TEST(ResultTest, AssignmentReplacesWhatWasHeld) {
+  using Shared = Result<std::shared_ptr<int>>;
+  for (const bool target_has : {false, true}) {
+    for (const bool source_has : {false, true}) {
+      const auto old = std::make_shared<int>(1);
+      const auto fresh = std::make_shared<int>(2);
+      Shared target = target_has ? Shared(old) : Shared(full());
+      Shared source = source_has ? Shared(fresh) : Shared(Error(ErrorCode::kIo, "broken"));
+      target = source;
+      EXPECT_EQ(old.use_count(), 1);
+      EXPECT_EQ(fresh.use_count(), source_has ? 3 : 1);
+      EXPECT_EQ(target.has_value(), source_has);
+      EXPECT_EQ(source.has_value(), source_has) << "a copy leaves its source";
+      target = full();
+      target = std::move(source);
+      EXPECT_EQ(target.has_value(), source_has);
+      if (source_has) {
+        EXPECT_EQ(*target, fresh);
+        EXPECT_EQ(fresh.use_count(), 2);
+      } else {
+        EXPECT_EQ(target.error().message(), "broken");
+      }
+      Shared& same = target;
+      target = same;
+      EXPECT_EQ(target.has_value(), source_has);
+      EXPECT_EQ(fresh.use_count(), source_has ? 2 : 1);
+    }
+  }
+}
+
 TEST(ResultTest, UnexpectedTellsErrorFromValueOfTheSameType) {
   const Result<int, int> value = 1;
   const Result<int, int> error = Unexpected(1);
