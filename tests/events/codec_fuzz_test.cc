@@ -16,12 +16,14 @@
 #include "ashlar/events/router_event_json.h"
 #include "ashlar/testing/time_box.h"
 #include "support/counted_new.h"
+#include "support/damage.h"
 #include "support/kvrec.h"
 
 namespace ashlar::events {
 namespace {
 
 using Bytes = std::vector<std::byte>;
+using testing::damage;
 using testing::TimeBox;
 
 Bytes bytes_of(std::string_view text) {
@@ -30,43 +32,6 @@ Bytes bytes_of(std::string_view text) {
 }
 std::string_view text_of(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-// Heads of msgpack values, ends of their ranges, and what JSON is made of.
-constexpr std::uint8_t kTelling[] = {0x00, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC4,
-                                     0xC6, 0xC7, 0xCA, 0xCB, 0xCC, 0xCD, 0xCE, 0xCF, 0xD0, 0xD3, 0xD8,
-                                     0xD9, 0xDB, 0xDC, 0xDD, 0xDE, 0xDF, 0xE0, 0xFF, '"',  '\\', '{',
-                                     '}',  '[',  ']',  ',',  ':',  '-',  '0',  '9',  'u'};
-
-void damage(Bytes& bytes, Random& random) {
-  for (std::uint64_t n = 1 + random.below(4); n > 0; --n) {
-    const std::size_t at = bytes.empty() ? 0 : random.below(bytes.size());
-    const auto spot = bytes.begin() + static_cast<std::ptrdiff_t>(at);
-    const auto telling = static_cast<std::byte>(kTelling[random.below(std::size(kTelling))]);
-    switch (random.below(6)) {
-      case 0:
-        if (!bytes.empty()) *spot ^= static_cast<std::byte>(1u << random.below(8));
-        break;
-      case 1:
-        if (!bytes.empty()) *spot = telling;
-        break;
-      case 2:
-        bytes.insert(spot, 1 + random.below(6), telling);
-        break;
-      case 3:
-        bytes.erase(spot, spot + static_cast<std::ptrdiff_t>(std::min(bytes.size() - at, random.below(9))));
-        break;
-      case 4:
-        bytes.resize(at);
-        break;
-      default: {  // a part stands twice
-        const Bytes part(spot,
-                         spot + static_cast<std::ptrdiff_t>(std::min<std::size_t>(bytes.size() - at, 40)));
-        bytes.insert(bytes.begin() + static_cast<std::ptrdiff_t>(random.below(bytes.size() + 1)),
-                     part.begin(), part.end());
-      }
-    }
-  }
 }
 
 // Damages one of `seeds` at a time and hands it to `decode`, which says whether it was accepted.
