@@ -106,13 +106,19 @@ TEST(RemoteTierTest, WhatOnlyPartOfThePrefixHasIsAPrefix) {
   EXPECT_EQ(reader.misses(Miss::kBehind), 2u);
 }
 
-// Any shape reads from any other.
+// Any shape reads from any other, also where no rank's heads are a part of another's (two and three of six).
 TEST(RemoteTierTest, RanksOfEveryShapeReadFromEachOther) {
-  for (const ShardedModel& model :
-       {ShardedModel{.heads = 4}, ShardedModel{.heads = 8, .head_scales = true, .moved_axes = true},
-        ShardedModel{.heads = 2, .token_scales = true}})
-    for (const std::uint32_t from : {1u, 2u, 4u, 8u})
-      for (const std::uint32_t to : {1u, 2u, 4u, 8u}) {
+  struct Fleet {
+    ShardedModel model;
+    std::vector<std::uint32_t> ranks;
+  };
+  const std::vector<std::uint32_t> powers = {1, 2, 4, 8};
+  for (const auto& [model, ranks] :
+       {Fleet{{.heads = 4}, powers}, Fleet{{.heads = 8, .head_scales = true, .moved_axes = true}, powers},
+        Fleet{{.heads = 2, .token_scales = true}, powers},
+        Fleet{{.heads = 6, .head_scales = true, .moved_axes = true}, {2, 3, 6}}})
+    for (const std::uint32_t from : ranks)
+      for (const std::uint32_t to : ranks) {
         SCOPED_TRACE(std::to_string(model.heads) + " heads, " + std::to_string(from) + " ranks to " +
                      std::to_string(to));
         std::vector<std::unique_ptr<FleetRank>> owners;
@@ -128,6 +134,43 @@ TEST(RemoteTierTest, RanksOfEveryShapeReadFromEachOther) {
           EXPECT_EQ(reader.onboard(hashes), 3u) << shard.to_string();
         }
       }
+}
+
+// Ranks that hold a part of the layers, and a part of the heads of those.
+TEST(RemoteTierTest, LayersAreGatheredAsHeadsAre) {
+  struct Division {
+    std::uint32_t stages;
+    std::uint32_t ranks;
+  };
+  for (const ShardedModel& model : {ShardedModel{.layers = 4, .head_scales = true, .moved_axes = true},
+                                    ShardedModel{.layers = 4, .token_scales = true}}) {
+    const auto fleet = [&](const Division& division) {
+      std::vector<layout::Shard> shards;
+      const std::uint32_t layers = model.layers / division.stages;
+      for (std::uint32_t stage = 0; stage < division.stages; ++stage)
+        for (const layout::Shard& shard :
+             layout::Shard::tensor_ranks(division.ranks, model.heads, {stage * layers, layers}).value())
+          shards.push_back(shard);
+      return shards;
+    };
+    for (const Division from : {Division{2, 2}, {4, 1}, {1, 1}})
+      for (const Division to : {Division{1, 1}, {2, 1}, {1, 4}, {4, 2}}) {
+        SCOPED_TRACE(std::to_string(from.stages) + " stages of " + std::to_string(from.ranks) + " ranks to " +
+                     std::to_string(to.stages) + " of " + std::to_string(to.ranks));
+        std::vector<std::unique_ptr<FleetRank>> owners;
+        std::vector<std::string> peers;
+        const Hashes hashes = KvWorkload::sequence(30, 3);
+        for (const layout::Shard& shard : fleet(from)) {
+          owners.push_back(std::make_unique<FleetRank>(model, node({}, 8), shard));
+          store(*owners.back(), hashes);
+          peers.push_back(address(*owners.back()));
+        }
+        for (const layout::Shard& shard : fleet(to)) {
+          FleetRank reader(model, node(peers, 8), shard);
+          EXPECT_EQ(reader.onboard(hashes), 3u) << shard.to_string();
+        }
+      }
+  }
 }
 
 TEST(RemoteTierTest, OneRankOfAFleetThatIsMissingIsAMiss) {
