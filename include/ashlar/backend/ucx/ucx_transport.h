@@ -47,7 +47,7 @@ struct UcxOptions {
   // How long the thread looks for more work before it sleeps.
   Clock::Duration spin = std::chrono::microseconds(50);
   // submit() drives transfers up to this size itself, for inline_limit at most.
-  std::uint64_t inline_bytes = std::uint64_t{128} << 10;
+  std::uint64_t inline_bytes = std::uint64_t{256} << 10;
   Clock::Duration inline_limit = std::chrono::microseconds(200);
   // Largest single operation, and how many are in flight on a path.
   std::uint64_t strip_bytes = std::uint64_t{1} << 20;
