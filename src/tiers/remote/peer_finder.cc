@@ -181,7 +181,9 @@ Result<void> PeerFinder::import(const SealedBytes& sealed, const transfer::Remot
   if (agent_->is_dropped(described))
     return make_error(ErrorCode::kAlreadyExists, "the set of agent %s was dropped here",
                       sealed.author.to_string().c_str());
-  ASHLAR_RETURN_IF_ERROR(agent_->import_remote_blockset(sealed.bytes, limits));
+  const auto imported = agent_->import_remote_blockset(sealed.bytes, limits);
+  // Once it is connected, a look-up may have been faster to ask it for its sets.
+  if (!imported && imported.error().code() != ErrorCode::kAlreadyExists) return imported.error();
   return {};
 }
 

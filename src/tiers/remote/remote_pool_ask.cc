@@ -1,9 +1,9 @@
 // Asks peers which blocks they have.
 //
-// A round asks several peers at once, and those that must be connected first as soon as they are. It is over
-// when the answers so far cover every block, whoever has not answered by then; else when all have answered,
-// failed, or run out of time. An address whose last attempt failed is waited for only while no peer has
-// answered: who is dead for long does not make those wait who have others.
+// A round asks several peers at once, and those that must be connected first as soon as they are. It waits for
+// all that are connected, which share the work of reading: a connection whose peer is silent ends soon. It
+// does not wait for connections once the answers so far cover every block, nor, when somebody has answered,
+// for an address whose last attempt failed: who is dead makes nobody wait who has others.
 #include <algorithm>
 #include <deque>
 #include <set>
@@ -40,18 +40,18 @@ struct RemotePool::Round {
   };
 
   Round(const RemotePool& its, std::span<const SequenceHash> wanted, const Limits& its_limits)
-      : pool(its), hashes(wanted), limits{its_limits.deadline, stop.get_token()} {}
+      : pool(its), hashes(wanted), limits(its_limits) {}
 
   // The next peer to ask, which is waited for; null: none.
   std::shared_ptr<RemotePeer> next() ASHLAR_EXCLUDES(mu);
   // A peer that next() returned has been asked.
   void asked() ASHLAR_EXCLUDES(mu);
   void did_not_answer() ASHLAR_EXCLUDES(mu);
-  // Ends the round where that answers everything.
   void heard_from(Heard one) ASHLAR_EXCLUDES(mu);
   void add(const std::shared_ptr<RemotePeer>& peer) ASHLAR_REQUIRES(mu) {
     if (met.insert(peer).second) ready.push_back(peer);
   }
+  // The caller has left.
   void end() ASHLAR_EXCLUDES(mu);
   // Whether some peer may still be connected that is worth waiting for.
   bool waits() const ASHLAR_REQUIRES(mu);
@@ -59,7 +59,6 @@ struct RemotePool::Round {
 
   const RemotePool& pool;
   const std::span<const SequenceHash> hashes;  // while the round lasts
-  std::stop_source stop;                       // of the calls of this round
   const Limits limits;
   Mutex mu;  // before the pool's
   CondVar changed;
@@ -74,6 +73,7 @@ struct RemotePool::Round {
 };
 
 bool RemotePool::Round::waits() const {
+  if (covered == hashes.size()) return false;
   if (std::ranges::find(attempts, Attempt::kTrying) != attempts.end()) return true;
   return std::ranges::find(attempts, Attempt::kDoubtful) != attempts.end() && (asking > 0 || heard.empty());
 }
@@ -112,12 +112,9 @@ void RemotePool::Round::did_not_answer() {
 }
 
 void RemotePool::Round::end() {
-  {
-    const MutexLock lock(mu);
-    over = true;
-    changed.notify_all();
-  }
-  stop.request_stop();
+  const MutexLock lock(mu);
+  over = true;
+  changed.notify_all();
 }
 
 RemotePool::Round::Holding RemotePool::Round::holding(std::size_t i) const {
@@ -136,15 +133,10 @@ RemotePool::Round::Holding RemotePool::Round::holding(std::size_t i) const {
 }
 
 void RemotePool::Round::heard_from(Heard one) {
-  bool all = false;
-  {
-    const MutexLock lock(mu);
-    if (over) return;
-    heard.push_back(std::move(one));
-    while (covered < hashes.size() && pool.recipe(holding(covered).sources)) ++covered;
-    all = covered == hashes.size();
-  }
-  if (all) end();
+  const MutexLock lock(mu);
+  heard.push_back(std::move(one));
+  while (covered < hashes.size() && pool.recipe(holding(covered).sources)) ++covered;
+  changed.notify_all();
 }
 
 // The rounds of one probe.

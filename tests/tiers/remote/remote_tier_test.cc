@@ -138,6 +138,7 @@ TEST(RemoteTierTest, SeveralPeersShareTheWork) {
   store(one, hashes);
   store(two, {hashes.begin(), hashes.end() - 1});  // within one block of the best
   FleetRank reader = rank_of(kModel, undivided(), {address(one), address(two)});
+  EXPECT_EQ(reader.onboard(KvWorkload::sequence(9, 1)), 0u);  // meets both
   EXPECT_EQ(reader.onboard(hashes), 60u);
   for (const RemotePeerStatus& peer : reader.kv().remote()->status().peers)
     EXPECT_GT(peer.got, 0u) << peer.address;
@@ -150,6 +151,7 @@ TEST(RemoteTierTest, ABlockThatOnePeerLostComesFromAnother) {
   store(one, hashes);
   store(two, hashes);
   FleetRank reader = rank_of(kModel, undivided(), {address(one), address(two)});
+  EXPECT_EQ(reader.onboard(KvWorkload::sequence(8, 1)), 0u);  // meets both
   EXPECT_EQ(reader.kv().find(hashes).size(), 1u);
   ASSERT_TRUE(one.kv().reset(kHost));
   EXPECT_EQ(reader.onboard(hashes), 12u);
