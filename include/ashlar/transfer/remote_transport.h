@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
 #include "ashlar/storage/remote_storage.h"
 #include "ashlar/storage/storage.h"
@@ -72,12 +73,13 @@ class RemoteTransport {
   // kUnsupported: a kind of storage that this transport cannot serve; kCapacity; kIo.
   virtual Result<std::unique_ptr<MemoryRegistration>> register_memory(
       std::shared_ptr<storage::Storage> storage) = 0;
-  // `on_failure` is called at most once, on a thread of the transport, when the transport itself finds that
-  // the peer is gone; it must not call the transport. Errors: kInvalidArgument: not an address of this
-  // transport; kUnavailable: the peer cannot be reached.
-  virtual Result<std::shared_ptr<RemotePath>> connect(const AgentIdentity& peer,
-                                                      std::span<const std::byte> address,
-                                                      std::function<void(const Error&)> on_failure) = 0;
+  // Takes no longer than until `deadline`, by Clock::real(). `on_failure` is called at most once, on a thread
+  // of the transport, when the transport itself finds that the peer is gone; it must not call the transport.
+  // Errors: kInvalidArgument: not an address of this transport; kUnavailable: the peer cannot be reached, or
+  // does not answer in time.
+  virtual Result<std::shared_ptr<RemotePath>> connect(
+      const AgentIdentity& peer, std::span<const std::byte> address,
+      std::function<void(const Error&)> on_failure, Clock::TimePoint deadline = Clock::TimePoint::max()) = 0;
   // Runs plans of which one side is RemoteStorage of this transport and the other host memory. A path that is
   // closed refuses: kUnavailable.
   virtual Executor& executor() noexcept = 0;
@@ -118,8 +120,10 @@ class LoopbackTransport final : public RemoteTransport {
   std::vector<std::byte> address() const override;
   Result<std::unique_ptr<MemoryRegistration>> register_memory(
       std::shared_ptr<storage::Storage> storage) override;
+  // Never waits for the peer.
   Result<std::shared_ptr<RemotePath>> connect(const AgentIdentity& peer, std::span<const std::byte> address,
-                                              std::function<void(const Error&)> on_failure) override;
+                                              std::function<void(const Error&)> on_failure,
+                                              Clock::TimePoint deadline = Clock::TimePoint::max()) override;
   Executor& executor() noexcept override;
 
  private:

@@ -120,13 +120,14 @@ void Engine::attend(std::shared_ptr<Link> link) {
 
 Result<std::shared_ptr<Link>> Engine::connect(const transfer::AgentIdentity& peer,
                                               const WorkerAddress& address,
-                                              std::function<void(const Error&)> on_failure) {
+                                              std::function<void(const Error&)> on_failure,
+                                              Clock::TimePoint deadline) {
   if (address.transports != options_.transports)
     return make_error(ErrorCode::kInvalidArgument,
                       "agent %s uses the transports '%s', this process '%s'; give both the same list",
                       peer.to_string().c_str(), address.transports.c_str(), options_.transports.c_str());
   const bool same_machine = address.machine == machine_;
-  const Clock::TimePoint until = machine_now() + options_.connect_limit;
+  const Clock::TimePoint until = std::min(deadline, machine_now() + options_.connect_limit);
   // Only processes of one machine share memory, or have a loopback address in common.
   std::vector<std::string> hosts = split_list(address.hosts);
   if (same_machine) std::reverse(hosts.begin(), hosts.end());

@@ -155,12 +155,13 @@ std::shared_ptr<storage::Allocator> UcxTransport::allocator() const {
 
 Result<std::shared_ptr<transfer::RemotePath>> UcxTransport::connect(
     const AgentIdentity& peer, std::span<const std::byte> address,
-    std::function<void(const Error&)> on_failure) {
+    std::function<void(const Error&)> on_failure, Clock::TimePoint deadline) {
   if (address.size() > kMaxAddressBytes)
     return make_error(ErrorCode::kInvalidArgument, "an address has at most %zu bytes, not %zu",
                       kMaxAddressBytes, address.size());
   ASHLAR_TRY(const WorkerAddress decoded, decode_address(address));
-  ASHLAR_TRY(std::shared_ptr<Link> link, impl_->engine->connect(peer, decoded, std::move(on_failure)));
+  ASHLAR_TRY(std::shared_ptr<Link> link,
+             impl_->engine->connect(peer, decoded, std::move(on_failure), deadline));
   return std::shared_ptr<transfer::RemotePath>(std::make_shared<UcxPath>(impl_->engine, std::move(link)));
 }
 

@@ -273,7 +273,8 @@ Result<std::unique_ptr<MemoryRegistration>> LoopbackTransport::register_memory(
 
 Result<std::shared_ptr<RemotePath>> LoopbackTransport::connect(const AgentIdentity& peer,
                                                                std::span<const std::byte> address,
-                                                               std::function<void(const Error&)> on_failure) {
+                                                               std::function<void(const Error&)> on_failure,
+                                                               Clock::TimePoint /*deadline*/) {
   if (peer.agent == 0 || peer.incarnation == 0)
     return make_error(ErrorCode::kInvalidArgument, "a peer has an identity; this one is %s",
                       peer.to_string().c_str());

@@ -166,6 +166,18 @@ TEST_P(UcxFailure, NobodyAtTheAddressIsUnavailable) {
   EXPECT_TRUE(again) << again.error();
 }
 
+// The limit of the transport is an hour here, longer than that of the test.
+TEST_P(UcxFailure, AConnectEndsAtTheDeadlineOfItsCaller) {
+  transport_ = make({.connect_limit = std::chrono::hours(1)});
+  const OwnerProcess stopped(GetParam(), kBytes, kOwner);
+  stopped.stop();
+  const auto hung = transport_->connect(kOwner, stopped.address(), {},
+                                        Clock::real().now() + std::chrono::milliseconds(200));
+  ASSERT_FALSE(hung);
+  EXPECT_EQ(hung.error().code(), ErrorCode::kUnavailable);
+  stopped.send(SIGCONT);
+}
+
 // Kills the peer at a random point of a stream of reads and writes, and goes on with its successor.
 TEST_P(UcxFailure, PeersThatRestartAreOtherPeers) {
   Random random(7);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <thread>
 
+#include "ashlar/tiers/remote.h"
 #include "backend/ucx/framing.h"
 #include "backend/ucx/owner_bytes.h"
 #include "backend/ucx/ucx_fixture.h"
@@ -309,6 +310,12 @@ TEST(UcxOptionsTest, AreChecked) {
   refuses({.window = 0}, "window is 0");
   refuses({.connect_limit = {}}, "connect_limit");
   refuses({.limits = {.transfers = 0}}, "let nothing through");
+}
+
+// A call to a peer that must be connected first has time for the connection.
+TEST(UcxOptionsTest, ConnectionsTakeNoLongerThanCalls) {
+  EXPECT_LE(UcxOptions().connect_limit, transfer::AgentOptions().call_limit);
+  EXPECT_LE(UcxOptions().connect_limit, tiers::RemoteShape().call_limit);
 }
 
 TEST(UcxOptionsTest, BothSidesHaveTheSameTransports) {

@@ -258,6 +258,19 @@ TEST(RemoteBlockSetTest, SetsAreExchangedListedAndDropped) {
   EXPECT_TRUE(reader->drop_remote_blockset(owner->identity(), 5));
   EXPECT_FALSE(reader->drop_remote_blockset(owner->identity(), 5));
   EXPECT_THAT(reader->remote_blocksets(), SizeIs(1));
+  // What was dropped stays so until it is asked for.
+  EXPECT_THAT(reader->exchange(peer).value(), SizeIs(1));
+  EXPECT_TRUE(reader->is_dropped({owner->identity(), 5}));
+  EXPECT_THAT(reader->exchange(peer, {}, true).value(), SizeIs(2));
+  EXPECT_FALSE(reader->is_dropped({owner->identity(), 5}));
+  EXPECT_TRUE(reader->drop_remote_blockset(owner->identity(), 5));
+  for (const std::vector<std::byte>& bytes : owner->exports()) {
+    const BlockSetOwner described = RemoteAgent::owner_of_blockset(bytes).value();
+    EXPECT_EQ(described.owner, owner->identity());
+    if (described.id == 5) {
+      ASSERT_TRUE(reader->import_remote_blockset(bytes));
+    }
+  }
   EXPECT_THAT(reader->exchange(peer).value(), SizeIs(2));
   // A set that its owner withdraws is gone from both lists.
   second = {};
@@ -265,6 +278,38 @@ TEST(RemoteBlockSetTest, SetsAreExchangedListedAndDropped) {
   await([&] { return reader->remote_blocksets().size() == 1; });
   EXPECT_EQ(reader->remote_blocksets()[0]->id(), 5u);
   EXPECT_THAT(owner->exports(), SizeIs(1));
+}
+
+TEST(RemoteBlockSetTest, ASetThatIsOfferedAnewIsNotTheOneThatWasDropped) {
+  const auto owner = make_agent(fake_options("owner"));
+  const auto reader = make_agent(fake_options("reader"));
+  RemoteOffer offer = owner->export_blockset(scaled_set(), kNames, 5).value();
+  const auto peer = reader->connect(owner->address()).value();
+  ASSERT_THAT(reader->exchange(peer).value(), SizeIs(1));
+  EXPECT_TRUE(reader->drop_remote_blockset(owner->identity(), 5));
+  EXPECT_THAT(reader->exchange(peer).value(), IsEmpty());
+  offer = {};
+  offer = owner->export_blockset(scaled_set(), kNames, 5).value();
+  await([&] { return !reader->exchange(peer).value().empty(); });
+}
+
+// A peer cannot make a reader open memory without end.
+TEST(RemoteBlockSetTest, OnePeerSharesSoManySetsAndNoMore) {
+  const auto owner = make_agent(fake_options("owner"));
+  const auto other = make_agent(fake_options("other"));
+  const auto reader = make_agent(fake_options("reader"));
+  std::vector<RemoteOffer> offers;
+  for (std::uint64_t id = 1; id <= RemoteAgent::kMaxSetsPerPeer + 1; ++id)
+    offers.push_back(owner->export_blockset(scaled_set(), kNames, id).value());
+  const auto peer = reader->connect(owner->address()).value();
+  refused_with(reader->exchange(peer), ErrorCode::kCapacity, "more than 64 block sets");
+  EXPECT_THAT(reader->remote_blocksets(), SizeIs(RemoteAgent::kMaxSetsPerPeer));
+  refused_with(reader->import_remote_blockset(owner->exports().back()), ErrorCode::kCapacity, "drop some");
+  // Others are not affected, and room is made by dropping.
+  const RemoteOffer theirs = other->export_blockset(scaled_set(), kNames, 1).value();
+  EXPECT_THAT(reader->exchange(reader->connect(other->address()).value()).value(), SizeIs(1));
+  EXPECT_TRUE(reader->drop_remote_blockset(owner->identity(), 1));
+  EXPECT_THAT(reader->exchange(peer).value(), SizeIs(RemoteAgent::kMaxSetsPerPeer));
 }
 
 // More sets than one answer holds.

@@ -52,8 +52,9 @@ struct UcxOptions {
   // Largest single operation, and how many are in flight on a path.
   std::uint64_t strip_bytes = std::uint64_t{1} << 20;
   std::uint32_t window = 32;
-  // How long connect() waits for the peer, and how long a path without operations waits to close in order.
-  Clock::Duration connect_limit = std::chrono::seconds(5);
+  // How long connect() waits for the peer, unless its deadline comes first, and how long a path without
+  // operations waits to close in order. No longer than a call to a peer may take (RemoteShape::call_limit).
+  Clock::Duration connect_limit = std::chrono::seconds(2);
   Clock::Duration close_limit = std::chrono::milliseconds(500);
   transfer::QueueLimits limits = {};
   Clock* clock = nullptr;  // of deadlines; null: the machine's
@@ -76,7 +77,8 @@ class UcxTransport final : public transfer::RemoteTransport {
       std::shared_ptr<storage::Storage> storage) override;
   Result<std::shared_ptr<transfer::RemotePath>> connect(
       const transfer::AgentIdentity& peer, std::span<const std::byte> address,
-      std::function<void(const Error&)> on_failure) override;
+      std::function<void(const Error&)> on_failure,
+      Clock::TimePoint deadline = Clock::TimePoint::max()) override;
   transfer::Executor& executor() noexcept override;
   // Makes memory that UCX allocates. With shared memory in the list peers of this machine map it and copy at
   // memory speed; other memory they reach through messages. Its storage may outlive the transport.
