@@ -425,7 +425,7 @@ bool Link::start_next(const std::shared_ptr<Job>& job) {
   slot->sent = false;
   const bool one_sided = flush || operation.access->unpacked() != nullptr;
   slot->answered = one_sided;
-  slot->granted = one_sided;
+  slot->verdict = one_sided ? Verdict::kGranted : Verdict::kNotOffered;
   if (one_sided && job->cursor.puts()) job->puts_one_sided = true;
   ++job->in_flight;
   ucp_request_param_t parameters{};
@@ -464,11 +464,11 @@ ucs_status_ptr_t Link::ask(Slot& slot, const Operation& operation, bool puts,
 void Link::take_reply(const ReplyHeader& reply, std::span<const std::byte> bytes) {
   Slot& slot = slots_[reply.tag % slots_.size()];
   if (slot.job == nullptr || slot.answered || slot.request.tag != reply.tag) return;  // ended before
-  const bool has_bytes = slot.local != nullptr && reply.granted != 0;
+  const bool has_bytes = slot.local != nullptr && reply.verdict == Verdict::kGranted;
   if (bytes.size() != (has_bytes ? slot.bytes : 0)) return lose(UCS_ERR_INVALID_PARAM);
   if (has_bytes) std::memcpy(slot.local, bytes.data(), bytes.size());
   slot.answered = true;
-  slot.granted = reply.granted != 0;
+  slot.verdict = reply.verdict;
   if (slot.sent) ended(slot, UCS_OK);
 }
 
@@ -484,7 +484,11 @@ void Link::ended(Slot& slot, ucs_status_t status) {
   slot.job.reset();
   free_slots_.push_back(&slot);
   --job->in_flight;
-  if (status == UCS_OK && !slot.granted) {
+  if (status == UCS_OK && slot.verdict == Verdict::kReadOnly) {
+    job->state->fail(make_error(ErrorCode::kInvalidArgument,
+                                "agent %s offers this memory for reading, and refused to write it",
+                                peer().to_string().c_str()));
+  } else if (status == UCS_OK && slot.verdict != Verdict::kGranted) {
     job->state->fail(make_error(ErrorCode::kUnavailable, "agent %s does not offer this memory any more",
                                 peer().to_string().c_str()));
   } else if (status == UCS_OK) {

@@ -125,7 +125,7 @@ class Link {
     RequestHeader request;  // read by UCX until it is sent
     bool sent = false;      // UCX needs neither header nor bytes any more
     bool answered = false;  // the peer has replied
-    bool granted = false;   // it did what was asked
+    Verdict verdict = Verdict::kNotOffered;
   };
 
   static void operation_ended(void* request, ucs_status_t status, void* user);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
+#include "backend/ucx/peer_store.h"
 
 namespace ashlar::backend::ucx {
 namespace {
@@ -33,12 +34,12 @@ void take_messages(UcxWorker& worker, unsigned id, ucp_am_recv_callback_t handle
   ASHLAR_CHECK(status == UCS_OK, "UCX takes no handler for messages: %s", reason(status).c_str());
 }
 
-RegionTable::Name RegionTable::add(std::shared_ptr<storage::Storage> storage) {
+RegionTable::Name RegionTable::add(std::shared_ptr<storage::Storage> storage, storage::AccessMode mode) {
   std::random_device random;
   const std::uint64_t token = std::uint64_t{random()} << 32 | random();
   const MutexLock lock(mu_);
   const std::uint64_t region = next_++;
-  regions_.emplace(region, Region{std::move(storage), token});
+  regions_.emplace(region, Region{std::move(storage), token, mode});
   return {region, token};
 }
 
@@ -65,12 +66,13 @@ std::shared_ptr<storage::Storage> RegionTable::find(const RequestHeader& request
   return region == nullptr ? nullptr : region->storage;
 }
 
-bool RegionTable::write(const RequestHeader& request, std::span<const std::byte> bytes) {
+Verdict RegionTable::write(const RequestHeader& request, std::span<const std::byte> bytes) {
   const MutexLock lock(mu_);
   const Region* region = look_up(request);
-  if (region == nullptr || bytes.size() != request.bytes) return false;
-  std::memcpy(region->storage->address() + request.offset, bytes.data(), bytes.size());
-  return true;
+  if (region == nullptr || bytes.size() != request.bytes) return Verdict::kNotOffered;
+  if (region->mode != storage::AccessMode::kReadWrite) return Verdict::kReadOnly;
+  store_for_peer(region->storage->address() + request.offset, bytes);
+  return Verdict::kGranted;
 }
 
 Result<std::unique_ptr<Responder>> Responder::create(std::unique_ptr<UcxWorker> worker,
@@ -137,11 +139,11 @@ bool Responder::progress() {
   return moved;
 }
 
-void Responder::reply(const ucp_am_recv_param_t* parameters, unsigned id, std::uint64_t tag, bool granted,
+void Responder::reply(const ucp_am_recv_param_t* parameters, unsigned id, const ReplyHeader& header,
                       std::shared_ptr<storage::Storage> memory, std::uint64_t offset, std::uint64_t bytes) {
   auto sending = std::make_unique<Sending>();
   sending->responder = this;
-  sending->header = {tag, granted ? std::uint64_t{1} : 0};
+  sending->header = header;
   const std::byte* start = memory == nullptr ? nullptr : memory->address() + offset;
   sending->memory = std::move(memory);
   ucp_request_param_t options{};
@@ -166,7 +168,7 @@ void Responder::sent(void* request, ucs_status_t, void* user) {
 ucs_status_t Responder::asked(void* user, const void*, std::size_t, void*, std::size_t,
                               const ucp_am_recv_param_t* parameters) {
   if ((parameters->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0)
-    static_cast<Responder*>(user)->reply(parameters, kAnswer, 0, true, nullptr, 0, 0);
+    static_cast<Responder*>(user)->reply(parameters, kAnswer, {}, nullptr, 0, 0);
   return UCS_OK;
 }
 
@@ -177,8 +179,8 @@ ucs_status_t Responder::wants_bytes(void* user, const void* header, std::size_t 
   if (request_of(header, header_length, parameters, &request) == nullptr) return UCS_OK;
   std::shared_ptr<storage::Storage> memory = responder->table_->find(request);
   const bool granted = memory != nullptr;
-  responder->reply(parameters, kReply, request.tag, granted, std::move(memory), granted ? request.offset : 0,
-                   granted ? request.bytes : 0);
+  responder->reply(parameters, kReply, {request.tag, granted ? Verdict::kGranted : Verdict::kNotOffered},
+                   std::move(memory), granted ? request.offset : 0, granted ? request.bytes : 0);
   return UCS_OK;
 }
 
@@ -188,9 +190,10 @@ ucs_status_t Responder::brings_bytes(void* user, const void* header, std::size_t
   RequestHeader request;
   if (request_of(header, header_length, parameters, &request) == nullptr) return UCS_OK;
   const bool here = (parameters->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0;
-  const bool granted =
-      here && responder->table_->write(request, {static_cast<const std::byte*>(data), length});
-  responder->reply(parameters, kReply, request.tag, granted, nullptr, 0, 0);
+  const Verdict verdict =
+      here ? responder->table_->write(request, {static_cast<const std::byte*>(data), length})
+           : Verdict::kNotOffered;
+  responder->reply(parameters, kReply, {request.tag, verdict}, nullptr, 0, 0);
   return UCS_OK;
 }
 

@@ -4,7 +4,7 @@
 // UCX has one-sided operations, and over TCP it emulates them with messages too. Ours are used there instead,
 // because UCX 1.13 ends the process of an owner that finds its reader gone, and because an owner that sees
 // every request can refuse what it did not offer: a request names a region, a token that only its key has,
-// and a range inside it.
+// and a range inside it. A put is granted by the mode in the owner's table, whatever the peer's key says.
 //
 // Thread safety: RegionTable is thread-safe, Responder confined to the thread that progresses its worker.
 #pragma once
@@ -21,6 +21,7 @@
 
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/result.h"
+#include "ashlar/storage/remote_storage.h"
 #include "ashlar/storage/storage.h"
 #include "backend/ucx/context.h"
 
@@ -39,10 +40,17 @@ struct RequestHeader {
   std::uint64_t bytes = 0;
 };
 
+// What an owner says to a request.
+enum class Verdict : std::uint64_t {
+  kNotOffered = 0,
+  kGranted = 1,
+  kReadOnly = 2,  // a put, into memory that is offered for reading
+};
+
 // Of kReply; a get that was granted has the bytes behind it.
 struct ReplyHeader {
   std::uint64_t tag = 0;
-  std::uint64_t granted = 0;
+  Verdict verdict = Verdict::kNotOffered;
 };
 
 class RegionTable {
@@ -52,18 +60,19 @@ class RegionTable {
     std::uint64_t token = 0;
   };
 
-  Name add(std::shared_ptr<storage::Storage> storage);
+  Name add(std::shared_ptr<storage::Storage> storage, storage::AccessMode mode);
   // No byte is written to it afterwards.
   void remove(std::uint64_t region);
   // Null when the request names nothing that is offered.
   std::shared_ptr<storage::Storage> find(const RequestHeader& request) const;
-  // False, with nothing written, when the request names nothing that is offered.
-  bool write(const RequestHeader& request, std::span<const std::byte> bytes);
+  // Nothing is written unless it is granted.
+  Verdict write(const RequestHeader& request, std::span<const std::byte> bytes);
 
  private:
   struct Region {
     std::shared_ptr<storage::Storage> storage;
     std::uint64_t token = 0;
+    storage::AccessMode mode = storage::AccessMode::kRead;
   };
   const Region* look_up(const RequestHeader& request) const ASHLAR_REQUIRES(mu_);
 
@@ -103,7 +112,7 @@ class Responder {
   static void sent(void* request, ucs_status_t status, void* user);
   static void connected(ucp_conn_request_h request, void* user);
   static void lost(void* user, ucp_ep_h endpoint, ucs_status_t status);
-  void reply(const ucp_am_recv_param_t* parameters, unsigned id, std::uint64_t tag, bool granted,
+  void reply(const ucp_am_recv_param_t* parameters, unsigned id, const ReplyHeader& header,
              std::shared_ptr<storage::Storage> memory, std::uint64_t offset, std::uint64_t bytes);
 
   Responder(std::unique_ptr<UcxWorker> worker, std::shared_ptr<RegionTable> table) noexcept

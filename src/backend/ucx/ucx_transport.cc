@@ -45,6 +45,10 @@ class UcxPath final : public transfer::RemotePath {
                         "a host tier",
                         std::string(to_string(memory.kind)).c_str());
     ASHLAR_TRY(const MemoryKey key, decode_key(memory.key));
+    if (memory.mode == storage::AccessMode::kReadWrite && key.mode != memory.mode)
+      return make_error(ErrorCode::kInvalidArgument,
+                        "agent %s offers this memory for reading; it cannot be opened for writing",
+                        owner.to_string().c_str());
     if (memory.address < key.address || memory.address - key.address > key.bytes ||
         memory.bytes > key.bytes - (memory.address - key.address))
       return make_error(ErrorCode::kInvalidArgument,
@@ -142,11 +146,11 @@ std::vector<std::byte> UcxTransport::address() const {
 }
 
 Result<std::unique_ptr<transfer::MemoryRegistration>> UcxTransport::register_memory(
-    std::shared_ptr<storage::Storage> storage) {
+    std::shared_ptr<storage::Storage> storage, storage::AccessMode mode) {
   if (storage == nullptr || !storage->host_accessible())
     return make_error(ErrorCode::kUnsupported, "the ucx transport serves host memory, not %s",
                       storage == nullptr ? "nothing" : storage->describe().c_str());
-  return register_storage(impl_->engine->context(), impl_->engine->table(), std::move(storage));
+  return register_storage(impl_->engine->context(), impl_->engine->table(), std::move(storage), mode);
 }
 
 std::shared_ptr<storage::Allocator> UcxTransport::allocator() const {

@@ -4,7 +4,8 @@
 // more worker serves the peers that access this process; a thread progresses all of them, and sleeps in the
 // kernel when nothing moves. A small transfer is driven by the thread that submits it.
 //
-// Over TCP the owner answers every request, and refuses memory that it does not offer (any more). UCX itself
+// Over TCP the owner answers every request, and refuses memory that it does not offer (any more), and writes
+// into memory that it offers for reading. UCX itself
 // asks nobody for a password: keys are trusted because RemoteAgent gets them over an authenticated
 // connection, and the ports belong in a network that only peers can reach. Addresses and keys carry a
 // checksum against accidents.
@@ -73,13 +74,14 @@ class UcxTransport final : public transfer::RemoteTransport {
   std::string_view name() const noexcept override { return "ucx"; }
   std::vector<std::byte> address() const override;
   Result<std::unique_ptr<transfer::MemoryRegistration>> register_memory(
-      std::shared_ptr<storage::Storage> storage) override;
+      std::shared_ptr<storage::Storage> storage, storage::AccessMode mode) override;
   Result<std::shared_ptr<transfer::RemotePath>> connect(
       const transfer::AgentIdentity& peer, std::span<const std::byte> address,
       std::function<void(const Error&)> on_failure) override;
   transfer::Executor& executor() noexcept override;
   // Makes memory that UCX allocates. With shared memory in the list peers of this machine map it and copy at
-  // memory speed; other memory they reach through messages. Its storage may outlive the transport.
+  // memory speed where it is registered for reading and writing, since UCX cannot let them map it for reading
+  // alone; other memory they reach through messages. Its storage may outlive the transport.
   std::shared_ptr<storage::Allocator> allocator() const;
 
  private:
