@@ -106,7 +106,8 @@ class OwnerProcess : public PipedProcess {
             .bytes = bytes_,
             .agent = identity_.agent,
             .incarnation = identity_.incarnation,
-            .key = key_};
+            .key = key_,
+            .mode = storage::AccessMode::kReadWrite};
   }
   void fill(std::uint64_t seed) { command("fill", seed); }
   // Whether it still obeys.

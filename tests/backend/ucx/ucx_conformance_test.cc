@@ -2,6 +2,7 @@
 #include "transfer/remote/transport_conformance.h"
 
 #include "ashlar/backend/ucx/ucx_transport.h"
+#include "backend/ucx/framing.h"
 
 namespace ashlar::transfer {
 
@@ -19,8 +20,14 @@ std::vector<TransportCase> transport_cases() {
     };
   };
   const auto system = [] { return std::make_unique<storage::SystemAllocator>(); };
-  return {{.name = "Tcp", .transport = over("tcp"), .memory = system},
-          {.name = "TcpShm", .transport = over("tcp,shm"), .memory = system}};
+  const auto forge = [](std::span<const std::byte> bytes) {
+    backend::ucx::MemoryKey key = backend::ucx::decode_key(bytes).value();
+    key.packed.resize(key.packed.size() - backend::ucx::kPadding);
+    key.mode = storage::AccessMode::kReadWrite;
+    return backend::ucx::encode(key);
+  };
+  return {{.name = "Tcp", .transport = over("tcp"), .memory = system, .forge = forge},
+          {.name = "TcpShm", .transport = over("tcp,shm"), .memory = system, .forge = forge}};
 }
 
 namespace {

@@ -31,7 +31,7 @@ int serve(const std::string& transports, std::uint64_t size) {
   }
   storage::SystemAllocator allocator;
   const std::shared_ptr<storage::Storage> memory = allocator.allocate(size, 4096).value();
-  const auto registration = (*transport)->register_memory(memory).value();
+  const auto registration = (*transport)->register_memory(memory, storage::AccessMode::kReadWrite).value();
   std::cout << to_hex((*transport)->address()) << " " << to_hex(registration->key()) << " "
             << reinterpret_cast<std::uintptr_t>(memory->address()) << std::endl;
   std::string verb;
@@ -68,7 +68,8 @@ int read_for_ever(const std::string& transports, std::uint64_t size, char** valu
                                             .bytes = size,
                                             .agent = 1,
                                             .incarnation = 1,
-                                            .key = from_hex(values[1])})
+                                            .key = from_hex(values[1]),
+                                            .mode = storage::AccessMode::kReadWrite})
                                     .value());
   storage::SystemAllocator allocator;
   const std::vector<std::uint32_t> block = {0};
