@@ -86,6 +86,8 @@ std::vector<std::byte> encode(const MemoryKey& key) {
   out.put(key.bytes);
   out.put(key.region);
   out.put(key.token);
+  out.put(static_cast<std::uint8_t>(key.kind));
+  out.put(key.device);
   out.put(static_cast<std::uint8_t>(key.mode));
   out.put(static_cast<std::uint16_t>(key.packed.size()));
   out.put_bytes(key.packed);
@@ -113,6 +115,8 @@ Result<MemoryKey> decode_key(std::span<const std::byte> bytes) {
   out.bytes = fields.get<std::uint64_t>();
   out.region = fields.get<std::uint64_t>();
   out.token = fields.get<std::uint64_t>();
+  out.kind = static_cast<StorageKind>(fields.get<std::uint8_t>());
+  out.device = fields.get<std::int32_t>();
   out.mode = static_cast<storage::AccessMode>(fields.get<std::uint8_t>());
   ASHLAR_TRY(out.packed, packed_of(fields, "key"));
   if (out.mode != storage::AccessMode::kRead && out.mode != storage::AccessMode::kReadWrite)

@@ -32,6 +32,8 @@ struct MemoryKey {
   std::uint64_t bytes = 0;
   std::uint64_t region = 0;  // in the owner's RegionTable, with its token
   std::uint64_t token = 0;
+  StorageKind kind = StorageKind::kSystem;
+  std::int32_t device = storage::Storage::kNoDevice;
   storage::AccessMode mode = storage::AccessMode::kRead;  // for this side; the owner looks at its own table
   std::vector<std::byte> packed = {};                     // UCX's own; empty where messages are used
 };

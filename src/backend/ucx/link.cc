@@ -37,12 +37,28 @@ Clock::TimePoint real_now() {
   return Clock::real().now();
 }
 
+Error refusal(Verdict verdict, const transfer::AgentIdentity& peer) {
+  const std::string who = peer.to_string();
+  switch (verdict) {
+    case Verdict::kReadOnly:
+      return make_error(ErrorCode::kInvalidArgument,
+                        "agent %s offers this memory for reading, and refused to write it", who.c_str());
+    case Verdict::kNotCopied:
+      return make_error(ErrorCode::kIo, "agent %s could not copy its device memory; its log says why",
+                        who.c_str());
+    case Verdict::kBusy:
+      return make_error(ErrorCode::kCapacity, "too many requests wait for device memory of agent %s",
+                        who.c_str());
+    default:
+      return make_error(ErrorCode::kUnavailable, "agent %s does not offer this memory any more", who.c_str());
+  }
+}
+
 }  // namespace
 
 Link::Link(const UcxOptions& options, std::unique_ptr<UcxWorker> worker, Settings settings)
     : settings_(std::move(settings)),
-      strip_bytes_(settings_.messages ? std::min(options.strip_bytes, options.segment_bytes - kHeaderRoom)
-                                      : options.strip_bytes),
+      strip_bytes_(settings_.messages ? message_bytes(options) : options.strip_bytes),
       inline_limit_(options.inline_limit),
       close_limit_(options.close_limit),
       worker_(std::move(worker)),
@@ -51,6 +67,10 @@ Link::Link(const UcxOptions& options, std::unique_ptr<UcxWorker> worker, Setting
     slot.link = this;
     free_slots_.push_back(&slot);
   }
+}
+
+std::uint64_t Link::message_bytes(const UcxOptions& options) noexcept {
+  return std::min(options.strip_bytes, options.segment_bytes - kHeaderRoom);
 }
 
 Link::~Link() {
@@ -484,13 +504,8 @@ void Link::ended(Slot& slot, ucs_status_t status) {
   slot.job.reset();
   free_slots_.push_back(&slot);
   --job->in_flight;
-  if (status == UCS_OK && slot.verdict == Verdict::kReadOnly) {
-    job->state->fail(make_error(ErrorCode::kInvalidArgument,
-                                "agent %s offers this memory for reading, and refused to write it",
-                                peer().to_string().c_str()));
-  } else if (status == UCS_OK && slot.verdict != Verdict::kGranted) {
-    job->state->fail(make_error(ErrorCode::kUnavailable, "agent %s does not offer this memory any more",
-                                peer().to_string().c_str()));
+  if (status == UCS_OK && slot.verdict != Verdict::kGranted) {
+    job->state->fail(refusal(slot.verdict, peer()));
   } else if (status == UCS_OK) {
     TransferStats stats;
     stats.bytes = slot.bytes;

@@ -90,6 +90,8 @@ class UcxRegistration final : public transfer::MemoryRegistration {
                   storage_->size(),
                   name_.region,
                   name_.token,
+                  storage_->kind(),
+                  storage_->device(),
                   mode_,
                   {}};
     // Only memory that peers map: for other memory UCX would emulate access, and read it after its end. And

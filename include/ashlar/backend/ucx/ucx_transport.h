@@ -56,6 +56,12 @@ struct UcxOptions {
   // How long connect() waits for the peer, and how long a path without operations waits to close in order.
   Clock::Duration connect_limit = std::chrono::seconds(5);
   Clock::Duration close_limit = std::chrono::milliseconds(500);
+  // Where given, device memory can be registered too: for every request of a peer `device_executor` copies it
+  // from or to a buffer of host memory, of which there are bounce_buffers. Pinned memory is fastest, such as
+  // that of storage::PinnedAllocator; null: pageable. Peers need none of this. Only with `tcp` alone.
+  std::shared_ptr<transfer::Executor> device_executor = {};
+  std::shared_ptr<storage::Allocator> bounce_memory = {};
+  std::uint32_t bounce_buffers = 8;
   transfer::QueueLimits limits = {};
   Clock* clock = nullptr;  // of deadlines; null: the machine's
 
