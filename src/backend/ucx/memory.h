@@ -13,7 +13,8 @@
 
 namespace ashlar::backend::ucx {
 
-// Requires: host memory, or device memory that the responder copies. Errors: kCapacity, kIo: UCX refuses it; kUnsupported: its key is too long.
+// Requires: host memory, or device memory that the responder copies. Errors: kCapacity, kIo: UCX refuses it;
+// kUnsupported: its key is too long.
 Result<std::unique_ptr<transfer::MemoryRegistration>> register_storage(
     std::shared_ptr<UcxContext> context, std::shared_ptr<RegionTable> table,
     std::shared_ptr<storage::Storage> storage, storage::AccessMode mode);

@@ -33,7 +33,7 @@ using ::testing::HasSubstr;
 using testing::rounds;
 using testing::TcpRelay;
 
-inline const ShardedModel kModel = {};
+inline const ShardedModel kFleetModel = {};
 
 // How much of a loop `make test` runs, and how much `make test-long` does.
 inline std::uint64_t much(std::uint64_t usual, std::uint64_t all) {
@@ -45,7 +45,7 @@ inline std::uint64_t much(std::uint64_t usual, std::uint64_t all) {
 inline FleetRank reader_of(std::vector<std::string> peers, std::uint32_t ranks = 1, std::uint32_t rank = 0) {
   KvOptions options = node_options(48);
   options.remote->peers = std::move(peers);
-  return FleetRank(kModel, options, kModel.fleet(ranks)[rank]);
+  return FleetRank(kFleetModel, options, kFleetModel.fleet(ranks)[rank]);
 }
 
 // Ends a loop that gets nowhere: two minutes without a step.
@@ -327,7 +327,7 @@ TEST(RemoteProcessesTest, ARenewedLeaseIsAsLongAsTheOwnerSays) {
   ManualClock clock;
   KvOptions options = node_options(48);
   options.clock = &clock;
-  FleetRank reader(kModel, options, kModel.fleet(1)[0]);
+  FleetRank reader(kFleetModel, options, kFleetModel.fleet(1)[0]);
   owner.ask("store 1 4");
   const auto peer = reader.kv().remote()->connect(owner.address()).value();
   const RemoteBlocks views =
@@ -409,7 +409,7 @@ TEST(RemoteProcessesTest, ConnectionsOfOneIncarnationEndOneByOne) {
   KvOptions options = node_options(48);
   options.remote->own_agent->listen = relay.target();
   options.remote->own_agent->advertise = relay.address();
-  FleetRank owner(kModel, options, kModel.fleet(1)[0]);
+  FleetRank owner(kFleetModel, options, kFleetModel.fleet(1)[0]);
   const auto leases = [&] { return owner.kv().remote()->status().leases; };
   store_in_g2(owner, KvWorkload::sequence(1, 4));
   for (int round = 0; round < 4; ++round) {
@@ -429,7 +429,7 @@ TEST(RemoteProcessesTest, APeerIsToldOfRemovedBlocksOnEveryConnection) {
   KvOptions options = node_options(48);
   options.remote->own_agent->listen = relay.target();
   options.remote->own_agent->advertise = relay.address();
-  FleetRank owner(kModel, options, kModel.fleet(1)[0]);
+  FleetRank owner(kFleetModel, options, kFleetModel.fleet(1)[0]);
   FleetRank reader = reader_of({relay.address()});
   const NodeHashes hashes = KvWorkload::sequence(1, 4);
   const auto known = [&](std::size_t i) { return reader.kv().presence(hashes)[i].in(kRemoteTier); };
@@ -486,7 +486,7 @@ inline int play_network(const testing::TestChannel& channel, const std::vector<s
   KvOptions options = node_options(48);
   options.remote->peers = {owner.address()};
   options.remote->call_limit = milliseconds(300);
-  FleetRank reader(kModel, options, kModel.fleet(1)[0]);
+  FleetRank reader(kFleetModel, options, kFleetModel.fleet(1)[0]);
   Random random(12);
   owner.ask("write");
   for (std::uint64_t round = 0, all = much(2, 50); round < all; ++round) {

@@ -5,10 +5,9 @@
 // kernel when nothing moves. A small transfer is driven by the thread that submits it.
 //
 // Over TCP the owner answers every request, and refuses memory that it does not offer (any more), and writes
-// into memory that it offers for reading. UCX itself
-// asks nobody for a password: keys are trusted because RemoteAgent gets them over an authenticated
-// connection, and the ports belong in a network that only peers can reach. Addresses and keys carry a
-// checksum against accidents.
+// into memory that it offers for reading. UCX itself asks nobody for a password: keys are trusted because
+// RemoteAgent gets them over an authenticated connection, and the ports belong in a network that only peers
+// can reach. Addresses and keys carry a checksum against accidents.
 //
 // Dead peers are noticed: by their connection, or over shared memory by the end of their process. A peer that
 // hangs is not: deadlines end waits, and RemotePath::close(), which RemoteAgent calls, ends operations.
