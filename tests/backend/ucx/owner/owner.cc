@@ -71,8 +71,7 @@ int read_for_ever(const std::string& transports, std::uint64_t size, char** valu
                                             .device = device,
                                             .agent = 1,
                                             .incarnation = 1,
-                                            .key = from_hex(values[1]),
-                                            .mode = storage::AccessMode::kReadWrite})
+                                            .key = from_hex(values[1])})
                                     .value());
   storage::SystemAllocator allocator;
   const std::vector<std::uint32_t> block = {0};
