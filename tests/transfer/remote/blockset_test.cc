@@ -402,7 +402,9 @@ TEST(RemoteBlockSetTest, BlocksComeOverTheLoopbackTransport) {
                "its owner offers it for reading");
   const auto target = scaled_set(shared);
   RemoteOffer landing = owner->export_blockset(target, kNames, 0, storage::AccessMode::kReadWrite).value();
-  for (const auto& set : reader->exchange(seen->peer()).value()) {
+  const auto sets = reader->exchange(seen->peer()).value();
+  ASSERT_THAT(sets, SizeIs(2));
+  for (const auto& set : sets) {
     if (set->id() == seen->id()) continue;
     const auto put =
         reader->executor().submit({.plan = plan(mine, blocks, set->blocks(), blocks).value()}).value();
