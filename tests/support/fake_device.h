@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
+#include "ashlar/base/mutex.h"
 #include "ashlar/storage/external_storage.h"
 #include "ashlar/transfer/copy_plan.h"
 #include "ashlar/transfer/executor.h"
@@ -48,6 +49,11 @@ class FakeDevice {
     ASHLAR_CHECK(used_ <= bytes_, "the fake device has %llu bytes", static_cast<unsigned long long>(bytes_));
     return {.kind = StorageKind::kDevice, .address = address, .bytes = bytes, .device = 0};
   }
+  // Copies as a driver does; either side may be the device's. Copies are ordered with each other.
+  void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) const {
+    const MutexLock lock(mu_);
+    std::memcpy(driver(to), driver(const_cast<std::byte*>(from)), bytes);
+  }
   // Where the driver reads and writes an address of the device; others stay as they are.
   std::byte* driver(std::byte* address) const noexcept {
     return address >= device_ && address < device_ + bytes_ ? driver_ + (address - device_) : address;
@@ -63,6 +69,7 @@ class FakeDevice {
   std::byte* device_;
   std::byte* driver_;
   std::uint64_t used_ = 0;
+  mutable Mutex mu_;
 };
 
 // Copies on the submitting thread.
@@ -92,8 +99,7 @@ class FakeDeviceExecutor final : public transfer::Executor {
       transfer::CopyCursor cursor(pieces, kStrip, 0, transfer::CopyCursor::units(pieces, kStrip));
       transfer::CopyPiece piece;
       while (cursor.next(&piece)) {
-        std::memcpy(device.driver(plan.to().address(plane, piece.to)),
-                    device.driver(plan.from().address(plane, piece.from)), piece.bytes);
+        device.copy(plan.to().address(plane, piece.to), plan.from().address(plane, piece.from), piece.bytes);
         stats.bytes += piece.bytes;
         ++stats.operations;
       }

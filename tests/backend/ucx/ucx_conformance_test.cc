@@ -48,8 +48,9 @@ TransportCase device_case() {
   };
   const auto copy = [](const BlockSet& set, BlockImage& image, bool store) {
     image.each_region(set, [&](const RegionMemory& region, BlockImage::Bytes& bytes) {
-      std::byte* const there = device->driver(region.storage->address() + region.offset);
-      store ? std::memcpy(there, bytes.data(), bytes.size()) : std::memcpy(bytes.data(), there, bytes.size());
+      std::byte* const there = region.storage->address() + region.offset;
+      auto* const here = reinterpret_cast<std::byte*>(bytes.data());
+      store ? device->copy(there, here, bytes.size()) : device->copy(here, there, bytes.size());
     });
   };
   TransportCase one = host_cases()[0];
