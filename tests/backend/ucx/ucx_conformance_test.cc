@@ -55,6 +55,7 @@ TransportCase device_case() {
   };
   TransportCase one = host_cases()[0];
   one.name = "TcpDevice";
+  one.layout_step = 5;
   one.transport = [](const ExecutorSettings& settings) -> std::shared_ptr<RemoteTransport> {
     return backend::ucx::UcxTransport::create(
                {.inline_bytes = 4096,

@@ -34,6 +34,9 @@ struct TransportCase {
   std::function<std::unique_ptr<storage::Allocator>()> memory;
   // Whether open() refuses every key that was changed, not only those that make no sense.
   bool proves_keys = true;
+  // Every how many layouts of this side are paired with one of the other; more where a case differs from
+  // another only in how bytes reach their owner.
+  std::size_t layout_step = 1;
   // A key for writing, made of one for reading, as a hostile peer would make it.
   std::function<std::vector<std::byte>(std::span<const std::byte>)> forge = {};
   // How a peer writes and reads an image where the host does not reach its memory.

@@ -112,8 +112,8 @@ TEST_P(TransportTest, MovesBetweenEveryPairOfLayouts) {
   const std::vector<layout::Layout> layouts = every_layout(small_shape(6, 3, 4));
   std::vector<std::shared_ptr<const BlockSet>> locals;
   for (const layout::Layout& one : layouts) locals.push_back(near({PlaneShape::whole(one)}));
-  // All of this side for every one of the other.
-  const std::size_t step = testing::kSanitized ? 5 : 1;
+  // All of this side for every one of the other, or a part.
+  const std::size_t step = testing::kSanitized ? 5 : GetParam().layout_step;
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     const PeerSet theirs = peer.share(static_cast<std::uint32_t>(i));
     const auto remote = PeerProcess::open(*path, theirs);
