@@ -202,10 +202,12 @@ class RemoteAgent {
   Result<RemoteOffer> on_peer(std::function<void(const std::shared_ptr<RemotePeer>&)> callback);
 
   // Registers the memory of a set with the transport and offers it to peers, which are told when the offer is
-  // dropped. `id` 0: the agent chooses. Errors: those of the transport; kAlreadyExists: `id` is taken;
+  // dropped. Peers write it only where `mode` lets them. `id` 0: the agent chooses. Errors: those of the
+  // transport; kAlreadyExists: `id` is taken;
   // kUnsupported: a set that is not in memory; kCapacity: its description exceeds max_message_bytes.
   Result<RemoteOffer> export_blockset(std::shared_ptr<const BlockSet> set, const BlockSetNames& names,
-                                      std::uint64_t id = 0);
+                                      std::uint64_t id = 0,
+                                      storage::AccessMode mode = storage::AccessMode::kRead);
   // The sets on offer, serialised: docs/formats/blockset.md. They may travel any way.
   std::vector<std::vector<std::byte>> exports() const;
   // Whose set these bytes say that they describe. Errors: kCorruption, kInvalidArgument, kUnsupported.

@@ -74,7 +74,12 @@ Result<void> Engine::open() {
   if (shares_memory_) {
     ASHLAR_TRY(address.packed, worker->address());
   }
-  ASHLAR_TRY(service_, Responder::create(std::move(worker), table_));
+  std::unique_ptr<DeviceCopies> devices;
+  if (options_.device_executor != nullptr) {
+    ASHLAR_TRY(devices, DeviceCopies::create(options_, Link::message_bytes(options_), table_,
+                                             [this] { attend(nullptr); }));
+  }
+  ASHLAR_TRY(service_, Responder::create(std::move(worker), table_, std::move(devices)));
   address.port = service_->port();
   address_ = encode(address);
   if (address_.size() > transfer::RemoteTransport::kMaxAddressBytes)

@@ -35,6 +35,7 @@ class Engine {
 
   const std::shared_ptr<UcxContext>& context() const noexcept { return context_; }
   const std::shared_ptr<RegionTable>& table() const noexcept { return table_; }
+  bool copies_devices() const noexcept { return options_.device_executor != nullptr; }
   // What a peer's connect() needs.
   const std::vector<std::byte>& address() const noexcept { return address_; }
   Result<std::shared_ptr<Link>> connect(const transfer::AgentIdentity& peer, const WorkerAddress& address,

@@ -47,7 +47,8 @@ Result<void> RemoteServer::start() {
   offers_.push_back(std::move(memory));
   if (options_.landing != nullptr) {
     ASHLAR_TRY(transfer::RemoteOffer landing,
-               agent_->export_blockset(options_.landing, options_.names, kLandingSet));
+               agent_->export_blockset(options_.landing, options_.names, kLandingSet,
+                                       storage::AccessMode::kReadWrite));
     offers_.push_back(std::move(landing));
   }
   ASHLAR_RETURN_IF_ERROR(start_thread(&thread_, [this] { run(); }));

@@ -73,7 +73,7 @@ class AgentCore final : public LinkHost, public std::enable_shared_from_this<Age
 
   // Block sets: agent_sets.cc.
   Result<RemoteOffer> export_blockset(std::shared_ptr<const BlockSet> set, const BlockSetNames& names,
-                                      std::uint64_t id);
+                                      std::uint64_t id, storage::AccessMode mode);
   std::vector<std::vector<std::byte>> exports() const;
   Result<std::shared_ptr<const RemoteBlockSet>> import(std::span<const std::byte> bytes,
                                                        const RemoteCallLimits& limits);

@@ -32,7 +32,8 @@ std::vector<std::byte> bytes_of_number(std::uint64_t number) {
 }  // namespace
 
 Result<RemoteOffer> AgentCore::export_blockset(std::shared_ptr<const BlockSet> set,
-                                               const BlockSetNames& names, std::uint64_t id) {
+                                               const BlockSetNames& names, std::uint64_t id,
+                                               storage::AccessMode mode) {
   if (set == nullptr) return make_error(ErrorCode::kInvalidArgument, "export_blockset() needs a set");
   if (set->kind() != StorageKind::kSystem && set->kind() != StorageKind::kPinned &&
       set->kind() != StorageKind::kDevice)
@@ -69,11 +70,12 @@ Result<RemoteOffer> AgentCore::export_blockset(std::shared_ptr<const BlockSet> s
           known.emplace(region.storage.get(), static_cast<std::uint32_t>(record.memories.size()));
       plane.memories.push_back(at->second);
       if (!is_new) continue;
-      ASHLAR_TRY(auto registration, transport_->register_memory(region.storage));
+      ASHLAR_TRY(auto registration, transport_->register_memory(region.storage, mode));
       const std::span<const std::byte> key = registration->key();
       record.memories.push_back({reinterpret_cast<std::uintptr_t>(region.storage->address()),
                                  region.storage->size(),
-                                 {key.begin(), key.end()}});
+                                 {key.begin(), key.end()},
+                                 mode});
       exported->registrations.push_back(std::move(registration));
     }
     record.planes.push_back(std::move(plane));

@@ -115,8 +115,9 @@ Result<RemoteOffer> RemoteAgent::on_peer(std::function<void(const std::shared_pt
   return core_->on_peer(std::move(callback));
 }
 Result<RemoteOffer> RemoteAgent::export_blockset(std::shared_ptr<const BlockSet> set,
-                                                 const BlockSetNames& names, std::uint64_t id) {
-  return core_->export_blockset(std::move(set), names, id);
+                                                 const BlockSetNames& names, std::uint64_t id,
+                                                 storage::AccessMode mode) {
+  return core_->export_blockset(std::move(set), names, id, mode);
 }
 std::vector<std::vector<std::byte>> RemoteAgent::exports() const {
   return core_->exports();

@@ -338,6 +338,27 @@ TEST(RemoteTierTest, AReservationEndsWithItsPeer) {
   eventually([&] { return decode.kv().remote()->status().reserved_blocks == 0; });
 }
 
+// What a peer has in G2 is read; what is pushed goes to its landing.
+TEST(RemoteTierTest, OnlyTheLandingOfAPeerIsWritten) {
+  FleetRank owner = rank_of(kModel, undivided());
+  FleetRank writer = rank_of(kModel, undivided());
+  const Hashes hashes = KvWorkload::sequence(23, 2);
+  store(owner, hashes);
+  const auto peer = writer.kv().remote()->connect(address(owner)).value();
+  const RemoteBlocks views = writer.kv().remote()->get_remote_blocks(peer->identity(), hashes).value();
+  const auto fresh = writer.kv().get_mutable_blocks(1).value();
+  const std::uint32_t mine = fresh[0].block_id().value();
+  const std::uint32_t theirs = views.blocks()[0].slot;
+  const auto refused = transfer::plan(writer.kv().g1_blocks(), std::span(&mine, 1), views.set().blocks(),
+                                      std::span(&theirs, 1));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refused.error().message(), HasSubstr("its owner offers it for reading"));
+  const RemoteBlocksMutable target =
+      writer.kv().remote()->get_remote_blocks_mutable(peer->identity(), 1).value();
+  EXPECT_TRUE(transfer::plan(writer.kv().g1_blocks(), std::span(&mine, 1), target.blocks(), target.ids()));
+}
+
 TEST(RemoteTierTest, OtherModelsAreRefusedWithASentence) {
   FleetRank owner = rank_of(kModel, undivided());
   KvOptions options = node();

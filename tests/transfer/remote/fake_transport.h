@@ -53,7 +53,7 @@ class FakeTransport final : public transfer::RemoteTransport {
   std::string_view name() const noexcept override { return name_; }
   std::vector<std::byte> address() const override { return std::vector<std::byte>(5, std::byte{9}); }
   Result<std::unique_ptr<transfer::MemoryRegistration>> register_memory(
-      std::shared_ptr<storage::Storage> storage) override {
+      std::shared_ptr<storage::Storage> storage, storage::AccessMode /*mode*/) override {
     class Registration final : public transfer::MemoryRegistration {
      public:
       Registration(std::shared_ptr<storage::Storage> held, std::shared_ptr<std::atomic<int>> count)
