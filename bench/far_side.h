@@ -40,7 +40,7 @@ inline constexpr transfer::AgentIdentity kFarOwner = {1, 1};
 // The other process: registers memory, says where it is, and waits for the end of its input.
 inline int own_memory(transfer::RemoteTransport& transport, const std::shared_ptr<storage::Storage>& memory) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const auto registration = transport.register_memory(memory);
+  const auto registration = transport.register_memory(memory, storage::AccessMode::kReadWrite);
   if (!registration) give_up(registration.error());
   const auto write_bytes = [](std::span<const std::byte> bytes) {
     const auto size = static_cast<std::uint64_t>(bytes.size());
@@ -89,6 +89,7 @@ class FarSide {
     if (!path) give_up(path.error());
     path_ = *std::move(path);
     like.address = place;
+    like.mode = storage::AccessMode::kReadWrite;
     like.agent = kFarOwner.agent;
     like.incarnation = kFarOwner.incarnation;
     auto opened = path_->open(std::move(like));

@@ -8,6 +8,10 @@
 
 namespace ashlar::storage {
 
+std::string_view to_string(AccessMode mode) noexcept {
+  return mode == AccessMode::kReadWrite ? "reading and writing" : "reading";
+}
+
 Result<std::shared_ptr<RemoteStorage>> RemoteStorage::create(RemoteMemory memory,
                                                              std::shared_ptr<const RemoteAccess> access) {
   std::uint64_t end = 0;
@@ -29,13 +33,17 @@ Result<std::shared_ptr<RemoteStorage>> RemoteStorage::create(RemoteMemory memory
   if (memory.key.size() > kMaxKeyBytes)
     return make_error(ErrorCode::kInvalidArgument, "a key of %zu bytes; it has at most %zu",
                       memory.key.size(), kMaxKeyBytes);
+  if (memory.mode != AccessMode::kRead && memory.mode != AccessMode::kReadWrite)
+    return make_error(ErrorCode::kInvalidArgument, "remote memory has mode %u; it is 1 (read) or 3 (both)",
+                      static_cast<unsigned>(memory.mode));
   return std::shared_ptr<RemoteStorage>(new RemoteStorage(std::move(memory), std::move(access)));
 }
 
 std::string RemoteStorage::describe() const {
   char owner[64];
   std::snprintf(owner, sizeof owner, "%016" PRIx64 "/%016" PRIx64, memory_.agent, memory_.incarnation);
-  return Storage::describe() + ", " + std::string(to_string(memory_.kind)) + " memory of agent " + owner;
+  return Storage::describe() + ", " + std::string(to_string(memory_.kind)) + " memory of agent " + owner +
+         ", for " + std::string(to_string(memory_.mode));
 }
 
 }  // namespace ashlar::storage

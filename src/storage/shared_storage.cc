@@ -34,8 +34,8 @@ Result<std::shared_ptr<SharedStorage>> SharedStorage::create(const MemoryOptions
                         wide(options.bytes), errno);
   }
   struct stat status{};
-  if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0 ||
-      fstat(file.get(), &status) != 0)
+  // Not F_SEAL_SEAL: who shares it decides later whether others may write.
+  if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) != 0 || fstat(file.get(), &status) != 0)
     return make_error(ErrorCode::kIo, "shared memory cannot be sealed (errno %d)", errno);
   ASHLAR_TRY(MappedMemory memory, MappedMemory::share(options, file.get()));
   if (locker != nullptr) ASHLAR_RETURN_IF_ERROR(locker->lock(memory.address(), memory.bytes()));

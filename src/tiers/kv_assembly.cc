@@ -238,7 +238,12 @@ Result<void> KvBlockManager::Assembly::open_remote() {
               .group = shape.group,
               .look_again = shape.look_again,
               .rest = shape.rest,
+              .call_limit = shape.call_limit,
               .clock = stack.clock};
+  const auto named = [this](std::uint16_t number, const std::string& name) {
+    const MutexLock lock(listener_mu);
+    if (listener != nullptr) listener->name_location(EventLocation::peer(number), name);
+  };
   stack.remote = std::make_unique<RemotePool>(*stack.remote_manager, agent, stack.g2->blocks(),
                                               RemotePool::Options{.names = names,
                                                                   .peers = shape.peers,
@@ -250,6 +255,7 @@ Result<void> KvBlockManager::Assembly::open_remote() {
                                                                   .call_limit = shape.call_limit,
                                                                   .copy_limit = shape.copy_limit,
                                                                   .rest = shape.rest,
+                                                                  .named = named,
                                                                   .clock = stack.clock});
   remote_core = std::make_shared<RemoteCore>();
   remote_core->agent = agent;
@@ -290,6 +296,11 @@ Result<void> KvBlockManager::Assembly::open_remote() {
                 stack.g2_manager->for_each_registered(
                     [&](const SequenceHash& hash, block::BlockId) { visit(hash); });
               },
+          .in_slot = [this](std::uint32_t slot) -> std::optional<SequenceHash> {
+            const Result<block::BlockDescription> found = stack.g2_manager->describe(block::BlockId(slot));
+            if (!found || !found->identity) return std::nullopt;
+            return found->identity->hash;
+          },
           .clock = stack.clock});
   stack.g2_manager->observe(*remote_core->server);
   return {};

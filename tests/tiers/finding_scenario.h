@@ -71,7 +71,8 @@ inline void expect_nodes_find_each_other(const std::function<Place()>& place) {
   for (std::uint32_t rank = 0; rank < 4; ++rank) {
     Node reader(options(place()), rank, 4);
     EXPECT_EQ(reader.onboard(hashes), 6u);
-    EXPECT_EQ(reader.status().met, 2u);
+    // The blocks may all be with one of them; the other is met soon.
+    while (reader.status().met != 2) std::this_thread::yield();
     EXPECT_EQ(reader.status().records_refused, 0u) << reader.status().record_refusal;
   }
   // One that comes later is found too, in both directions.
@@ -101,7 +102,7 @@ inline void expect_wrong_secrets_are_refused(const std::function<Place()>& place
     // Those who know the right one are not disturbed.
     Node right(options(place(), owners));
     EXPECT_EQ(right.onboard(hashes), 3u);
-    EXPECT_GE(right.status().records_refused, 1u);
+    while (right.status().records_refused == 0) std::this_thread::yield();
   }
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,13 @@ class RemoteAccess {
   virtual ~RemoteAccess() = default;
 };
 
+// What peers may do with memory. Its owner decides when it registers it.
+enum class AccessMode : std::uint8_t {
+  kRead = 1,
+  kReadWrite = 3,
+};
+std::string_view to_string(AccessMode mode) noexcept;
+
 // A region as its owner describes it.
 struct RemoteMemory {
   StorageKind kind = StorageKind::kSystem;  // at its owner: system, pinned or device
@@ -34,6 +42,7 @@ struct RemoteMemory {
   std::uint64_t agent = 0;                   // the owner
   std::uint64_t incarnation = 0;             // the owner's process
   std::vector<std::byte> key = {};           // of the registration, as the transport made it
+  AccessMode mode = AccessMode::kRead;       // what the owner allows, or less
 };
 
 class RemoteStorage final : public Storage {
@@ -42,13 +51,16 @@ class RemoteStorage final : public Storage {
   static constexpr std::size_t kMaxKeyBytes = 4096;
 
   // Errors: kInvalidArgument: no address, size, owner or access; an address range that wraps around; a kind
-  // that is not memory; a device that does not match the kind; a key longer than kMaxKeyBytes.
+  // that is not memory; a device that does not match the kind; a key longer than kMaxKeyBytes; a mode that
+  // is none.
   static Result<std::shared_ptr<RemoteStorage>> create(RemoteMemory memory,
                                                        std::shared_ptr<const RemoteAccess> access);
 
   const RemoteMemory& memory() const noexcept { return memory_; }
+  // Whether it may be the target of a transfer.
+  bool writable() const noexcept { return memory_.mode == AccessMode::kReadWrite; }
   const std::shared_ptr<const RemoteAccess>& access() const noexcept { return access_; }
-  // "remote, 1048576 bytes, system memory of agent 5f…/incarnation 81…".
+  // "remote, 1048576 bytes, system memory of agent 5f…/81…, for reading".
   std::string describe() const override;
 
  private:

@@ -127,17 +127,19 @@ struct RemoteStatus {
   std::vector<RemotePeerStatus> peers;
   std::uint64_t leases = 0;  // that peers have here, now
   std::uint64_t leased_bytes = 0;
-  std::uint64_t granted = 0;          // leases, so far
-  std::uint64_t renewed = 0;          // how often any was
-  std::uint64_t expired = 0;          // of these, not released in time
-  std::uint64_t refused = 0;          // requests that would have passed a limit
-  std::uint64_t reserved_blocks = 0;  // of the landing, now
-  std::uint64_t pushed = 0;           // blocks that peers pushed here
-  std::uint64_t push_refused = 0;     // blocks whose bytes did not match, or that had no room
-  std::uint64_t looked = 0;           // times that the group was listed at the rendezvous
-  std::uint64_t met = 0;              // peers found there
-  std::uint64_t records_refused = 0;  // records there that led to no peer; one is tried once per `rest`
-  std::string record_refusal = {};    // why the last of them did not
+  std::uint64_t granted = 0;               // leases, so far
+  std::uint64_t renewed = 0;               // how often any was
+  std::uint64_t expired = 0;               // of these, not released in time
+  std::uint64_t refused = 0;               // requests that would have passed a limit
+  std::uint64_t reserved_blocks = 0;       // of the landing, now
+  std::uint64_t reservations = 0;          // so far
+  std::uint64_t reservations_expired = 0;  // of these, neither committed nor given back in time
+  std::uint64_t pushed = 0;                // blocks that peers pushed here
+  std::uint64_t push_refused = 0;          // blocks whose bytes did not match, or that had no room
+  std::uint64_t looked = 0;                // times that the group was listed at the rendezvous
+  std::uint64_t met = 0;                   // peers found there
+  std::uint64_t records_refused = 0;       // records there that led to no peer; one is tried once per `rest`
+  std::string record_refusal = {};         // why the last of them did not
 };
 
 // A block of a peer.
@@ -229,8 +231,12 @@ class RemoteNode {
   // RemoteAgent::import_remote_blockset().
   Result<std::shared_ptr<transfer::RemotePeer>> import_remote_blockset(
       std::span<const std::byte> bytes, std::optional<Clock::TimePoint> until = {});
-  // Forgets the sets of a peer and the blocks known of it. False: none.
+  // Forgets the sets of a peer and the blocks known of it. They stay dropped until connect() or
+  // import_remote_blockset() takes them back, or the peer shares others: those of another incarnation, or of
+  // another manager over the same agent. False: none.
   bool drop_remote_blockset(const transfer::AgentIdentity& peer);
+  // The sets of peers whose blocks are part of this tier: their G2, and their landing where they have one.
+  std::vector<std::shared_ptr<const transfer::RemoteBlockSet>> remote_blocksets() const;
 
   // Views of blocks of one peer's G2, leased. Errors: kNotFound: no such peer, or no set of it that fits
   // here; those of RemotePeer::call().
@@ -240,6 +246,11 @@ class RemoteNode {
   // The same by slot, for blocks found before: a slot that has another block by now is a miss.
   Result<RemoteBlocks> get_remote_blocks(const transfer::AgentIdentity& peer,
                                          std::span<const RemoteBlock> blocks,
+                                         std::optional<Clock::TimePoint> until = {});
+  // The same by number alone: whichever blocks are in these slots of the peer's G2 now. The owner tells their
+  // names and checksums; a slot without a registered block is a miss, kUnknown.
+  Result<RemoteBlocks> get_remote_blocks(const transfer::AgentIdentity& peer,
+                                         std::span<const std::uint32_t> slots,
                                          std::optional<Clock::TimePoint> until = {});
   // Reserves n empty blocks in a peer's landing; all or none. Errors: also kCapacity: no room there, or a
   // limit; kUnsupported: this rank does not hold all layers and heads that the peer does; it may pull.

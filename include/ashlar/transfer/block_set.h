@@ -68,6 +68,9 @@ class BlockSet {
   std::int32_t device() const noexcept { return planes_[0].regions[0].storage->device(); }
   bool host_accessible() const noexcept { return planes_[0].regions[0].storage->host_accessible(); }
 
+  // Errors: kInvalidArgument: memory of a peer, which offers it for reading only.
+  Result<void> check_writable() const;
+
   // The byte at a place of a plane. Requires: memory.
   std::byte* address(std::size_t plane, const layout::Place& place) const noexcept {
     const RegionMemory& region = planes_[plane].regions[place.region];

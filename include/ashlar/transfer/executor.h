@@ -142,7 +142,7 @@ class Executor {
 };
 
 // For implementations of submit(). Errors: kUnsupported, with both kinds of storage, when the executor does
-// not handle them; kInvalidArgument: an empty plan.
+// not handle them; kInvalidArgument: an empty plan, or a target that its owner offers for reading only.
 Result<void> check_handles(const Executor& executor, const TransferPlan& plan);
 
 }  // namespace ashlar::transfer

@@ -66,6 +66,10 @@ struct RemoteCallLimits {
   std::stop_token stop = {};
 };
 
+// Hears the answer of a call that has ended before it came. It runs on a thread of the agent and must not
+// wait.
+using LateAnswer = std::function<void(std::span<const std::byte> answer)>;
+
 // How a block set's blocks are named. Sets of two agents fit together only if all of it is equal.
 struct BlockSetNames {
   tokens::NamespaceFingerprint keys = {};
@@ -95,9 +99,10 @@ class RemotePeer {
 
   // Sends a request and waits for the answer of the peer's handler. Errors: the handler's, with its code;
   // kUnavailable: the peer is dead, or dies meanwhile; kUnsupported: it has no such handler; kTimeout;
-  // kCancelled; kInvalidArgument: longer than max_message_bytes.
+  // kCancelled; kInvalidArgument: longer than max_message_bytes. The answer of a call that ended with
+  // kTimeout or kCancelled goes to `late`, if the peer gives one: what it granted can be given back then.
   Result<std::vector<std::byte>> call(std::uint16_t method, std::span<const std::byte> request,
-                                      const RemoteCallLimits& limits = {});
+                                      const RemoteCallLimits& limits = {}, LateAnswer late = {});
   // Sends a request whose answer nobody waits for. Messages to one peer arrive in the order of the calls that
   // send them; handlers of different messages may run at once. Errors: kCapacity: the peer reads too slowly;
   // kUnavailable, kInvalidArgument: as call(). A peer that falls behind by thousands is closed.
@@ -134,6 +139,14 @@ class [[nodiscard]] RemoteOffer {
   std::shared_ptr<void> offer_;
 };
 
+// Whose block set it is, and which of its sets.
+struct BlockSetOwner {
+  AgentIdentity owner;
+  std::uint64_t id = 0;
+
+  friend auto operator<=>(const BlockSetOwner&, const BlockSetOwner&) = default;
+};
+
 class RemoteBlockSet {
  public:
   // Made by the library.
@@ -160,6 +173,8 @@ class RemoteAgent {
  public:
   // Methods below this number are the agent's own.
   static constexpr std::uint16_t kFirstMethod = 16;
+  // Block sets of one peer that are imported at once.
+  static constexpr std::size_t kMaxSetsPerPeer = 64;
 
   // Errors: those of validate(); kInvalidArgument: no secret, and an address that is not loopback; kIo: the
   // address cannot be listened on; kCapacity: no threads.
@@ -187,21 +202,28 @@ class RemoteAgent {
   Result<RemoteOffer> on_peer(std::function<void(const std::shared_ptr<RemotePeer>&)> callback);
 
   // Registers the memory of a set with the transport and offers it to peers, which are told when the offer is
-  // dropped. `id` 0: the agent chooses. Errors: those of the transport; kAlreadyExists: `id` is taken;
+  // dropped. Peers write it only where `mode` lets them. `id` 0: the agent chooses. Errors: those of the
+  // transport; kAlreadyExists: `id` is taken;
   // kUnsupported: a set that is not in memory; kCapacity: its description exceeds max_message_bytes.
   Result<RemoteOffer> export_blockset(std::shared_ptr<const BlockSet> set, const BlockSetNames& names,
-                                      std::uint64_t id = 0);
+                                      std::uint64_t id = 0,
+                                      storage::AccessMode mode = storage::AccessMode::kRead);
   // The sets on offer, serialised: docs/formats/blockset.md. They may travel any way.
   std::vector<std::vector<std::byte>> exports() const;
+  // Whose set these bytes say that they describe. Errors: kCorruption, kInvalidArgument, kUnsupported.
+  static Result<BlockSetOwner> owner_of_blockset(std::span<const std::byte> bytes);
   // Rebuilds a set of another agent from its bytes, which are not trusted, and connects to it where it is not
-  // connected. Errors: kCorruption, kInvalidArgument, kUnsupported: the bytes, or an incompatible version or
-  // transport; kAlreadyExists: an own set, or one imported before; kUnavailable: the owner is gone, or is
-  // another incarnation; those of connect().
+  // connected. One that was dropped is taken back. Errors: kCorruption, kInvalidArgument, kUnsupported: the
+  // bytes, or an incompatible version or transport; kAlreadyExists: an own set, or one imported before;
+  // kUnavailable: the owner is gone, or is another incarnation; kCapacity: kMaxSetsPerPeer; those of
+  // connect().
   Result<std::shared_ptr<const RemoteBlockSet>> import_remote_blockset(std::span<const std::byte> bytes,
                                                                        const RemoteCallLimits& limits = {});
-  // Asks a peer for its sets and imports those that are new. Returns all sets of this peer.
+  // Asks a peer for its sets and imports those that are new, with `again` also those that were dropped.
+  // Returns all sets of this peer. Errors: those of RemotePeer::call(); as import_remote_blockset().
   Result<std::vector<std::shared_ptr<const RemoteBlockSet>>> exchange(const std::shared_ptr<RemotePeer>& peer,
-                                                                      const RemoteCallLimits& limits = {});
+                                                                      const RemoteCallLimits& limits = {},
+                                                                      bool again = false);
   // Bytes for a way that others may write to, as a bus or a bucket: with this agent's identity and, where the
   // agents have a secret, an HMAC-SHA256 under it over all of this. `label` says what they are for; a reply
   // has the asker's random number as `challenge`, so that an older reply is not taken for it.
@@ -216,8 +238,10 @@ class RemoteAgent {
   static Result<std::vector<std::byte>> draw_challenge();
   // Sets of living peers.
   std::vector<std::shared_ptr<const RemoteBlockSet>> remote_blocksets() const;
-  // False: no such set. Transfers in flight keep it.
+  // False: no such set. Transfers in flight keep it. It stays dropped until it is imported, or its owner
+  // withdraws it and offers another under this id.
   bool drop_remote_blockset(const AgentIdentity& owner, std::uint64_t id);
+  bool is_dropped(const BlockSetOwner& set) const;
 
  private:
   explicit RemoteAgent(std::shared_ptr<AgentCore> core) noexcept;

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
 #include "ashlar/storage/remote_storage.h"
 #include "ashlar/storage/storage.h"
@@ -50,8 +51,8 @@ class RemotePath {
  public:
   virtual ~RemotePath() = default;
   // Opens a region of the peer's. Errors: kInvalidArgument: a key that this transport did not make, or
-  // another agent's memory; kUnsupported: memory that this process cannot reach, with what would help;
-  // kUnavailable: the path is closed.
+  // another agent's memory, or a mode that allows more than the key; kUnsupported: memory that this process
+  // cannot reach, with what would help; kUnavailable: the path is closed.
   virtual Result<std::shared_ptr<storage::RemoteStorage>> open(storage::RemoteMemory memory) = 0;
   // Starts no more operations; those in flight end soon, with kUnavailable and the text of `why`. Storage
   // that was opened stays an object, and its transfers are refused. Idempotent: the first reason stays.
@@ -68,16 +69,18 @@ class RemoteTransport {
   // What a peer's connect() needs; at most kMaxAddressBytes.
   static constexpr std::size_t kMaxAddressBytes = 4096;
   virtual std::vector<std::byte> address() const = 0;
-  // Makes memory of this process accessible to peers. The registration keeps the storage alive. Errors:
-  // kUnsupported: a kind of storage that this transport cannot serve; kCapacity; kIo.
+  // Makes memory of this process accessible to peers, which write it only where `mode` lets them. The
+  // registration keeps the storage alive. Errors: kUnsupported: a kind of storage that this transport cannot
+  // serve, or not in this mode; kCapacity; kIo.
   virtual Result<std::unique_ptr<MemoryRegistration>> register_memory(
-      std::shared_ptr<storage::Storage> storage) = 0;
-  // `on_failure` is called at most once, on a thread of the transport, when the transport itself finds that
-  // the peer is gone; it must not call the transport. Errors: kInvalidArgument: not an address of this
-  // transport; kUnavailable: the peer cannot be reached.
-  virtual Result<std::shared_ptr<RemotePath>> connect(const AgentIdentity& peer,
-                                                      std::span<const std::byte> address,
-                                                      std::function<void(const Error&)> on_failure) = 0;
+      std::shared_ptr<storage::Storage> storage, storage::AccessMode mode) = 0;
+  // Takes no longer than until `deadline`, by Clock::real(). `on_failure` is called at most once, on a thread
+  // of the transport, when the transport itself finds that the peer is gone; it must not call the transport.
+  // Errors: kInvalidArgument: not an address of this transport; kUnavailable: the peer cannot be reached, or
+  // does not answer in time.
+  virtual Result<std::shared_ptr<RemotePath>> connect(
+      const AgentIdentity& peer, std::span<const std::byte> address,
+      std::function<void(const Error&)> on_failure, Clock::TimePoint deadline = Clock::TimePoint::max()) = 0;
   // Runs plans of which one side is RemoteStorage of this transport and the other host memory. A path that is
   // closed refuses: kUnavailable.
   virtual Executor& executor() noexcept = 0;
@@ -108,6 +111,10 @@ struct LoopbackOptions {
 // LoopbackTransport: between processes of one user on one machine. Memory of storage::SharedAllocator is
 // mapped by the peer, which copies at memory speed; other host memory is read and written through the kernel
 // (process_vm_readv), where the system lets the user do that; device memory is opened through DeviceSharing.
+//
+// Memory of storage::SharedAllocator that is registered for reading is sealed: from then on no other process
+// can map it for writing, and it cannot be registered for writing any more. The kernel has no such lock for
+// other memory, and CUDA IPC none for device memory: there the transport of the peer refuses writes.
 class LoopbackTransport final : public RemoteTransport {
  public:
   // Errors: those of the options; kCapacity: no threads.
@@ -116,10 +123,12 @@ class LoopbackTransport final : public RemoteTransport {
 
   std::string_view name() const noexcept override { return "loopback"; }
   std::vector<std::byte> address() const override;
-  Result<std::unique_ptr<MemoryRegistration>> register_memory(
-      std::shared_ptr<storage::Storage> storage) override;
+  Result<std::unique_ptr<MemoryRegistration>> register_memory(std::shared_ptr<storage::Storage> storage,
+                                                              storage::AccessMode mode) override;
+  // Never waits for the peer.
   Result<std::shared_ptr<RemotePath>> connect(const AgentIdentity& peer, std::span<const std::byte> address,
-                                              std::function<void(const Error&)> on_failure) override;
+                                              std::function<void(const Error&)> on_failure,
+                                              Clock::TimePoint deadline = Clock::TimePoint::max()) override;
   Executor& executor() noexcept override;
 
  private:

@@ -49,9 +49,10 @@ class TransferPlan {
 
 // Block i of `from_blocks` goes to block i of `to_blocks`, with all planes. A plane with one head for all
 // others moves whole whatever heads are selected.
-// Errors: those of plan() in copy_plan.h; kInvalidArgument: planes that do not match, or memory that both
-// sides share and that would be read and written; kUnsupported: a plane with one head for all where the
-// destination keeps heads that do not move, since one value cannot hold for both.
+// Errors: those of plan() in copy_plan.h; kInvalidArgument: planes that do not match, memory that both sides
+// share and that would be read and written, or a target that a peer offers for reading only; kUnsupported: a
+// plane with one head for all where the destination keeps heads that do not move, since one value cannot hold
+// for both.
 Result<TransferPlan> plan(std::shared_ptr<const BlockSet> from, std::span<const std::uint32_t> from_blocks,
                           std::shared_ptr<const BlockSet> to, std::span<const std::uint32_t> to_blocks,
                           const PlanSelection& selection = {});

@@ -74,7 +74,12 @@ Result<void> Engine::open() {
   if (shares_memory_) {
     ASHLAR_TRY(address.packed, worker->address());
   }
-  ASHLAR_TRY(service_, Responder::create(std::move(worker), table_));
+  std::unique_ptr<DeviceCopies> devices;
+  if (options_.device_executor != nullptr) {
+    ASHLAR_TRY(devices, DeviceCopies::create(options_, Link::message_bytes(options_), table_,
+                                             [this] { attend(nullptr); }));
+  }
+  ASHLAR_TRY(service_, Responder::create(std::move(worker), table_, std::move(devices)));
   address.port = service_->port();
   address_ = encode(address);
   if (address_.size() > transfer::RemoteTransport::kMaxAddressBytes)
@@ -120,13 +125,14 @@ void Engine::attend(std::shared_ptr<Link> link) {
 
 Result<std::shared_ptr<Link>> Engine::connect(const transfer::AgentIdentity& peer,
                                               const WorkerAddress& address,
-                                              std::function<void(const Error&)> on_failure) {
+                                              std::function<void(const Error&)> on_failure,
+                                              Clock::TimePoint deadline) {
   if (address.transports != options_.transports)
     return make_error(ErrorCode::kInvalidArgument,
                       "agent %s uses the transports '%s', this process '%s'; give both the same list",
                       peer.to_string().c_str(), address.transports.c_str(), options_.transports.c_str());
   const bool same_machine = address.machine == machine_;
-  const Clock::TimePoint until = machine_now() + options_.connect_limit;
+  const Clock::TimePoint until = std::min(deadline, machine_now() + options_.connect_limit);
   // Only processes of one machine share memory, or have a loopback address in common.
   std::vector<std::string> hosts = split_list(address.hosts);
   if (same_machine) std::reverse(hosts.begin(), hosts.end());

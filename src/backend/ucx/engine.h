@@ -35,10 +35,12 @@ class Engine {
 
   const std::shared_ptr<UcxContext>& context() const noexcept { return context_; }
   const std::shared_ptr<RegionTable>& table() const noexcept { return table_; }
+  bool copies_devices() const noexcept { return options_.device_executor != nullptr; }
   // What a peer's connect() needs.
   const std::vector<std::byte>& address() const noexcept { return address_; }
   Result<std::shared_ptr<Link>> connect(const transfer::AgentIdentity& peer, const WorkerAddress& address,
-                                        std::function<void(const Error&)> on_failure);
+                                        std::function<void(const Error&)> on_failure,
+                                        Clock::TimePoint deadline);
   // Requires: the plan's remote side lies behind `link`.
   Result<transfer::Transfer> submit(transfer::TransferRequest request, const std::shared_ptr<Link>& link);
   // Makes the thread look at a link.

@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::uint32_t kAddressMagic = 0x41435541;  // "AUCA"
 constexpr std::uint32_t kKeyMagic = 0x4b435541;      // "AUCK"
-constexpr std::uint16_t kFrameVersion = 1;
+constexpr std::uint16_t kAddressVersion = 1;
+constexpr std::uint16_t kKeyVersion = 2;
 
 std::uint64_t checksum(std::span<const std::byte> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
@@ -26,16 +27,17 @@ std::vector<std::byte> seal(ByteWriter& out) {
 }
 
 // The fields of a frame that is whole.
-Result<ByteReader> unseal(std::span<const std::byte> bytes, std::uint32_t magic, const char* what) {
+Result<ByteReader> unseal(std::span<const std::byte> bytes, std::uint32_t magic, std::uint16_t expected,
+                          const char* what) {
   ByteReader head(bytes);
   const bool known = head.get<std::uint32_t>() == magic;
   const auto version = head.get<std::uint16_t>();
   if (!head.ok() || !known)
     return make_error(ErrorCode::kInvalidArgument, "%zu bytes are no %s of the ucx transport", bytes.size(),
                       what);
-  if (version != kFrameVersion)
+  if (version != expected)
     return make_error(ErrorCode::kInvalidArgument, "the %s has version %u; this library reads %u", what,
-                      version, kFrameVersion);
+                      version, expected);
   if (head.left() < 8)
     return make_error(ErrorCode::kInvalidArgument, "the %s ends after %zu bytes", what, bytes.size());
   ByteReader sum(bytes.last(8));
@@ -63,7 +65,7 @@ Result<std::vector<std::byte>> packed_of(ByteReader& fields, const char* what) {
 std::vector<std::byte> encode(const WorkerAddress& address) {
   ByteWriter out;
   out.put(kAddressMagic);
-  out.put(kFrameVersion);
+  out.put(kAddressVersion);
   out.put(address.machine);
   out.put(address.process);
   out.put(static_cast<std::uint8_t>(address.transports.size()));
@@ -79,18 +81,21 @@ std::vector<std::byte> encode(const WorkerAddress& address) {
 std::vector<std::byte> encode(const MemoryKey& key) {
   ByteWriter out;
   out.put(kKeyMagic);
-  out.put(kFrameVersion);
+  out.put(kKeyVersion);
   out.put(key.address);
   out.put(key.bytes);
   out.put(key.region);
   out.put(key.token);
+  out.put(static_cast<std::uint8_t>(key.kind));
+  out.put(key.device);
+  out.put(static_cast<std::uint8_t>(key.mode));
   out.put(static_cast<std::uint16_t>(key.packed.size()));
   out.put_bytes(key.packed);
   return seal(out);
 }
 
 Result<WorkerAddress> decode_address(std::span<const std::byte> bytes) {
-  ASHLAR_TRY(ByteReader fields, unseal(bytes, kAddressMagic, "address"));
+  ASHLAR_TRY(ByteReader fields, unseal(bytes, kAddressMagic, kAddressVersion, "address"));
   WorkerAddress out;
   out.machine = fields.get<std::uint64_t>();
   out.process = fields.get<std::uint32_t>();
@@ -104,13 +109,19 @@ Result<WorkerAddress> decode_address(std::span<const std::byte> bytes) {
 }
 
 Result<MemoryKey> decode_key(std::span<const std::byte> bytes) {
-  ASHLAR_TRY(ByteReader fields, unseal(bytes, kKeyMagic, "key"));
+  ASHLAR_TRY(ByteReader fields, unseal(bytes, kKeyMagic, kKeyVersion, "key"));
   MemoryKey out;
   out.address = fields.get<std::uint64_t>();
   out.bytes = fields.get<std::uint64_t>();
   out.region = fields.get<std::uint64_t>();
   out.token = fields.get<std::uint64_t>();
+  out.kind = static_cast<StorageKind>(fields.get<std::uint8_t>());
+  out.device = fields.get<std::int32_t>();
+  out.mode = static_cast<storage::AccessMode>(fields.get<std::uint8_t>());
   ASHLAR_TRY(out.packed, packed_of(fields, "key"));
+  if (out.mode != storage::AccessMode::kRead && out.mode != storage::AccessMode::kReadWrite)
+    return make_error(ErrorCode::kInvalidArgument, "the key has access mode %u; it is 1 (read) or 3 (both)",
+                      static_cast<unsigned>(out.mode));
   return out;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ashlar/base/result.h"
+#include "ashlar/storage/remote_storage.h"
 
 namespace ashlar::backend::ucx {
 
@@ -31,7 +32,10 @@ struct MemoryKey {
   std::uint64_t bytes = 0;
   std::uint64_t region = 0;  // in the owner's RegionTable, with its token
   std::uint64_t token = 0;
-  std::vector<std::byte> packed = {};  // UCX's own; empty where messages are used
+  StorageKind kind = StorageKind::kSystem;
+  std::int32_t device = storage::Storage::kNoDevice;
+  storage::AccessMode mode = storage::AccessMode::kRead;  // for this side; the owner looks at its own table
+  std::vector<std::byte> packed = {};                     // UCX's own; empty where messages are used
 };
 
 std::vector<std::byte> encode(const WorkerAddress& address);

@@ -37,12 +37,28 @@ Clock::TimePoint real_now() {
   return Clock::real().now();
 }
 
+Error refusal(Verdict verdict, const transfer::AgentIdentity& peer) {
+  const std::string who = peer.to_string();
+  switch (verdict) {
+    case Verdict::kReadOnly:
+      return make_error(ErrorCode::kInvalidArgument,
+                        "agent %s offers this memory for reading, and refused to write it", who.c_str());
+    case Verdict::kNotCopied:
+      return make_error(ErrorCode::kIo, "agent %s could not copy its device memory; its log says why",
+                        who.c_str());
+    case Verdict::kBusy:
+      return make_error(ErrorCode::kCapacity, "too many requests wait for device memory of agent %s",
+                        who.c_str());
+    default:
+      return make_error(ErrorCode::kUnavailable, "agent %s does not offer this memory any more", who.c_str());
+  }
+}
+
 }  // namespace
 
 Link::Link(const UcxOptions& options, std::unique_ptr<UcxWorker> worker, Settings settings)
     : settings_(std::move(settings)),
-      strip_bytes_(settings_.messages ? std::min(options.strip_bytes, options.segment_bytes - kHeaderRoom)
-                                      : options.strip_bytes),
+      strip_bytes_(settings_.messages ? message_bytes(options) : options.strip_bytes),
       inline_limit_(options.inline_limit),
       close_limit_(options.close_limit),
       worker_(std::move(worker)),
@@ -51,6 +67,10 @@ Link::Link(const UcxOptions& options, std::unique_ptr<UcxWorker> worker, Setting
     slot.link = this;
     free_slots_.push_back(&slot);
   }
+}
+
+std::uint64_t Link::message_bytes(const UcxOptions& options) noexcept {
+  return std::min(options.strip_bytes, options.segment_bytes - kHeaderRoom);
 }
 
 Link::~Link() {
@@ -425,7 +445,7 @@ bool Link::start_next(const std::shared_ptr<Job>& job) {
   slot->sent = false;
   const bool one_sided = flush || operation.access->unpacked() != nullptr;
   slot->answered = one_sided;
-  slot->granted = one_sided;
+  slot->verdict = one_sided ? Verdict::kGranted : Verdict::kNotOffered;
   if (one_sided && job->cursor.puts()) job->puts_one_sided = true;
   ++job->in_flight;
   ucp_request_param_t parameters{};
@@ -464,11 +484,11 @@ ucs_status_ptr_t Link::ask(Slot& slot, const Operation& operation, bool puts,
 void Link::take_reply(const ReplyHeader& reply, std::span<const std::byte> bytes) {
   Slot& slot = slots_[reply.tag % slots_.size()];
   if (slot.job == nullptr || slot.answered || slot.request.tag != reply.tag) return;  // ended before
-  const bool has_bytes = slot.local != nullptr && reply.granted != 0;
+  const bool has_bytes = slot.local != nullptr && reply.verdict == Verdict::kGranted;
   if (bytes.size() != (has_bytes ? slot.bytes : 0)) return lose(UCS_ERR_INVALID_PARAM);
   if (has_bytes) std::memcpy(slot.local, bytes.data(), bytes.size());
   slot.answered = true;
-  slot.granted = reply.granted != 0;
+  slot.verdict = reply.verdict;
   if (slot.sent) ended(slot, UCS_OK);
 }
 
@@ -484,9 +504,8 @@ void Link::ended(Slot& slot, ucs_status_t status) {
   slot.job.reset();
   free_slots_.push_back(&slot);
   --job->in_flight;
-  if (status == UCS_OK && !slot.granted) {
-    job->state->fail(make_error(ErrorCode::kUnavailable, "agent %s does not offer this memory any more",
-                                peer().to_string().c_str()));
+  if (status == UCS_OK && slot.verdict != Verdict::kGranted) {
+    job->state->fail(refusal(slot.verdict, peer()));
   } else if (status == UCS_OK) {
     TransferStats stats;
     stats.bytes = slot.bytes;

@@ -28,6 +28,7 @@
 #include "backend/ucx/framing.h"
 #include "backend/ucx/messages.h"
 #include "backend/ucx/operations.h"
+#include "backend/ucx/region_table.h"
 #include "base/owned_fd.h"
 #include "transfer/copy/admission.h"
 #include "transfer/copy/transfer_state.h"
@@ -79,6 +80,9 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
+  // Largest operation in messages over TCP.
+  static std::uint64_t message_bytes(const UcxOptions& options) noexcept;
+
   const transfer::AgentIdentity& peer() const noexcept { return settings_.peer; }
   std::uint64_t number() const noexcept { return settings_.number; }
   // Largest operation.
@@ -125,7 +129,7 @@ class Link {
     RequestHeader request;  // read by UCX until it is sent
     bool sent = false;      // UCX needs neither header nor bytes any more
     bool answered = false;  // the peer has replied
-    bool granted = false;   // it did what was asked
+    Verdict verdict = Verdict::kNotOffered;
   };
 
   static void operation_ended(void* request, ucs_status_t status, void* user);

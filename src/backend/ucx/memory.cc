@@ -79,8 +79,8 @@ class UcxAllocator final : public storage::Allocator {
 class UcxRegistration final : public transfer::MemoryRegistration {
  public:
   UcxRegistration(std::shared_ptr<RegionTable> table, RegionTable::Name name,
-                  std::shared_ptr<storage::Storage> storage) noexcept
-      : table_(std::move(table)), name_(name), storage_(std::move(storage)) {}
+                  std::shared_ptr<storage::Storage> storage, storage::AccessMode mode) noexcept
+      : table_(std::move(table)), name_(name), storage_(std::move(storage)), mode_(mode) {}
   ~UcxRegistration() override { table_->remove(name_.region); }
   std::span<const std::byte> key() const noexcept override { return key_; }
 
@@ -90,10 +90,15 @@ class UcxRegistration final : public transfer::MemoryRegistration {
                   storage_->size(),
                   name_.region,
                   name_.token,
+                  storage_->kind(),
+                  storage_->device(),
+                  mode_,
                   {}};
-    // Only memory that peers map: for other memory UCX would emulate access, and read it after its end.
+    // Only memory that peers map: for other memory UCX would emulate access, and read it after its end. And
+    // only for writing too: UCX has no keys that only read.
     const auto* own = dynamic_cast<const UcxStorage*>(storage_.get());
-    if (own != nullptr && own->memory()->context() == context && shares_memory(context->transports())) {
+    if (mode_ == storage::AccessMode::kReadWrite && own != nullptr && own->memory()->context() == context &&
+        shares_memory(context->transports())) {
       ASHLAR_TRY(key.packed, pack(*own->memory()));
     }
     key_ = encode(key);
@@ -120,6 +125,7 @@ class UcxRegistration final : public transfer::MemoryRegistration {
   std::shared_ptr<RegionTable> table_;
   const RegionTable::Name name_;
   std::shared_ptr<storage::Storage> storage_;
+  const storage::AccessMode mode_;
   std::vector<std::byte> key_;
 };
 
@@ -131,9 +137,9 @@ std::shared_ptr<storage::Allocator> make_allocator(std::shared_ptr<UcxContext> c
 
 Result<std::unique_ptr<transfer::MemoryRegistration>> register_storage(
     std::shared_ptr<UcxContext> context, std::shared_ptr<RegionTable> table,
-    std::shared_ptr<storage::Storage> storage) {
-  const RegionTable::Name name = table->add(storage);
-  auto out = std::make_unique<UcxRegistration>(std::move(table), name, std::move(storage));
+    std::shared_ptr<storage::Storage> storage, storage::AccessMode mode) {
+  const RegionTable::Name name = table->add(storage, mode);
+  auto out = std::make_unique<UcxRegistration>(std::move(table), name, std::move(storage), mode);
   ASHLAR_RETURN_IF_ERROR(out->make_key(context));
   return std::unique_ptr<transfer::MemoryRegistration>(std::move(out));
 }

@@ -4,7 +4,6 @@
 #include <netinet/in.h>
 
 #include <cstring>
-#include <random>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -33,49 +32,10 @@ void take_messages(UcxWorker& worker, unsigned id, ucp_am_recv_callback_t handle
   ASHLAR_CHECK(status == UCS_OK, "UCX takes no handler for messages: %s", reason(status).c_str());
 }
 
-RegionTable::Name RegionTable::add(std::shared_ptr<storage::Storage> storage) {
-  std::random_device random;
-  const std::uint64_t token = std::uint64_t{random()} << 32 | random();
-  const MutexLock lock(mu_);
-  const std::uint64_t region = next_++;
-  regions_.emplace(region, Region{std::move(storage), token});
-  return {region, token};
-}
-
-void RegionTable::remove(std::uint64_t region) {
-  std::shared_ptr<storage::Storage> last;  // goes outside the lock
-  const MutexLock lock(mu_);
-  const auto found = regions_.find(region);
-  ASHLAR_CHECK(found != regions_.end(), "a region of memory is withdrawn twice");
-  last = std::move(found->second.storage);
-  regions_.erase(found);
-}
-
-const RegionTable::Region* RegionTable::look_up(const RequestHeader& request) const {
-  const auto found = regions_.find(request.region);
-  if (found == regions_.end() || found->second.token != request.token) return nullptr;
-  const std::uint64_t size = found->second.storage->size();
-  if (request.bytes == 0 || request.offset > size || request.bytes > size - request.offset) return nullptr;
-  return &found->second;
-}
-
-std::shared_ptr<storage::Storage> RegionTable::find(const RequestHeader& request) const {
-  const MutexLock lock(mu_);
-  const Region* region = look_up(request);
-  return region == nullptr ? nullptr : region->storage;
-}
-
-bool RegionTable::write(const RequestHeader& request, std::span<const std::byte> bytes) {
-  const MutexLock lock(mu_);
-  const Region* region = look_up(request);
-  if (region == nullptr || bytes.size() != request.bytes) return false;
-  std::memcpy(region->storage->address() + request.offset, bytes.data(), bytes.size());
-  return true;
-}
-
 Result<std::unique_ptr<Responder>> Responder::create(std::unique_ptr<UcxWorker> worker,
-                                                     std::shared_ptr<RegionTable> table) {
-  std::unique_ptr<Responder> out(new Responder(std::move(worker), std::move(table)));
+                                                     std::shared_ptr<RegionTable> table,
+                                                     std::unique_ptr<DeviceCopies> devices) {
+  std::unique_ptr<Responder> out(new Responder(std::move(worker), std::move(table), std::move(devices)));
   take_messages(*out->worker_, kQuestion, asked, out.get());
   take_messages(*out->worker_, kGet, wants_bytes, out.get());
   take_messages(*out->worker_, kPut, brings_bytes, out.get());
@@ -130,43 +90,68 @@ bool Responder::progress() {
     force.flags = UCP_EP_CLOSE_FLAG_FORCE;
     const ucp_ep_h endpoint = lost_.back();
     lost_.pop_back();
+    if (devices_ != nullptr) devices_->forget(endpoint);
     ucs_status_ptr_t closing = ucp_ep_close_nbx(endpoint, &force);
     if (UCS_PTR_IS_PTR(closing)) ucp_request_free(closing);
+    moved = true;
+  }
+  if (devices_ != nullptr && progress_devices()) moved = true;
+  return moved;
+}
+
+bool Responder::progress_devices() {
+  bool moved = false;
+  for (std::shared_ptr<storage::Storage>& buffer : std::exchange(returned_, {})) {
+    devices_->give_back(std::move(buffer));
+    moved = true;
+  }
+  for (DeviceCopies::Copy& copy : devices_->take_ended()) {
+    const std::uint64_t bytes = copy.buffer == nullptr ? 0 : copy.request.bytes;
+    reply(copy.endpoint, kReply, {copy.request.tag, copy.verdict},
+          {.memory = std::move(copy.buffer), .bytes = bytes, .bounced = bytes != 0});
     moved = true;
   }
   return moved;
 }
 
-void Responder::reply(const ucp_am_recv_param_t* parameters, unsigned id, std::uint64_t tag, bool granted,
-                      std::shared_ptr<storage::Storage> memory, std::uint64_t offset, std::uint64_t bytes) {
+void Responder::reply(ucp_ep_h endpoint, unsigned id, const ReplyHeader& header, ReplyBytes bytes) {
   auto sending = std::make_unique<Sending>();
   sending->responder = this;
-  sending->header = {tag, granted ? std::uint64_t{1} : 0};
-  const std::byte* start = memory == nullptr ? nullptr : memory->address() + offset;
-  sending->memory = std::move(memory);
+  sending->header = header;
+  sending->bounced = bytes.bounced;
+  const std::byte* start = bytes.memory == nullptr ? nullptr : bytes.memory->address() + bytes.offset;
+  sending->memory = std::move(bytes.memory);
   ucp_request_param_t options{};
   options.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   options.cb.send = sent;
   options.user_data = sending.get();
   options.flags = UCP_AM_SEND_FLAG_EAGER;
   // A peer that is gone gets nothing.
-  if (UCS_PTR_IS_PTR(ucp_am_send_nbx(parameters->reply_ep, id, &sending->header, sizeof sending->header,
-                                     start, bytes, &options))) {
+  if (UCS_PTR_IS_PTR(ucp_am_send_nbx(endpoint, id, &sending->header, sizeof sending->header, start,
+                                     bytes.bytes, &options))) {
     Sending* key = sending.get();
     sending_.emplace(key, std::move(sending));
+    return;
   }
+  release(*sending);
+}
+
+void Responder::release(Sending& sending) {
+  if (sending.bounced) returned_.push_back(std::move(sending.memory));
 }
 
 void Responder::sent(void* request, ucs_status_t, void* user) {
   auto* sending = static_cast<Sending*>(user);
-  sending->responder->sending_.erase(sending);
+  Responder* const responder = sending->responder;
+  responder->release(*sending);
+  responder->sending_.erase(sending);
   ucp_request_free(request);
 }
 
 ucs_status_t Responder::asked(void* user, const void*, std::size_t, void*, std::size_t,
                               const ucp_am_recv_param_t* parameters) {
   if ((parameters->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0)
-    static_cast<Responder*>(user)->reply(parameters, kAnswer, 0, true, nullptr, 0, 0);
+    static_cast<Responder*>(user)->reply(parameters->reply_ep, kAnswer, {});
   return UCS_OK;
 }
 
@@ -176,9 +161,14 @@ ucs_status_t Responder::wants_bytes(void* user, const void* header, std::size_t 
   RequestHeader request;
   if (request_of(header, header_length, parameters, &request) == nullptr) return UCS_OK;
   std::shared_ptr<storage::Storage> memory = responder->table_->find(request);
-  const bool granted = memory != nullptr;
-  responder->reply(parameters, kReply, request.tag, granted, std::move(memory), granted ? request.offset : 0,
-                   granted ? request.bytes : 0);
+  if (memory == nullptr) {
+    responder->reply(parameters->reply_ep, kReply, {request.tag, Verdict::kNotOffered});
+  } else if (memory->host_accessible()) {
+    responder->reply(parameters->reply_ep, kReply, {request.tag, Verdict::kGranted},
+                     {.memory = std::move(memory), .offset = request.offset, .bytes = request.bytes});
+  } else if (!responder->devices_->add({.endpoint = parameters->reply_ep, .request = request})) {
+    responder->reply(parameters->reply_ep, kReply, {request.tag, Verdict::kBusy});
+  }
   return UCS_OK;
 }
 
@@ -188,9 +178,19 @@ ucs_status_t Responder::brings_bytes(void* user, const void* header, std::size_t
   RequestHeader request;
   if (request_of(header, header_length, parameters, &request) == nullptr) return UCS_OK;
   const bool here = (parameters->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0;
-  const bool granted =
-      here && responder->table_->write(request, {static_cast<const std::byte*>(data), length});
-  responder->reply(parameters, kReply, request.tag, granted, nullptr, 0, 0);
+  const std::span<const std::byte> bytes(static_cast<const std::byte*>(data), length);
+  bool on_device = false;
+  Verdict verdict = here ? responder->table_->write(request, bytes, &on_device) : Verdict::kNotOffered;
+  // UCX's bytes are gone after this call.
+  if (on_device) {
+    if (responder->devices_->add({.endpoint = parameters->reply_ep,
+                                  .request = request,
+                                  .puts = true,
+                                  .bytes = {bytes.begin(), bytes.end()}}))
+      return UCS_OK;
+    verdict = Verdict::kBusy;
+  }
+  responder->reply(parameters->reply_ep, kReply, {request.tag, verdict});
   return UCS_OK;
 }
 

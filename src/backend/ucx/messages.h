@@ -1,82 +1,44 @@
-// What peers say to each other: requests for bytes of a region, and replies. RegionTable: the memory that
-// this process offers. Responder: answers requests on the worker that serves peers.
+// Responder: answers requests of peers (region_table.h) on the worker that serves them.
 //
 // UCX has one-sided operations, and over TCP it emulates them with messages too. Ours are used there instead,
 // because UCX 1.13 ends the process of an owner that finds its reader gone, and because an owner that sees
 // every request can refuse what it did not offer: a request names a region, a token that only its key has,
 // and a range inside it.
 //
-// Thread safety: RegionTable is thread-safe, Responder confined to the thread that progresses its worker.
+// Thread safety: confined to the thread that progresses its worker.
 #pragma once
 
 #include <ucp/api/ucp.h>
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <unordered_map>
 #include <vector>
 
-#include "ashlar/base/mutex.h"
 #include "ashlar/base/result.h"
 #include "ashlar/storage/storage.h"
 #include "backend/ucx/context.h"
+#include "backend/ucx/device_copies.h"
+#include "backend/ucx/region_table.h"
 
 namespace ashlar::backend::ucx {
 
-static_assert(std::endian::native == std::endian::little, "headers travel as they lie in memory");
-
-enum MessageId : unsigned { kQuestion = 1, kAnswer, kGet, kPut, kReply };
-
-// Of kGet and kPut; a put has the bytes behind it.
-struct RequestHeader {
-  std::uint64_t tag = 0;  // of the reply
-  std::uint64_t region = 0;
-  std::uint64_t token = 0;
+// What a reply has behind its header.
+struct ReplyBytes {
+  std::shared_ptr<storage::Storage> memory = {};
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
-};
-
-// Of kReply; a get that was granted has the bytes behind it.
-struct ReplyHeader {
-  std::uint64_t tag = 0;
-  std::uint64_t granted = 0;
-};
-
-class RegionTable {
- public:
-  struct Name {
-    std::uint64_t region = 0;
-    std::uint64_t token = 0;
-  };
-
-  Name add(std::shared_ptr<storage::Storage> storage);
-  // No byte is written to it afterwards.
-  void remove(std::uint64_t region);
-  // Null when the request names nothing that is offered.
-  std::shared_ptr<storage::Storage> find(const RequestHeader& request) const;
-  // False, with nothing written, when the request names nothing that is offered.
-  bool write(const RequestHeader& request, std::span<const std::byte> bytes);
-
- private:
-  struct Region {
-    std::shared_ptr<storage::Storage> storage;
-    std::uint64_t token = 0;
-  };
-  const Region* look_up(const RequestHeader& request) const ASHLAR_REQUIRES(mu_);
-
-  mutable Mutex mu_;
-  std::unordered_map<std::uint64_t, Region> regions_ ASHLAR_GUARDED_BY(mu_);
-  std::uint64_t next_ ASHLAR_GUARDED_BY(mu_) = 1;
+  bool bounced = false;  // the memory is a buffer, and goes back
 };
 
 class Responder {
  public:
-  // Accepts connections and takes the requests of a worker. Errors: kIo: no port can be listened on.
+  // Accepts connections and takes the requests of a worker. `devices` is null where no device memory is
+  // offered. Errors: kIo: no port can be listened on.
   static Result<std::unique_ptr<Responder>> create(std::unique_ptr<UcxWorker> worker,
-                                                   std::shared_ptr<RegionTable> table);
+                                                   std::shared_ptr<RegionTable> table,
+                                                   std::unique_ptr<DeviceCopies> devices);
   ~Responder();
   Responder(const Responder&) = delete;
   Responder& operator=(const Responder&) = delete;
@@ -92,6 +54,7 @@ class Responder {
     Responder* responder = nullptr;
     ReplyHeader header;
     std::shared_ptr<storage::Storage> memory;
+    bool bounced = false;  // it is a buffer, and goes back
   };
 
   static ucs_status_t asked(void* user, const void* header, std::size_t header_length, void* data,
@@ -103,19 +66,25 @@ class Responder {
   static void sent(void* request, ucs_status_t status, void* user);
   static void connected(ucp_conn_request_h request, void* user);
   static void lost(void* user, ucp_ep_h endpoint, ucs_status_t status);
-  void reply(const ucp_am_recv_param_t* parameters, unsigned id, std::uint64_t tag, bool granted,
-             std::shared_ptr<storage::Storage> memory, std::uint64_t offset, std::uint64_t bytes);
+  void reply(ucp_ep_h endpoint, unsigned id, const ReplyHeader& header, ReplyBytes bytes = {});
+  // Replies to those whose device memory was copied.
+  bool progress_devices();
+  // UCX needs the memory of a reply no more.
+  void release(Sending& sending);
 
-  Responder(std::unique_ptr<UcxWorker> worker, std::shared_ptr<RegionTable> table) noexcept
-      : table_(std::move(table)), worker_(std::move(worker)) {}
+  Responder(std::unique_ptr<UcxWorker> worker, std::shared_ptr<RegionTable> table,
+            std::unique_ptr<DeviceCopies> devices) noexcept
+      : table_(std::move(table)), devices_(std::move(devices)), worker_(std::move(worker)) {}
 
   std::shared_ptr<RegionTable> table_;
+  std::unique_ptr<DeviceCopies> devices_;
   std::unique_ptr<UcxWorker> worker_;
   ucp_listener_h listener_ = nullptr;
   std::uint16_t port_ = 0;
   std::vector<ucp_conn_request_h> arrivals_;
   std::vector<ucp_ep_h> lost_;  // closed outside UCX's callbacks
   std::unordered_map<Sending*, std::unique_ptr<Sending>> sending_;
+  std::vector<std::shared_ptr<storage::Storage>> returned_;  // buffers, given back outside UCX's callbacks
 };
 
 // Lets `handler` take the messages `id` of a worker.

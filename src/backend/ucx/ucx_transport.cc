@@ -39,12 +39,16 @@ class UcxPath final : public transfer::RemotePath {
     if (owner != link_->peer())
       return make_error(ErrorCode::kInvalidArgument, "memory of agent %s was opened on the path to agent %s",
                         owner.to_string().c_str(), link_->peer().to_string().c_str());
-    if (memory.kind != StorageKind::kSystem && memory.kind != StorageKind::kPinned)
-      return make_error(ErrorCode::kUnsupported,
-                        "the ucx transport reaches host memory, not %s memory; let its owner offer blocks of "
-                        "a host tier",
-                        std::string(to_string(memory.kind)).c_str());
     ASHLAR_TRY(const MemoryKey key, decode_key(memory.key));
+    if (memory.kind != key.kind || memory.device != key.device)
+      return make_error(ErrorCode::kInvalidArgument,
+                        "the key is for %s memory, device %d; the memory is %s, device %d",
+                        std::string(to_string(key.kind)).c_str(), key.device,
+                        std::string(to_string(memory.kind)).c_str(), memory.device);
+    if (memory.mode == storage::AccessMode::kReadWrite && key.mode != memory.mode)
+      return make_error(ErrorCode::kInvalidArgument,
+                        "agent %s offers this memory for reading; it cannot be opened for writing",
+                        owner.to_string().c_str());
     if (memory.address < key.address || memory.address - key.address > key.bytes ||
         memory.bytes > key.bytes - (memory.address - key.address))
       return make_error(ErrorCode::kInvalidArgument,
@@ -116,6 +120,14 @@ Result<void> UcxOptions::validate() const {
   ASHLAR_RETURN_IF_ERROR(check_duration("inline_limit", inline_limit, {}));
   ASHLAR_RETURN_IF_ERROR(check_duration("connect_limit", connect_limit, std::chrono::milliseconds(1)));
   ASHLAR_RETURN_IF_ERROR(check_duration("close_limit", close_limit, std::chrono::milliseconds(1)));
+  if (bounce_buffers == 0 || bounce_buffers > 1024)
+    return make_error(ErrorCode::kInvalidArgument, "bounce_buffers is %u; it is 1 to 1024", bounce_buffers);
+  // UCX cannot take a buffer back from a reader that was killed, unless it was connected by TCP.
+  if (device_executor != nullptr && shares_memory(transports))
+    return make_error(ErrorCode::kInvalidArgument,
+                      "device_executor needs TCP alone, not '%s'; within a machine LoopbackTransport shares "
+                      "device memory",
+                      transports.c_str());
   return limits.validate();
 }
 
@@ -142,11 +154,16 @@ std::vector<std::byte> UcxTransport::address() const {
 }
 
 Result<std::unique_ptr<transfer::MemoryRegistration>> UcxTransport::register_memory(
-    std::shared_ptr<storage::Storage> storage) {
-  if (storage == nullptr || !storage->host_accessible())
-    return make_error(ErrorCode::kUnsupported, "the ucx transport serves host memory, not %s",
+    std::shared_ptr<storage::Storage> storage, storage::AccessMode mode) {
+  const bool on_device = storage != nullptr && storage->kind() == StorageKind::kDevice;
+  if (on_device && !impl_->engine->copies_devices())
+    return make_error(ErrorCode::kUnsupported,
+                      "the ucx transport serves '%s' only where UcxOptions::device_executor copies it",
+                      storage->describe().c_str());
+  if (storage == nullptr || (!on_device && !storage->host_accessible()))
+    return make_error(ErrorCode::kUnsupported, "the ucx transport serves memory, not %s",
                       storage == nullptr ? "nothing" : storage->describe().c_str());
-  return register_storage(impl_->engine->context(), impl_->engine->table(), std::move(storage));
+  return register_storage(impl_->engine->context(), impl_->engine->table(), std::move(storage), mode);
 }
 
 std::shared_ptr<storage::Allocator> UcxTransport::allocator() const {
@@ -155,12 +172,13 @@ std::shared_ptr<storage::Allocator> UcxTransport::allocator() const {
 
 Result<std::shared_ptr<transfer::RemotePath>> UcxTransport::connect(
     const AgentIdentity& peer, std::span<const std::byte> address,
-    std::function<void(const Error&)> on_failure) {
+    std::function<void(const Error&)> on_failure, Clock::TimePoint deadline) {
   if (address.size() > kMaxAddressBytes)
     return make_error(ErrorCode::kInvalidArgument, "an address has at most %zu bytes, not %zu",
                       kMaxAddressBytes, address.size());
   ASHLAR_TRY(const WorkerAddress decoded, decode_address(address));
-  ASHLAR_TRY(std::shared_ptr<Link> link, impl_->engine->connect(peer, decoded, std::move(on_failure)));
+  ASHLAR_TRY(std::shared_ptr<Link> link,
+             impl_->engine->connect(peer, decoded, std::move(on_failure), deadline));
   return std::shared_ptr<transfer::RemotePath>(std::make_shared<UcxPath>(impl_->engine, std::move(link)));
 }
 

@@ -174,7 +174,7 @@ std::optional<Clock::TimePoint> LeaseTable::expire() {
     }
     std::ranges::copy(here->second.slots, std::back_inserter(free_));
     end_reservation(here);
-    ++expired_;
+    ++reservations_expired_;
   }
   return next;
 }
@@ -197,6 +197,7 @@ Result<LeaseTable::Reserved> LeaseTable::reserve(const Peer& peer, std::size_t s
   reservations_.emplace(reserved.id, Reservation{peer, reserved.slots, end});
   sums_[peer].slots += slots;
   all_.slots += slots;
+  ++reserved_;
   return reserved;
 }
 
@@ -228,6 +229,8 @@ void LeaseTable::add_to(RemoteStatus& status) const {
   status.expired = expired_;
   status.refused = refused_;
   status.reserved_blocks = all_.slots;
+  status.reservations = reserved_;
+  status.reservations_expired = reservations_expired_;
 }
 
 std::uint64_t LeaseTable::leased_bytes() const {

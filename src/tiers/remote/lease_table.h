@@ -103,6 +103,8 @@ class LeaseTable {
   std::uint64_t granted_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::uint64_t renewed_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::uint64_t expired_ ASHLAR_GUARDED_BY(mu_) = 0;
+  std::uint64_t reserved_ ASHLAR_GUARDED_BY(mu_) = 0;
+  std::uint64_t reservations_expired_ ASHLAR_GUARDED_BY(mu_) = 0;
   mutable std::uint64_t refused_ ASHLAR_GUARDED_BY(mu_) = 0;
 };
 

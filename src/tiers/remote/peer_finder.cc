@@ -6,7 +6,6 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
-#include "base/in_parallel.h"
 #include "base/wide.h"
 
 namespace ashlar::tiers {
@@ -21,7 +20,10 @@ constexpr std::size_t kMostMeetings = 16;  // threads that connect
 }  // namespace
 
 PeerFinder::PeerFinder(std::shared_ptr<transfer::RemoteAgent> agent, const Options& options)
-    : agent_(std::move(agent)), options_(options), label_("block set for the group " + options.group) {
+    : agent_(std::move(agent)),
+      options_(options),
+      label_("block set for the group " + options.group),
+      threads_(kMostMeetings) {
   ASHLAR_CHECK(options_.place != nullptr && options_.clock != nullptr, "a finder has a place and a clock");
 }
 
@@ -65,65 +67,87 @@ Result<std::vector<std::byte>> PeerFinder::reply(std::span<const std::byte> requ
 
 // ---- finding
 
-bool PeerFinder::is_known(const RendezvousRecord& record) {
+void PeerFinder::stop() {
+  withdraw();
+  stop_.request_stop();
+  threads_.stop();
   const MutexLock lock(mu_);
-  const auto found = resting_.find(record.name);
-  if (found == resting_.end()) return false;
-  if (found->second.bytes == record.bytes && options_.clock->now() < found->second.until) return true;
-  resting_.erase(found);
-  return false;
+  changed_.notify_all();
 }
 
-bool PeerFinder::look(const transfer::RemoteCallLimits& limits, std::uint64_t& seen) {
-  {
+transfer::RemoteCallLimits PeerFinder::own_limits() const {
+  return {.deadline = Clock::real().now() + options_.call_limit, .stop = stop_.get_token()};
+}
+
+bool PeerFinder::is_busy(bool hurried) const {
+  return (listing_ && !(hurried && list_failed_)) || meeting_.size() > (hurried ? doubtful_ : 0);
+}
+
+bool PeerFinder::look(const transfer::RemoteCallLimits& limits, std::uint64_t& seen, bool hurried) {
+  const std::stop_callback on_stop(limits.stop, [this] {
     const MutexLock lock(mu_);
-    const Clock::TimePoint until = limits.deadline.value_or(Clock::TimePoint::max());
-    while (looking_ && Clock::real().now() < until && !limits.stop.stop_requested())
-      Clock::real().wait_until(looked_at_, mu_,
-                               std::min(until, Clock::real().now() + std::chrono::milliseconds(50)));
-    if (looking_ || options_.clock->now() < next_) return std::exchange(seen, met_) != met_;
-    looking_ = true;
-    ++looked_;
-  }
-  const Clock::TimePoint until =
-      limits.deadline.value_or(Clock::real().now() + Clock::Duration(std::chrono::seconds(5)));
-  Result<std::vector<RendezvousRecord>> listed = options_.place->list(options_.group, until);
-  std::vector<RendezvousRecord> fresh;
-  if (listed) {
-    const std::string own = name_of(agent_->identity().agent);
-    std::set<std::string> present;
-    for (const RendezvousRecord& record : *listed) present.insert(record.name);
-    {
-      const MutexLock lock(mu_);
-      std::erase_if(resting_, [&](const auto& one) { return !present.contains(one.first); });
-    }
-    for (RendezvousRecord& record : *listed)
-      if (record.name != own && !is_known(record)) fresh.push_back(std::move(record));
-  } else {
-    ASHLAR_LOG(LogLevel::kWarn, "tiers", "the nodes of group '%s' cannot be listed: %s",
-               options_.group.c_str(), listed.error().to_string().c_str());
-  }
-  in_parallel(fresh.size(), kMostMeetings, [&](std::size_t i) {
-    const Result<void> met = meet(fresh[i], limits);
-    const MutexLock lock(mu_);
-    if (met) {
-      ++met_;
-      return;
-    }
-    if (met.error().code() == ErrorCode::kAlreadyExists) return;  // connected
-    // A caller who left says nothing about the record.
-    if (limits.stop.stop_requested() || met.error().code() == ErrorCode::kCancelled) return;
-    ++refused_;
-    refusal_ = fresh[i].name + ": " + met.error().message();
-    resting_[fresh[i].name] = {fresh[i].bytes, options_.clock->now() + options_.rest};
-    ASHLAR_LOG(LogLevel::kInfo, "tiers", "the record %s leads to no peer: %s",
-               printable(fresh[i].name).c_str(), met.error().to_string().c_str());
+    changed_.notify_all();
   });
   const MutexLock lock(mu_);
-  looking_ = false;
-  next_ = options_.clock->now() + options_.look_again;
-  looked_at_.notify_all();
+  if (!listing_ && options_.clock->now() >= next_) {
+    listing_ = threads_.post([this] { list(); });
+    if (listing_) ++looked_;
+  }
+  const Clock::TimePoint until = limits.deadline.value_or(Clock::TimePoint::max());
+  while (met_ == seen && is_busy(hurried) && !limits.stop.stop_requested() && Clock::real().now() < until) {
+    if (limits.deadline) {
+      Clock::real().wait_until(changed_, mu_, until);
+    } else {
+      changed_.wait(mu_);
+    }
+  }
   return std::exchange(seen, met_) != met_;
+}
+
+void PeerFinder::list() {
+  const Result<std::vector<RendezvousRecord>> listed =
+      options_.place->list(options_.group, *own_limits().deadline);
+  if (!listed)
+    ASHLAR_LOG(LogLevel::kWarn, "tiers", "the nodes of group '%s' cannot be listed: %s",
+               options_.group.c_str(), listed.error().to_string().c_str());
+  const std::string own = name_of(agent_->identity().agent);
+  const MutexLock lock(mu_);
+  listing_ = false;
+  list_failed_ = !listed;
+  next_ = options_.clock->now() + options_.look_again;
+  changed_.notify_all();
+  if (!listed) return;
+  std::set<std::string> present;
+  for (const RendezvousRecord& record : *listed) present.insert(record.name);
+  std::erase_if(resting_, [&](const auto& one) { return !present.contains(one.first); });
+  for (const RendezvousRecord& record : *listed) {
+    if (record.name == own || meeting_.contains(record.name)) continue;
+    const auto rest = resting_.find(record.name);
+    const bool doubtful = rest != resting_.end() && rest->second.bytes == record.bytes;
+    if (doubtful && options_.clock->now() < rest->second.until) continue;
+    if (!threads_.post([this, record, doubtful] { try_record(record, doubtful); })) continue;
+    meeting_.insert(record.name);
+    if (doubtful) ++doubtful_;
+  }
+}
+
+void PeerFinder::try_record(const RendezvousRecord& record, bool doubtful) {
+  const Result<void> met = meet(record, own_limits());
+  const bool connected = met || met.error().code() == ErrorCode::kAlreadyExists;
+  const bool refused = !connected && !stop_.stop_requested();
+  if (refused)
+    ASHLAR_LOG(LogLevel::kInfo, "tiers", "the record %s leads to no peer: %s", printable(record.name).c_str(),
+               met.error().to_string().c_str());
+  const MutexLock lock(mu_);
+  meeting_.erase(record.name);
+  if (doubtful) --doubtful_;
+  changed_.notify_all();
+  if (met) ++met_;
+  if (connected) resting_.erase(record.name);
+  if (!refused) return;
+  ++refused_;
+  refusal_ = record.name + ": " + met.error().message();
+  resting_[record.name] = {record.bytes, options_.clock->now() + options_.rest};
 }
 
 Result<void> PeerFinder::meet(const RendezvousRecord& record, const transfer::RemoteCallLimits& limits) {
@@ -150,20 +174,23 @@ Result<void> PeerFinder::import(const SealedBytes& sealed, const transfer::Remot
   };
   if (std::ranges::any_of(agent_->peers(), is_author))
     return make_error(ErrorCode::kAlreadyExists, "agent %s is connected", sealed.author.to_string().c_str());
-  ASHLAR_TRY(const std::shared_ptr<const transfer::RemoteBlockSet> set,
-             agent_->import_remote_blockset(sealed.bytes, limits));
-  if (set->peer()->identity() == sealed.author) return {};
-  agent_->drop_remote_blockset(set->peer()->identity(), set->id());
-  return make_error(ErrorCode::kInvalidArgument, "agent %s has sealed a block set of agent %s",
-                    sealed.author.to_string().c_str(), set->peer()->identity().to_string().c_str());
+  ASHLAR_TRY(const transfer::BlockSetOwner described, transfer::RemoteAgent::owner_of_blockset(sealed.bytes));
+  if (described.owner != sealed.author)
+    return make_error(ErrorCode::kInvalidArgument, "agent %s has sealed a block set of agent %s",
+                      sealed.author.to_string().c_str(), described.owner.to_string().c_str());
+  if (agent_->is_dropped(described))
+    return make_error(ErrorCode::kAlreadyExists, "the set of agent %s was dropped here",
+                      sealed.author.to_string().c_str());
+  const auto imported = agent_->import_remote_blockset(sealed.bytes, limits);
+  // Once it is connected, a look-up may have been faster to ask it for its sets.
+  if (!imported && imported.error().code() != ErrorCode::kAlreadyExists) return imported.error();
+  return {};
 }
 
 Result<SealedBytes> PeerFinder::ask(const std::string& name, const transfer::RemoteCallLimits& limits) {
   ASHLAR_TRY(const std::vector<std::byte> challenge, transfer::RemoteAgent::draw_challenge());
-  const Clock::TimePoint until =
-      limits.deadline.value_or(Clock::real().now() + Clock::Duration(std::chrono::seconds(5)));
   ASHLAR_TRY(const std::vector<std::byte> said,
-             options_.place->ask(name, agent_->seal(label_ + ", asked for", challenge), until));
+             options_.place->ask(name, agent_->seal(label_ + ", asked for", challenge), *limits.deadline));
   return agent_->unseal(label_ + ", as a reply", said, challenge);
 }
 

@@ -7,15 +7,20 @@
 //
 // docs/remote.md ("Finding peers") has names and messages, and what a hostile record can do.
 //
+// The group is listed, and its nodes are met, on threads of the finder: a record that leads nowhere keeps
+// nobody from a node that was met meanwhile, and nobody with other peers waits for what failed before.
+//
 // Thread safety: thread-safe. Holds no lock while it waits.
-// Complexity:    look() is one list, and one connection for each new record, several at once.
+// Complexity:    a look is one list, and one connection for each new record, several at once.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +31,7 @@
 #include "ashlar/base/result.h"
 #include "ashlar/tiers/remote.h"
 #include "ashlar/transfer/remote_agent.h"
+#include "base/task_threads.h"
 
 namespace ashlar::tiers {
 
@@ -36,6 +42,7 @@ class PeerFinder {
     std::string group = {};
     Clock::Duration look_again = {};
     Clock::Duration rest = {};  // a record that led nowhere is left alone for this long, unless it changes
+    Clock::Duration call_limit = {};  // of the list, and of meeting one node
     Clock* clock = nullptr;
   };
   PeerFinder(std::shared_ptr<transfer::RemoteAgent> agent, const Options& options);
@@ -45,9 +52,12 @@ class PeerFinder {
   Result<void> announce();
   // Ends that. Waits for a running answer.
   void withdraw();
-  // Connects to nodes of the group that are not connected, unless that was tried less than look_again ago; a
-  // look of another thread is waited for. Returns whether new peers were met since `seen`, which it updates.
-  bool look(const transfer::RemoteCallLimits& limits, std::uint64_t& seen);
+  // Ends what the finder does, too.
+  void stop();
+  // Starts to connect to nodes of the group that are not connected, unless that was tried less than
+  // look_again ago, and waits until one was met since `seen`, or all were tried. `hurried`: does not wait for
+  // what failed before. Returns whether new peers were met since `seen`, which it updates.
+  bool look(const transfer::RemoteCallLimits& limits, std::uint64_t& seen, bool hurried = false);
   // How many were met so far: for `seen`.
   std::uint64_t met() const;
 
@@ -55,13 +65,17 @@ class PeerFinder {
 
  private:
   std::string name_of(std::uint64_t agent) const;
+  // On threads of the finder: lists the group; meets a node of it.
+  void list();
+  void try_record(const RendezvousRecord& record, bool doubtful);
+  // Whether a list or a meeting is under way that is worth waiting for.
+  bool is_busy(bool hurried) const ASHLAR_REQUIRES(mu_);
   // Errors: see RemoteShape.
   Result<void> meet(const RendezvousRecord& record, const transfer::RemoteCallLimits& limits);
   Result<void> import(const transfer::SealedBytes& sealed, const transfer::RemoteCallLimits& limits);
   Result<transfer::SealedBytes> ask(const std::string& name, const transfer::RemoteCallLimits& limits);
   Result<std::vector<std::byte>> reply(std::span<const std::byte> request) const;
-  // Whether nothing is to be done for it. Forgets rests that are over.
-  bool is_known(const RendezvousRecord& record);
+  transfer::RemoteCallLimits own_limits() const;
 
   const std::shared_ptr<transfer::RemoteAgent> agent_;
   const Options options_;
@@ -70,9 +84,14 @@ class PeerFinder {
   Mutex offers_mu_;
   std::vector<RendezvousOffer> offers_ ASHLAR_GUARDED_BY(offers_mu_);
 
-  mutable Mutex mu_;  // a leaf
-  CondVar looked_at_;
-  bool looking_ ASHLAR_GUARDED_BY(mu_) = false;
+  std::stop_source stop_;
+
+  mutable Mutex mu_;  // before that of the threads
+  CondVar changed_;
+  bool listing_ ASHLAR_GUARDED_BY(mu_) = false;
+  bool list_failed_ ASHLAR_GUARDED_BY(mu_) = false;       // the last one
+  std::set<std::string> meeting_ ASHLAR_GUARDED_BY(mu_);  // names whose nodes are being met
+  std::size_t doubtful_ ASHLAR_GUARDED_BY(mu_) = 0;       // of these, led nowhere before
   Clock::TimePoint next_ ASHLAR_GUARDED_BY(mu_) = Clock::TimePoint::min();
   std::uint64_t looked_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::uint64_t met_ ASHLAR_GUARDED_BY(mu_) = 0;
@@ -82,7 +101,10 @@ class PeerFinder {
     std::vector<std::byte> bytes;
     Clock::TimePoint until;
   };
-  std::map<std::string, Rest> resting_ ASHLAR_GUARDED_BY(mu_);  // by name; those of the last list only
+  // By name, those of the last list only. One whose time is over is doubtful until it leads to a node.
+  std::map<std::string, Rest> resting_ ASHLAR_GUARDED_BY(mu_);
+
+  TaskThreads threads_;  // last: they use everything above
 };
 
 }  // namespace ashlar::tiers

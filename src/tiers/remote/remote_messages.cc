@@ -101,17 +101,52 @@ bool is_whole(const ByteReader& in) {
   return in.ok() && in.left() == 0;
 }
 
+void put_part(ByteWriter& out, const RemotePart& part) {
+  for (const layout::Range& range : {part.layers, part.heads}) {
+    out.put(range.first);
+    out.put(range.count);
+  }
+}
+
+RemotePart get_part(ByteReader& in) {
+  RemotePart part;
+  for (layout::Range* const range : {&part.layers, &part.heads}) {
+    range->first = in.get<std::uint32_t>();
+    range->count = in.get<std::uint32_t>();
+  }
+  return part;
+}
+
+// An answer about `count` blocks, which may be any.
+Result<FindAnswer> get_answer(std::span<const std::byte> bytes, std::size_t count) {
+  ByteReader in(bytes);
+  FindAnswer answer;
+  answer.lease = in.get<std::uint64_t>();
+  answer.duration = get_duration(in);
+  answer.load = in.get<std::uint64_t>();
+  answer.refusal = get_text(in);
+  const std::optional<std::uint32_t> said = get_count(in, 1);
+  if (!said || *said != count) return malformed("answer about blocks");
+  answer.blocks.resize(count);
+  for (FoundBlock& block : answer.blocks) {
+    const auto miss = in.get<std::uint8_t>();
+    if (miss >= kMisses) return malformed("answer about blocks");
+    block.miss = static_cast<Miss>(miss);
+    if (block.miss != Miss::kNone) continue;
+    block.slot = in.get<std::uint32_t>();
+    block.record = get_record(in);
+  }
+  if (!is_whole(in)) return malformed("answer about blocks");
+  return answer;
+}
+
 }  // namespace
 
 std::vector<std::byte> FindRequest::encode() const {
   ByteWriter out;
   out.put(static_cast<std::uint8_t>(lease));
   put_duration(out, duration);
-  for (const layout::Range& range : {part.layers, part.heads}) {
-    out.put(range.first);
-    out.put(range.count);
-  }
-  put_pair(out, salt);
+  put_part(out, part);
   out.put(static_cast<std::uint32_t>(hashes.size()));
   for (const SequenceHash& hash : hashes) put_pair(out, hash);
   return std::move(out.bytes());
@@ -122,16 +157,34 @@ Result<FindRequest> FindRequest::decode(std::span<const std::byte> bytes) {
   FindRequest request;
   request.lease = in.get<std::uint8_t>() != 0;
   request.duration = get_duration(in);
-  for (layout::Range* const range : {&request.part.layers, &request.part.heads}) {
-    range->first = in.get<std::uint32_t>();
-    range->count = in.get<std::uint32_t>();
-  }
-  request.salt = get_pair<tokens::SaltFingerprint>(in);
+  request.part = get_part(in);
   const std::optional<std::uint32_t> count = get_count(in, kHashBytes);
   if (!count || *count > kMaxHashes) return malformed("request for blocks");
   request.hashes.reserve(*count);
   for (std::uint32_t i = 0; i < *count; ++i) request.hashes.push_back(get_pair<SequenceHash>(in));
   if (!is_whole(in)) return malformed("request for blocks");
+  return request;
+}
+
+std::vector<std::byte> SlotRequest::encode() const {
+  ByteWriter out;
+  put_duration(out, duration);
+  put_part(out, part);
+  out.put(static_cast<std::uint32_t>(slots.size()));
+  for (const std::uint32_t slot : slots) out.put(slot);
+  return std::move(out.bytes());
+}
+
+Result<SlotRequest> SlotRequest::decode(std::span<const std::byte> bytes) {
+  ByteReader in(bytes);
+  SlotRequest request;
+  request.duration = get_duration(in);
+  request.part = get_part(in);
+  const std::optional<std::uint32_t> count = get_count(in, sizeof(std::uint32_t));
+  if (!count || *count > FindRequest::kMaxHashes) return malformed("request for slots");
+  request.slots.resize(*count);
+  for (std::uint32_t& slot : request.slots) slot = in.get<std::uint32_t>();
+  if (!is_whole(in)) return malformed("request for slots");
   return request;
 }
 
@@ -153,27 +206,27 @@ std::vector<std::byte> FindAnswer::encode() const {
 
 Result<FindAnswer> FindAnswer::decode(std::span<const std::byte> bytes,
                                       std::span<const SequenceHash> hashes) {
-  ByteReader in(bytes);
-  FindAnswer answer;
-  answer.lease = in.get<std::uint64_t>();
-  answer.duration = get_duration(in);
-  answer.load = in.get<std::uint64_t>();
-  answer.refusal = get_text(in);
-  const std::optional<std::uint32_t> count = get_count(in, 1);
-  if (!count || *count != hashes.size()) return malformed("answer about blocks");
-  answer.blocks.resize(*count);
-  for (std::uint32_t i = 0; i < *count; ++i) {
-    FoundBlock& block = answer.blocks[i];
-    const auto miss = in.get<std::uint8_t>();
-    if (miss >= kMisses) return malformed("answer about blocks");
-    block.miss = static_cast<Miss>(miss);
-    if (block.miss != Miss::kNone) continue;
-    block.slot = in.get<std::uint32_t>();
-    block.record = get_record(in);
-    if (block.record.hash != hashes[i]) return malformed("answer about the blocks that it was asked for");
-  }
-  if (!is_whole(in)) return malformed("answer about blocks");
+  ASHLAR_TRY(FindAnswer answer, get_answer(bytes, hashes.size()));
+  for (std::size_t i = 0; i < hashes.size(); ++i)
+    if (answer.blocks[i].miss == Miss::kNone && answer.blocks[i].record.hash != hashes[i])
+      return malformed("answer about the blocks that it was asked for");
   return answer;
+}
+
+Result<FindAnswer> FindAnswer::decode_slots(std::span<const std::byte> bytes,
+                                            std::span<const std::uint32_t> slots) {
+  ASHLAR_TRY(FindAnswer answer, get_answer(bytes, slots.size()));
+  for (std::size_t i = 0; i < slots.size(); ++i)
+    if (answer.blocks[i].miss == Miss::kNone &&
+        (answer.blocks[i].slot != slots[i] || answer.blocks[i].record.hash == SequenceHash()))
+      return malformed("answer about the slots that it was asked for");
+  return answer;
+}
+
+std::uint64_t FindAnswer::lease_of(std::span<const std::byte> bytes) {
+  ByteReader in(bytes);
+  const auto lease = in.get<std::uint64_t>();
+  return in.ok() ? lease : 0;
 }
 
 std::vector<std::byte> encode_numbers(std::span<const std::uint64_t> numbers) {

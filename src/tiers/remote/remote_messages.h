@@ -34,6 +34,7 @@ enum class RemoteMethod : std::uint16_t {
   kAbort,
   kWithdraw,
   kNames,
+  kSlots,
 };
 
 // The numbers of a node's block sets.
@@ -55,16 +56,25 @@ struct FindRequest {
   bool lease = false;
   std::chrono::milliseconds duration = {};  // wanted
   RemotePart part = {};                     // of which checksums are wanted
-  tokens::SaltFingerprint salt = {};
   std::vector<tokens::SequenceHash> hashes;
 
   std::vector<std::byte> encode() const;
   static Result<FindRequest> decode(std::span<const std::byte> bytes);
 };
 
+// Which blocks are in these slots? The same, always with a lease.
+struct SlotRequest {
+  std::chrono::milliseconds duration = {};
+  RemotePart part = {};
+  std::vector<std::uint32_t> slots;  // at most FindRequest::kMaxHashes
+
+  std::vector<std::byte> encode() const;
+  static Result<SlotRequest> decode(std::span<const std::byte> bytes);
+};
+
 // One block of an answer.
 struct FoundBlock {
-  Miss miss = Miss::kNone;  // kNone, kUnknown, kSaltMismatch, kRefused, kDamaged, kFailed
+  Miss miss = Miss::kNone;  // kNone, kUnknown, kRefused, kDamaged, kFailed
   std::uint32_t slot = 0;
   TierRecord record = {};  // its checksum is that of the part
 };
@@ -79,6 +89,11 @@ struct FindAnswer {
   std::vector<std::byte> encode() const;
   static Result<FindAnswer> decode(std::span<const std::byte> bytes,
                                    std::span<const tokens::SequenceHash> hashes);
+  // Of an answer to a SlotRequest.
+  static Result<FindAnswer> decode_slots(std::span<const std::byte> bytes,
+                                         std::span<const std::uint32_t> slots);
+  // The lease of an answer that nobody reads; 0: none.
+  static std::uint64_t lease_of(std::span<const std::byte> bytes);
 };
 
 // A list of numbers: leases, slots.

@@ -135,7 +135,7 @@ transfer::RemoteAgent& RemoteNode::agent() noexcept {
 
 Result<std::shared_ptr<RemotePeer>> RemoteNode::connect(std::string_view address,
                                                         std::optional<Clock::TimePoint> until) {
-  return core_->pool->connect(address, core_->pool->call_limits({.deadline = until}));
+  return core_->pool->connect(address, core_->pool->call_limits({.deadline = until}), true);
 }
 
 Result<std::vector<std::byte>> RemoteNode::export_blockset() const {
@@ -148,17 +148,23 @@ Result<std::vector<std::byte>> RemoteNode::export_blockset() const {
 
 Result<std::shared_ptr<RemotePeer>> RemoteNode::import_remote_blockset(
     std::span<const std::byte> bytes, std::optional<Clock::TimePoint> until) {
+  const std::uint64_t since = core_->pool->drops();
   ASHLAR_TRY(const std::shared_ptr<const RemoteBlockSet> set,
              core_->agent->import_remote_blockset(bytes, core_->pool->call_limits({.deadline = until})));
   // Its landing too, where it has one.
-  const auto all = core_->agent->exchange(set->peer(), core_->pool->call_limits({.deadline = until}));
-  ASHLAR_RETURN_IF_ERROR(all ? core_->pool->adopt(set->peer(), *all)
-                             : core_->pool->adopt(set->peer(), std::span(&set, 1)));
+  Result<RemotePool::Sets> all =
+      core_->agent->exchange(set->peer(), core_->pool->call_limits({.deadline = until}), true);
+  if (!all) all = RemotePool::Sets{set};
+  ASHLAR_RETURN_IF_ERROR(core_->pool->adopt(set->peer(), all, since));
   return set->peer();
 }
 
 bool RemoteNode::drop_remote_blockset(const transfer::AgentIdentity& peer) {
   return core_->pool->drop(peer);
+}
+
+std::vector<std::shared_ptr<const RemoteBlockSet>> RemoteNode::remote_blocksets() const {
+  return core_->pool->sets();
 }
 
 namespace {
@@ -214,6 +220,22 @@ Result<RemoteBlocks> RemoteNode::get_remote_blocks(const transfer::AgentIdentity
   return RemoteBlocks(std::move(set), std::move(blocks), leased.lease);
 }
 
+Result<RemoteBlocks> RemoteNode::get_remote_blocks(const transfer::AgentIdentity& peer,
+                                                   std::span<const std::uint32_t> slots,
+                                                   std::optional<Clock::TimePoint> until) {
+  ASHLAR_TRY(std::shared_ptr<const RemoteBlockSet> set, set_of(*core_->pool, peer, kG2Set));
+  ASHLAR_TRY(
+      const RemotePool::Leased leased,
+      core_->pool->lease_slots(*set, slots, common_part(*set, *core_->g2->blocks()), {.deadline = until}));
+  std::vector<RemoteBlock> blocks;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const FoundBlock& found = leased.answer.blocks[i];
+    blocks.push_back({.hash = found.record.hash, .miss = found.miss, .slot = slots[i]});
+    if (found.miss == Miss::kNone) blocks.back().checksum = *found.record.checksum;
+  }
+  return RemoteBlocks(std::move(set), std::move(blocks), leased.lease);
+}
+
 Result<RemoteBlocksMutable> RemoteNode::get_remote_blocks_mutable(const transfer::AgentIdentity& peer,
                                                                   std::size_t n,
                                                                   std::optional<Clock::TimePoint> until) {
@@ -228,19 +250,26 @@ Result<RemoteBlocksMutable> RemoteNode::get_remote_blocks_mutable(const transfer
   const std::array<std::uint64_t, 2> request = {
       n, static_cast<std::uint64_t>(
              std::chrono::duration_cast<std::chrono::milliseconds>(core_->lease).count())};
+  // A reservation that is made when this call has ended is given back, as is one that makes no sense.
+  const auto give_back = [weak = std::weak_ptr<RemotePeer>(set->peer())](std::span<const std::byte> late) {
+    const Result<std::vector<std::uint64_t>> numbers = decode_numbers(late);
+    const std::shared_ptr<RemotePeer> owner = weak.lock();
+    if (owner != nullptr && numbers && !numbers->empty())
+      static_cast<void>(owner->notify(static_cast<std::uint16_t>(RemoteMethod::kAbort),
+                                      encode_numbers(std::span(*numbers).first(1))));
+  };
   ASHLAR_TRY(const std::vector<std::byte> said,
              set->peer()->call(static_cast<std::uint16_t>(RemoteMethod::kReserve), encode_numbers(request),
-                               core_->pool->call_limits({.deadline = until})));
+                               core_->pool->call_limits({.deadline = until}), give_back));
   ASHLAR_TRY(const std::vector<std::uint64_t> answer, decode_numbers(said));
-  if (answer.size() != n + 1)
-    return make_error(ErrorCode::kInvalidArgument, "a peer reserves %zu blocks in place of %zu",
-                      answer.empty() ? 0 : answer.size() - 1, n);
   std::vector<std::uint32_t> slots;
-  for (const std::uint64_t slot : std::span(answer).subspan(1)) {
-    if (slot >= set->blocks()->block_count())
-      return make_error(ErrorCode::kInvalidArgument, "a peer reserves block %llu of %u", wide(slot),
-                        set->blocks()->block_count());
-    slots.push_back(static_cast<std::uint32_t>(slot));
+  for (const std::uint64_t slot : std::span(answer).subspan(std::min<std::size_t>(answer.size(), 1)))
+    if (slot < set->blocks()->block_count()) slots.push_back(static_cast<std::uint32_t>(slot));
+  if (answer.size() != n + 1 || slots.size() != n) {
+    give_back(said);
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a peer reserves %zu blocks in place of %zu, %zu of them among its %u",
+                      answer.empty() ? 0 : answer.size() - 1, n, slots.size(), set->blocks()->block_count());
   }
   return RemoteBlocksMutable(std::make_shared<RemoteReservation>(std::move(set), answer[0], std::move(slots),
                                                                  *core_->g2, core_->names));
@@ -395,10 +424,36 @@ Result<void> add_remote_metrics(const RemoteCore& core, MetricRegistry& metrics,
             &RemoteStatus::refused},
         One{"ashlar_remote_reserved_blocks", "Blocks of the landing that peers have reserved.",
             &RemoteStatus::reserved_blocks},
+        One{"ashlar_remote_reservations_expired_total",
+            "Reservations that peers neither committed nor gave back in time.",
+            &RemoteStatus::reservations_expired},
         One{"ashlar_remote_pushed_blocks_total", "Blocks that peers pushed here.", &RemoteStatus::pushed},
         One{"ashlar_remote_push_refused_blocks_total",
             "Pushed blocks whose bytes did not match, or that had no room.", &RemoteStatus::push_refused}})
     ASHLAR_RETURN_IF_ERROR(add(one));
+  struct Total {
+    const char* name;
+    const char* help;
+    PeerTotals::What what;
+  };
+  const auto add_total = [&](const Total& one, const PeerTotals& totals) -> Result<void> {
+    ASHLAR_TRY(MetricRegistration added,
+               metrics.add_counters({one.name, one.help, labels}, "peer",
+                                    [&totals, what = one.what] { return totals.values(what); }));
+    out.push_back(std::move(added));
+    return {};
+  };
+  for (const Total& one : {Total{"ashlar_remote_peer_pulled_bytes_total", "Bytes read from a peer.",
+                                 PeerTotals::What::kPulledBytes},
+                           Total{"ashlar_remote_peer_failed_blocks_total",
+                                 "Blocks that a peer was thought to have, and that could not be read.",
+                                 PeerTotals::What::kFailedBlocks}})
+    ASHLAR_RETURN_IF_ERROR(add_total(one, core.pool->totals()));
+  for (const Total& one :
+       {Total{"ashlar_remote_peer_leases_total", "Leases granted to a peer.", PeerTotals::What::kLeases},
+        Total{"ashlar_remote_peer_served_bytes_total", "Bytes of the blocks leased to a peer.",
+              PeerTotals::What::kServedBytes}})
+    if (core.server != nullptr) ASHLAR_RETURN_IF_ERROR(add_total(one, core.server->totals()));
   ASHLAR_TRY(MetricRegistration peers,
              metrics.add({"ashlar_remote_peers", "Living peers whose blocks can be used.", labels}, [&core] {
                RemoteStatus status;

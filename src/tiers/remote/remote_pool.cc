@@ -8,7 +8,6 @@
 #include "ashlar/base/log.h"
 #include "ashlar/transfer/copy_plan.h"
 #include "ashlar/transfer/transfer_plan.h"
-#include "base/in_parallel.h"
 
 namespace ashlar::tiers {
 
@@ -19,9 +18,7 @@ using transfer::RemotePeer;
 
 namespace {
 
-// Asked for at a time: a prompt of a million tokens.
-constexpr std::size_t kMostHashes = FindRequest::kMaxHashes;
-constexpr std::size_t kMostAtOnce = 16;  // threads that wait for peers
+constexpr std::size_t kMostDropped = 4096;  // peers whose drop is remembered
 
 }  // namespace
 
@@ -39,6 +36,7 @@ RemotePool::RemotePool(block::BlockManager<Remote>& manager, std::shared_ptr<tra
       clock_(*options.clock),
       keeper_(clock_, options.lease, options.renew, options.call_limit),
       finder_(options.finder ? std::make_unique<PeerFinder>(agent_, *options.finder) : nullptr),
+      reacher_(agent_, {.call_limit = options.call_limit, .rest = options.rest, .clock = options.clock}),
       ends_(std::make_shared<Ends>()),
       holders_(manager.total_blocks()) {
   const MutexLock lock(ends_->mu);
@@ -66,7 +64,8 @@ Result<void> RemotePool::start() {
 
 // A transfer in flight owns blocks of G2: it must end before they go. Closing its path ends it soon.
 void RemotePool::stop() {
-  if (finder_ != nullptr) finder_->withdraw();
+  if (finder_ != nullptr) finder_->stop();
+  reacher_.stop();
   offers_.clear();
   {
     const MutexLock lock(ends_->mu);
@@ -124,25 +123,37 @@ std::shared_ptr<RemotePool::Source> RemotePool::source_of(const transfer::AgentI
   return found == sources_.end() ? nullptr : *found;
 }
 
-Result<void> RemotePool::adopt(const std::shared_ptr<RemotePeer>& peer,
-                               std::span<const std::shared_ptr<const RemoteBlockSet>> sets) {
+Result<void> RemotePool::adopt(const std::shared_ptr<RemotePeer>& peer, const Result<Sets>& sets,
+                               std::uint64_t since) {
   auto made = std::make_shared<Source>();
   made->peer = peer;
-  for (const auto& set : sets) {
+  for (const auto& set : sets ? *sets : Sets()) {
     if (set->id() == kG2Set) made->set = set;
     if (set->id() == kLandingSet) made->landing = set;
   }
   Result<void> fits;
-  if (made->set == nullptr) {
+  if (!sets) {
+    fits = sets.error();
+  } else if (made->set == nullptr) {
     fits = make_error(ErrorCode::kNotFound, "agent %s at %s shares no blocks",
                       peer->identity().to_string().c_str(), peer->address().c_str());
   } else {
     fits = check_fits(*made->set);
   }
-  if (!fits) made->refusal = fits.error().message();
   std::shared_ptr<Source> old;  // of an earlier connection, or the same peer before
   {
     const MutexLock lock(mu_);
+    const auto dropped = dropped_.find(peer->identity());
+    if (dropped != dropped_.end() && (made->set == nullptr || dropped->second > since)) {
+      made->set = nullptr;
+      made->landing = nullptr;
+      fits = make_error(ErrorCode::kNotFound,
+                        "the blocks of agent %s at %s were dropped here; connect to it, or import its set",
+                        peer->identity().to_string().c_str(), peer->address().c_str());
+    } else if (dropped != dropped_.end()) {
+      dropped_.erase(dropped);
+    }
+    if (!fits) made->refusal = fits.error().message();
     const auto found = std::ranges::find_if(
         sources_, [&](const auto& source) { return source->peer->identity() == peer->identity(); });
     if (found != sources_.end()) {
@@ -153,7 +164,7 @@ Result<void> RemotePool::adopt(const std::shared_ptr<RemotePeer>& peer,
       made->number = old->number;
     } else {
       do {
-        made->number = next_++;
+        made->number = next_++ % EventLocation::kFirstPeer;
       } while (
           std::ranges::any_of(sources_, [&](const auto& source) { return source->number == made->number; }));
     }
@@ -162,6 +173,7 @@ Result<void> RemotePool::adopt(const std::shared_ptr<RemotePeer>& peer,
   if (made->set == nullptr) made->rests_until = clock_.now() + options_.rest;
   if (old != nullptr && old->peer == peer) return fits;
   if (old != nullptr) forget_blocks(*old);
+  if (options_.named) options_.named(made->number, PeerTotals::label(*peer));
   // The end of this connection, not of one that follows it.
   peer->on_closed([ends = ends_, closed = std::weak_ptr<RemotePeer>(peer)](const Error&) {
     const MutexLock lock(ends->mu);
@@ -174,14 +186,18 @@ Result<void> RemotePool::adopt(const std::shared_ptr<RemotePeer>& peer,
 }
 
 std::shared_ptr<RemotePool::Source> RemotePool::meet(const std::shared_ptr<RemotePeer>& peer,
-                                                     const Limits& limits) {
+                                                     const Limits& limits, bool* silent) {
   std::shared_ptr<Source> known = source_of(peer->identity());
   const bool is_new = known == nullptr || known->peer != peer;
   // One that shares nothing may have been met while it started: it is asked again.
   if (is_new || (known->set == nullptr && !rests(*known))) {
-    const auto sets = agent_->exchange(peer, call_limits(limits));
-    if (!sets) return nullptr;
-    const Result<void> fits = adopt(peer, *sets);
+    const std::uint64_t since = drops();
+    const Result<Sets> sets = agent_->exchange(peer, call_limits(limits));
+    *silent =
+        !sets && (sets.error().code() == ErrorCode::kUnavailable ||
+                  sets.error().code() == ErrorCode::kTimeout || sets.error().code() == ErrorCode::kCancelled);
+    if (*silent) return nullptr;
+    const Result<void> fits = adopt(peer, sets, since);
     known = source_of(peer->identity());
     if (!fits && is_new) {
       // A rank of a fleet meets others that hold what it has no use for.
@@ -196,45 +212,31 @@ std::shared_ptr<RemotePool::Source> RemotePool::meet(const std::shared_ptr<Remot
   return known == nullptr || !known->refusal.empty() ? nullptr : known;
 }
 
-std::shared_ptr<RemotePool::Source> RemotePool::reach(const std::string& address, const Limits& limits) {
-  std::shared_ptr<RemotePeer> known;
-  {
-    const MutexLock lock(mu_);
-    for (const auto& source : sources_)
-      if (source->peer->address() == address && source->peer->alive()) known = source->peer;
-  }
-  if (known != nullptr) return meet(known, limits);
-  {
-    const MutexLock lock(mu_);
-    const auto resting = unreachable_.find(address);
-    if (resting != unreachable_.end()) {
-      if (clock_.now() < resting->second) return nullptr;
-      unreachable_.erase(resting);
-    }
-  }
-  const auto peer = agent_->connect(address, call_limits(limits));
-  if (peer) return meet(*peer, limits);
-  if (!is_its_fault(peer.error(), limits)) return nullptr;
-  ASHLAR_LOG(LogLevel::kWarn, "tiers", "peer %s is left alone for a while: %s", address.c_str(),
-             peer.error().to_string().c_str());
-  const MutexLock lock(mu_);
-  if (unreachable_.size() > 4096) unreachable_.clear();  // names of requests are not bounded
-  unreachable_[address] = clock_.now() + options_.rest;
-  return nullptr;
+Result<std::shared_ptr<RemotePeer>> RemotePool::connect(std::string_view address,
+                                                        const transfer::RemoteCallLimits& limits,
+                                                        bool again) {
+  ASHLAR_TRY(std::shared_ptr<RemotePeer> peer, agent_->connect(address, limits));
+  const std::uint64_t since = drops();
+  ASHLAR_TRY(Sets sets, agent_->exchange(peer, limits, again));
+  ASHLAR_RETURN_IF_ERROR(adopt(peer, std::move(sets), since));
+  return peer;
 }
 
-Result<std::shared_ptr<RemotePeer>> RemotePool::connect(std::string_view address,
-                                                        const transfer::RemoteCallLimits& limits) {
-  ASHLAR_TRY(std::shared_ptr<RemotePeer> peer, agent_->connect(address, limits));
-  ASHLAR_TRY(const auto sets, agent_->exchange(peer, limits));
-  ASHLAR_RETURN_IF_ERROR(adopt(peer, sets));
-  return peer;
+std::uint64_t RemotePool::drops() const {
+  const MutexLock lock(mu_);
+  return drops_;
 }
 
 bool RemotePool::drop(const transfer::AgentIdentity& peer) {
   const std::shared_ptr<Source> source = source_of(peer);
-  if (source == nullptr) return false;
+  if (source == nullptr || (source->set == nullptr && source->landing == nullptr)) return false;
+  // First the agent: who asks it after this drop is counted does not get them.
   for (const std::uint64_t id : {kG2Set, kLandingSet}) agent_->drop_remote_blockset(peer, id);
+  {
+    const MutexLock lock(mu_);
+    if (dropped_.size() >= kMostDropped) dropped_.erase(dropped_.begin());
+    dropped_[peer] = ++drops_;
+  }
   died(peer);
   return true;
 }
@@ -352,181 +354,23 @@ std::size_t RemotePool::forget_all() {
   return removed;
 }
 
-// ---- asking
-
-bool RemotePool::probes() const {
-  if (options_.directory != nullptr) return true;
-  if (!options_.ask_peers) return false;
-  if (finder_ != nullptr) return true;
-  return !options_.peers.empty() || !agent_->peers().empty();
-}
-
-std::size_t RemotePool::probe(std::span<const SequenceHash> hashes, const Limits& limits,
-                              const BlockLineage& first, std::span<const std::string> named, Miss* why) {
-  hashes = hashes.first(std::min(hashes.size(), kMostHashes));
-  std::set<std::shared_ptr<Source>> asked;
-  const auto ask_at = [&](std::span<const std::string> addresses) -> std::size_t {
-    Sources sources;
-    for (const std::string& address : addresses) {
-      std::shared_ptr<Source> source = reach(address, limits);
-      if (source == nullptr && why != nullptr) *why = Miss::kUnreachable;
-      if (source != nullptr && asked.insert(source).second) sources.push_back(std::move(source));
-    }
-    return ask(sources, hashes, limits, first, why);
-  };
-  if (const std::size_t found = ask_at(named); found != 0) return found;
-  if (options_.directory != nullptr) {
-    std::vector<std::string> addresses;
-    for (RemoteHint& hint : options_.directory->find(hashes)) addresses.push_back(std::move(hint.address));
-    if (const std::size_t found = ask_at(addresses); found != 0) return found;
-  }
-  if (!options_.ask_peers) return 0;
-  const auto all_peers = [&] {
-    Sources sources;
-    for (const std::string& address : options_.peers)
-      if (std::shared_ptr<Source> source = reach(address, limits)) sources.push_back(std::move(source));
-    for (const std::shared_ptr<RemotePeer>& peer : agent_->peers())
-      if (std::shared_ptr<Source> source = meet(peer, limits)) sources.push_back(std::move(source));
-    return sources;
-  };
-  std::uint64_t seen = finder_ == nullptr ? 0 : finder_->met();
-  Sources sources = all_peers();
-  std::erase_if(sources, [&](const auto& source) { return !asked.insert(source).second; });
-  const std::size_t found = ask(sources, hashes, limits, first, why);
-  if (found == hashes.size() || finder_ == nullptr || !finder_->look(call_limits(limits), seen)) return found;
-  // All of them: parts of a block may be with peers that were asked before and with new ones.
-  sources = all_peers();
-  std::set<std::shared_ptr<Source>> once;
-  std::erase_if(sources, [&](const auto& source) { return !once.insert(source).second; });
-  return std::max(found, ask(sources, hashes, limits, first, why));
-}
-
-std::size_t RemotePool::ask(const Sources& all, std::span<const SequenceHash> hashes, const Limits& limits,
-                            const BlockLineage& first, Miss* why) {
-  Sources sources;
-  for (const auto& source : all)
-    if (!rests(*source) && source->peer->alive()) sources.push_back(source);
-  if (sources.empty() || hashes.empty()) return 0;
-  struct Asking {
-    RemotePool& pool;
-    std::uint64_t since = 0;
-    explicit Asking(RemotePool& its) : pool(its) {
-      const MutexLock lock(pool.mu_);
-      since = pool.withdrawals_;
-      pool.asking_.insert(since);
-    }
-    ~Asking() {
-      const MutexLock lock(pool.mu_);
-      pool.asking_.erase(pool.asking_.find(since));
-      const std::uint64_t oldest = pool.asking_.empty() ? pool.withdrawals_ : *pool.asking_.begin();
-      std::erase_if(pool.withdrawn_, [oldest](const auto& one) { return one.second <= oldest; });
-    }
-  } const asking(*this);
-  const FindRequest request{.hashes = {hashes.begin(), hashes.end()}};
-  const std::vector<std::byte> bytes = request.encode();
-  std::vector<std::optional<FindAnswer>> answers(sources.size());
-  std::atomic<bool> silent{false};
-  in_parallel(sources.size(), kMostAtOnce, [&](std::size_t i) {
-    Source& source = *sources[i];
-    const auto said =
-        source.peer->call(static_cast<std::uint16_t>(RemoteMethod::kFind), bytes, call_limits(limits));
-    if (said) {
-      if (Result<FindAnswer> answer = FindAnswer::decode(*said, hashes)) {
-        source.load = answer->load;
-        answers[i] = *std::move(answer);
-        return;
-      }
-    }
-    silent = true;
-    if (!said && is_its_fault(said.error(), limits)) source.rests_until = clock_.now() + options_.rest;
-  });
-
-  std::vector<TierRecord> records;
-  std::vector<Sources> has;
-  for (std::size_t i = 0; i < hashes.size(); ++i) {
-    TierRecord record;
-    Sources its;
-    for (std::size_t k = 0; k < sources.size(); ++k) {
-      if (!answers[k] || answers[k]->blocks[i].miss != Miss::kNone) {
-        if (answers[k] && why != nullptr && answers[k]->blocks[i].miss == Miss::kSaltMismatch)
-          *why = Miss::kSaltMismatch;
-        continue;
-      }
-      const TierRecord& found = answers[k]->blocks[i].record;
-      // Ranks of one fleet agree; a peer with another text under this name is left out.
-      if (!record.empty() && (!record.prefix.agrees_with(found.prefix) || record.salt != found.salt))
-        continue;
-      if (record.empty()) record = found;
-      its.push_back(sources[k]);
-    }
-    if (!recipe(its)) break;
-    if (record.parent == SequenceHash() && hashes[i].position() != 0)
-      record.parent = i != 0 ? hashes[i - 1] : first.parent.value_or(SequenceHash());
-    if (!record.root) record.root = first.root;
-    if (!record.local && i < first.locals.size()) record.local = first.locals[i];
-    records.push_back(record);
-    has.push_back(std::move(its));
-  }
-  if (records.size() < hashes.size() && silent && why != nullptr) *why = Miss::kUnreachable;
-  return learn(std::move(records), has, asking.since);
-}
-
-// Makes blocks known that peers have. Returns how many leading ones are.
-std::size_t RemotePool::learn(std::vector<TierRecord> records, const std::vector<Sources>& has,
-                              std::uint64_t asked) {
-  std::vector<std::size_t> fresh;
-  for (std::size_t i = 0; i < records.size(); ++i) {
-    const std::optional<block::Hold> held = hold(records[i].hash);
-    if (!held) {
-      fresh.push_back(i);
-      continue;
-    }
-    const MutexLock lock(mu_);
-    std::vector<Number>& numbers = holders_[held->block_id().value()];
-    for (const auto& source : has[i])
-      if (std::ranges::find(numbers, source->number) == numbers.end()) numbers.push_back(source->number);
-  }
-  // A tier smaller than the prefix knows its beginning.
-  if (fresh.size() > manager_.available_blocks()) fresh.resize(manager_.available_blocks());
-  if (!fresh.empty()) {
-    Result<ReservedBlocks<Remote>> taken = ReservedBlocks<Remote>::take(manager_, fresh.size());
-    if (taken) {
-      std::vector<TierRecord> known;
-      for (std::size_t k = 0; k < fresh.size(); ++k) {
-        known.push_back(records[fresh[k]]);
-        known.back().checksum.reset();
-        const MutexLock lock(mu_);
-        std::vector<Number>& numbers = holders_[taken->ids()[k].value()];
-        numbers.clear();
-        for (const auto& source : has[fresh[k]]) numbers.push_back(source->number);
-      }
-      taken->publish(manager_, records_, known, block::KvReady::asserted_by_caller(),
-                     [&](std::size_t k) { return EventLocation::peer(has[fresh[k]][0]->number); });
-    }
-  }
-  // A peer that died or withdrew meanwhile was not among the holders yet.
-  std::vector<std::pair<std::size_t, std::shared_ptr<Source>>> gone;
-  {
-    const MutexLock lock(mu_);
-    for (std::size_t i = 0; i < records.size() && !withdrawn_.empty(); ++i)
-      for (const auto& source : has[i])
-        if (const auto found = withdrawn_.find({source->number, records[i].hash});
-            found != withdrawn_.end() && found->second > asked)
-          gone.emplace_back(i, source);
-  }
-  for (const auto& [i, source] : gone) not_there(records[i].hash, *source);
-  std::size_t count = 0;
-  bool leading = true;
-  for (const TierRecord& record : records) {
-    const bool is_there = recipe(holders(record.hash)).has_value();
-    if (!is_there) static_cast<void>(remove(record.hash));
-    leading = leading && is_there;
-    if (leading) ++count;
-  }
-  return count;
-}
-
 // ---- observe
+
+RemotePool::Sets RemotePool::sets() const {
+  Sets out;
+  const MutexLock lock(mu_);
+  for (const auto& source : sources_) {
+    if (!source->refusal.empty() || !source->peer->alive()) continue;
+    for (const auto& set : {source->set, source->landing})
+      if (set != nullptr) out.push_back(set);
+  }
+  return out;
+}
+
+void RemotePool::failed(Source& source, std::size_t blocks) {
+  source.failed.add(blocks);
+  totals_.add(PeerTotals::label(*source.peer), PeerTotals::What::kFailedBlocks, blocks);
+}
 
 void RemotePool::add_to(RemoteStatus& status) const {
   if (finder_ != nullptr) finder_->add_to(status);
@@ -551,9 +395,7 @@ void RemotePool::add_to(RemoteStatus& status) const {
 std::vector<std::pair<std::uint16_t, std::string>> RemotePool::peer_names() const {
   std::vector<std::pair<std::uint16_t, std::string>> out;
   const MutexLock lock(mu_);
-  for (const auto& source : sources_)
-    out.emplace_back(source->number,
-                     source->peer->name().empty() ? source->peer->address() : source->peer->name());
+  for (const auto& source : sources_) out.emplace_back(source->number, PeerTotals::label(*source->peer));
   return out;
 }
 

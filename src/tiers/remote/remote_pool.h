@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,6 +36,8 @@
 #include "tiers/pool/managed_pool.h"
 #include "tiers/pool/tier_pool.h"
 #include "tiers/remote/peer_finder.h"
+#include "tiers/remote/peer_reacher.h"
+#include "tiers/remote/peer_totals.h"
 #include "tiers/remote/remote_lease.h"
 #include "tiers/remote/remote_messages.h"
 
@@ -53,6 +56,9 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
     Clock::Duration call_limit = {};
     Clock::Duration copy_limit = {};
     Clock::Duration rest = {};
+    // Called for every peer that is met, before there are events of its blocks, with its number in event
+    // locations.
+    std::function<void(std::uint16_t number, const std::string& name)> named = {};
     Clock* clock = nullptr;
   };
   // `blocks`: those of G2, into which blocks are read. The manager outlives the pool.
@@ -72,12 +78,19 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   Result<void> remove(const tokens::SequenceHash& hash) override;
   std::size_t forget_all();
 
-  // Connects to a peer and makes its blocks part of this tier. Errors: see RemoteNode::connect().
+  // Connects to a peer and makes its blocks part of this tier; with `again` also those that were dropped.
+  // Errors: see RemoteNode::connect().
   Result<std::shared_ptr<transfer::RemotePeer>> connect(std::string_view address,
-                                                        const transfer::RemoteCallLimits& limits);
-  // Takes over sets that the agent has imported. Errors: as connect().
-  Result<void> adopt(const std::shared_ptr<transfer::RemotePeer>& peer,
-                     std::span<const std::shared_ptr<const transfer::RemoteBlockSet>> sets);
+                                                        const transfer::RemoteCallLimits& limits,
+                                                        bool again = false);
+  using Sets = std::vector<std::shared_ptr<const transfer::RemoteBlockSet>>;
+  // Takes over sets that the agent has imported; those of a peer that was dropped after drop number `since`
+  // are not. Errors: as connect().
+  Result<void> adopt(const std::shared_ptr<transfer::RemotePeer>& peer, const Result<Sets>& sets,
+                     std::uint64_t since);
+  // How often drop() was called: for `since`, before the peer is asked.
+  std::uint64_t drops() const;
+  // Its sets stay dropped: look-ups do not bring them back.
   bool drop(const transfer::AgentIdentity& peer);
   // The set of a peer's G2, or of its landing; null when it has none that fits.
   std::shared_ptr<const transfer::RemoteBlockSet> set_of(const transfer::AgentIdentity& peer,
@@ -104,6 +117,13 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   // Asks one peer for blocks, with a lease on those that it has. An empty part: of the whole, with its rank.
   Result<Leased> lease(const transfer::RemoteBlockSet& set, std::span<const tokens::SequenceHash> hashes,
                        const RemotePart& part, const Limits& limits);
+
+  // Asks one peer for the blocks in its slots, with a lease on those that have one.
+  Result<Leased> lease_slots(const transfer::RemoteBlockSet& set, std::span<const std::uint32_t> slots,
+                             const RemotePart& part, const Limits& limits);
+  // Those that are part of this tier.
+  Sets sets() const;
+  const PeerTotals& totals() const noexcept { return totals_; }
 
   void add_to(RemoteStatus& status) const;
   // The name of a peer by its number in event locations; empty: no such peer.
@@ -140,11 +160,15 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   // What a read owns until its last byte.
   struct Landing;
 
+  static transfer::LateAnswer give_back_late(const std::shared_ptr<transfer::RemotePeer>& peer);
+  // Keeps the lease of an answer.
+  Leased take(const transfer::RemoteBlockSet& set, FindAnswer answer, Clock::TimePoint sent);
+  void failed(Source& source, std::size_t blocks);
   Result<void> check_fits(const transfer::RemoteBlockSet& set) const;
   std::shared_ptr<Source> source_of(const transfer::AgentIdentity& peer) const;
-  // Takes a peer's sets over, once. Null: it has none that fit.
-  std::shared_ptr<Source> meet(const std::shared_ptr<transfer::RemotePeer>& peer, const Limits& limits);
-  std::shared_ptr<Source> reach(const std::string& address, const Limits& limits);
+  // Takes a peer's sets over, once. Null: it has none that fit, or, with *silent, does not answer.
+  std::shared_ptr<Source> meet(const std::shared_ptr<transfer::RemotePeer>& peer, const Limits& limits,
+                               bool* silent);
   void died(const transfer::AgentIdentity& peer);
   void forget_blocks(const Source& source);
   void withdrawn(const transfer::AgentIdentity& peer, std::span<const tokens::SequenceHash> hashes);
@@ -153,8 +177,14 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   // all of it.
   Result<std::vector<Part>> recipe(const Sources& sources) const;
   Sources holders(const tokens::SequenceHash& hash);
-  std::size_t ask(const Sources& sources, std::span<const tokens::SequenceHash> hashes, const Limits& limits,
-                  const BlockLineage& first, Miss* why);
+  // What a probe wants to know, and the answers so far: remote_pool_ask.cc.
+  struct Round;
+  struct Asked;
+  // Asks those at `addresses` and `peers` that were not asked before.
+  void ask(std::span<const std::string> addresses,
+           std::span<const std::shared_ptr<transfer::RemotePeer>> peers, Asked& asked);
+  void ask_peer(Round& round, const std::shared_ptr<transfer::RemotePeer>& peer,
+                std::span<const std::byte> request);
   // `asked`: withdrawals before the question.
   std::size_t learn(std::vector<TierRecord> records, const std::vector<Sources>& has, std::uint64_t asked);
   // A peer did not answer: leaves it alone for a while, unless the caller's own limit ended the call.
@@ -179,7 +209,9 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   Clock& clock_;
   LeaseKeeper keeper_;
 
+  PeerTotals totals_;
   const std::unique_ptr<PeerFinder> finder_;
+  PeerReacher reacher_;
 
   struct Ends;  // what callbacks of the agent reach
   const std::shared_ptr<Ends> ends_;
@@ -199,7 +231,8 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   std::map<std::pair<Number, tokens::SequenceHash>, std::uint64_t> withdrawn_ ASHLAR_GUARDED_BY(mu_);
   std::uint64_t withdrawals_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::multiset<std::uint64_t> asking_ ASHLAR_GUARDED_BY(mu_);  // withdrawals before each open question
-  std::map<std::string, Clock::TimePoint> unreachable_ ASHLAR_GUARDED_BY(mu_);  // addresses that rest
+  std::uint64_t drops_ ASHLAR_GUARDED_BY(mu_) = 0;
+  std::map<transfer::AgentIdentity, std::uint64_t> dropped_ ASHLAR_GUARDED_BY(mu_);  // by which drop
 };
 
 }  // namespace ashlar::tiers

@@ -25,7 +25,6 @@ constexpr int kRounds = 3;  // a block that one peer no longer has may be had fr
 Moved moved_of(Miss miss) {
   switch (miss) {
     case Miss::kUnknown:
-    case Miss::kSaltMismatch:
       return Moved::kGone;
     case Miss::kDamaged:
       return Moved::kDamaged;
@@ -160,6 +159,17 @@ MoveReport RemotePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
   return report;
 }
 
+// A lease that is granted when its caller has left is given back as soon as it is known.
+transfer::LateAnswer RemotePool::give_back_late(const std::shared_ptr<transfer::RemotePeer>& peer) {
+  return [weak = std::weak_ptr<transfer::RemotePeer>(peer)](std::span<const std::byte> answer) {
+    const std::uint64_t lease = FindAnswer::lease_of(answer);
+    const std::shared_ptr<transfer::RemotePeer> owner = weak.lock();
+    if (lease != 0 && owner != nullptr)
+      static_cast<void>(owner->notify(static_cast<std::uint16_t>(RemoteMethod::kRelease),
+                                      encode_numbers(std::span(&lease, 1))));
+  };
+}
+
 Result<RemotePool::Leased> RemotePool::lease(const RemoteBlockSet& set, std::span<const SequenceHash> hashes,
                                              const RemotePart& part, const Limits& limits) {
   const FindRequest request{.lease = true,
@@ -169,8 +179,26 @@ Result<RemotePool::Leased> RemotePool::lease(const RemoteBlockSet& set, std::spa
   const Clock::TimePoint sent = clock_.now();
   ASHLAR_TRY(const std::vector<std::byte> said,
              set.peer()->call(static_cast<std::uint16_t>(RemoteMethod::kFind), request.encode(),
-                              call_limits(limits)));
+                              call_limits(limits), give_back_late(set.peer())));
   ASHLAR_TRY(FindAnswer answer, FindAnswer::decode(said, hashes));
+  return take(set, std::move(answer), sent);
+}
+
+Result<RemotePool::Leased> RemotePool::lease_slots(const RemoteBlockSet& set,
+                                                   std::span<const std::uint32_t> slots,
+                                                   const RemotePart& part, const Limits& limits) {
+  const SlotRequest request{.duration = std::chrono::duration_cast<std::chrono::milliseconds>(options_.lease),
+                            .part = part,
+                            .slots = {slots.begin(), slots.end()}};
+  const Clock::TimePoint sent = clock_.now();
+  ASHLAR_TRY(const std::vector<std::byte> said,
+             set.peer()->call(static_cast<std::uint16_t>(RemoteMethod::kSlots), request.encode(),
+                              call_limits(limits), give_back_late(set.peer())));
+  ASHLAR_TRY(FindAnswer answer, FindAnswer::decode_slots(said, slots));
+  return take(set, std::move(answer), sent);
+}
+
+RemotePool::Leased RemotePool::take(const RemoteBlockSet& set, FindAnswer answer, Clock::TimePoint sent) {
   Leased out;
   if (answer.lease != 0) {
     out.lease = std::make_shared<RemoteLease>(set.peer(), answer.lease, clock_, sent, answer.duration);
@@ -212,7 +240,7 @@ bool RemotePool::lease_parts(Chunk& chunk, const Limits& limits) {
       const bool stopped =
           limits.stop.stop_requested() || (limits.deadline && clock_.now() >= *limits.deadline);
       if (!stopped) chunk.parts[p].source->rests_until = clock_.now() + options_.rest;
-      chunk.parts[p].source->failed.add(chunk.left.size());
+      failed(*chunk.parts[p].source, chunk.left.size());
       chunk.fail_left(stopped ? Moved::kStopped : Moved::kUnreachable, *errors[p], p);
       return false;
     }
@@ -225,7 +253,7 @@ bool RemotePool::lease_parts(Chunk& chunk, const Limits& limits) {
         chunk.error =
             make_error(ErrorCode::kCapacity, "agent %s: %s",
                        chunk.parts[p].source->peer->identity().to_string().c_str(), answer.refusal.c_str());
-      chunk.parts[p].source->failed.add();
+      failed(*chunk.parts[p].source, 1);
       return true;
     });
   }
@@ -296,6 +324,9 @@ bool RemotePool::copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& optio
     if (failure) transfer.cancel();
     const transfer::TransferResult moved = transfer.wait_until(until);
     if (!moved && !failure) failure.emplace(p, moved.error());
+    if (moved)
+      totals_.add(PeerTotals::label(*chunk.parts[p].source->peer), PeerTotals::What::kPulledBytes,
+                  running[p]->bytes);
     unfinished |= !transfer.done();
     chunk.parts[p].source->in_flight -= running[p]->bytes;
   }
@@ -305,7 +336,7 @@ bool RemotePool::copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& optio
   const bool stopped =
       error.code() == ErrorCode::kCancelled || (options.deadline && clock_.now() >= *options.deadline);
   Source& source = *chunk.parts[part].source;
-  source.failed.add(chunk.left.size());
+  failed(source, chunk.left.size());
   if (!stopped) source.rests_until = clock_.now() + options_.rest;
   chunk.fail_left(stopped ? Moved::kStopped : Moved::kUnreachable, error, part);
   if (unfinished) chunk.landing.reset();  // the transfers have it
@@ -330,7 +361,7 @@ void RemotePool::settle(Chunk& chunk, BytePool& to) {
                      : transfer::checksum_part(set, slot, name, part.part.layers, part.part.heads);
       if (!found || std::optional(*found) != its.checksum) {
         good = false;
-        part.source->failed.add();
+        failed(*part.source, 1);
         // After the lease other bytes are no damage: the owner has reused the place. It may have ended the
         // lease before its time.
         const bool leased = keeper_.confirm(chunk.leased[p].lease);

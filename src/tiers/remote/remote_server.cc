@@ -1,6 +1,7 @@
 #include "tiers/remote/remote_server.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -46,7 +47,8 @@ Result<void> RemoteServer::start() {
   offers_.push_back(std::move(memory));
   if (options_.landing != nullptr) {
     ASHLAR_TRY(transfer::RemoteOffer landing,
-               agent_->export_blockset(options_.landing, options_.names, kLandingSet));
+               agent_->export_blockset(options_.landing, options_.names, kLandingSet,
+                                       storage::AccessMode::kReadWrite));
     offers_.push_back(std::move(landing));
   }
   ASHLAR_RETURN_IF_ERROR(start_thread(&thread_, [this] { run(); }));
@@ -64,6 +66,7 @@ Result<void> RemoteServer::start() {
   ASHLAR_RETURN_IF_ERROR(serve(RemoteMethod::kRenew, &RemoteServer::renew));
   ASHLAR_RETURN_IF_ERROR(serve(RemoteMethod::kRelease, &RemoteServer::release));
   ASHLAR_RETURN_IF_ERROR(serve(RemoteMethod::kNames, &RemoteServer::names));
+  ASHLAR_RETURN_IF_ERROR(serve(RemoteMethod::kSlots, &RemoteServer::find_slots));
   if (options_.landing == nullptr) return {};
   ASHLAR_RETURN_IF_ERROR(serve(RemoteMethod::kReserve, &RemoteServer::reserve));
   ASHLAR_RETURN_IF_ERROR(serve(RemoteMethod::kCommit, &RemoteServer::commit));
@@ -177,24 +180,50 @@ Result<BlockChecksum> RemoteServer::checksum(const block::Hold& hold, const Tier
 
 Result<RemoteServer::Bytes> RemoteServer::find(const Peer& peer, std::span<const std::byte> bytes) {
   ASHLAR_TRY(const FindRequest request, FindRequest::decode(bytes));
+  return look_up(peer, request, {}).encode();
+}
+
+// What is in a slot may change until it is held: the answer has its name, and a miss where it is another by
+// then.
+Result<RemoteServer::Bytes> RemoteServer::find_slots(const Peer& peer, std::span<const std::byte> bytes) {
+  ASHLAR_TRY(const SlotRequest request, SlotRequest::decode(bytes));
+  FindRequest found{.lease = true, .duration = request.duration, .part = request.part, .hashes = {}};
+  for (const std::uint32_t slot : request.slots)
+    found.hashes.push_back(options_.in_slot(slot).value_or(SequenceHash()));
+  return look_up(peer, found, request.slots).encode();
+}
+
+FindAnswer RemoteServer::look_up(const Peer& peer, const FindRequest& request,
+                                 std::span<const std::uint32_t> slots) {
   FindAnswer answer;
   answer.blocks.resize(request.hashes.size());
   std::vector<block::Hold> holds;
   std::vector<std::size_t> places;
+  std::unordered_map<SequenceHash, std::size_t> by_hash;
+  std::unordered_map<std::uint32_t, std::size_t> by_slot;
+  // Where a block was first asked for; the same place: here.
+  const auto first_of = [&](std::size_t i) {
+    return slots.empty() ? by_hash.try_emplace(request.hashes[i], i).first->second
+                         : by_slot.try_emplace(slots[i], i).first->second;
+  };
+  std::vector<std::pair<std::size_t, std::size_t>> repeats;  // one hold and one answer for all of them
   for (std::size_t i = 0; i < request.hashes.size(); ++i) {
     FoundBlock& block = answer.blocks[i];
+    if (const std::size_t first = first_of(i); first != i) {
+      repeats.emplace_back(i, first);
+      continue;
+    }
     std::optional<block::Hold> hold = g2_.hold(request.hashes[i]);
     // Bytes that are still being written are nobody's.
     if (!hold || g2_.records().precondition(*hold)) {
       block.miss = Miss::kUnknown;
       continue;
     }
-    block.record = g2_.record(*hold);
-    const tokens::SaltFingerprint any;
-    if (request.salt != any && block.record.salt != any && block.record.salt != request.salt) {
-      block.miss = Miss::kSaltMismatch;
+    if (!slots.empty() && g2_.place(hold->block_id()).slot != slots[i]) {
+      block.miss = Miss::kGone;
       continue;
     }
+    block.record = g2_.record(*hold);
     holds.push_back(*std::move(hold));
     places.push_back(i);
   }
@@ -202,10 +231,14 @@ Result<RemoteServer::Bytes> RemoteServer::find(const Peer& peer, std::span<const
   std::vector<SequenceHash> told;
   for (const std::size_t i : places) told.push_back(request.hashes[i]);
   if (!told.empty()) tell(peer, told);
+  const auto repeat = [&] {
+    for (const auto& [again, first] : repeats) answer.blocks[again] = answer.blocks[first];
+  };
   if (!request.lease) {
     for (const std::size_t i : places) answer.blocks[i].record.checksum.reset();
+    repeat();
     answer.load = leases_.leased_bytes();
-    return answer.encode();
+    return answer;
   }
 
   const std::size_t room = leases_.room(peer->identity(), holds.size(), &answer.refusal);
@@ -228,11 +261,14 @@ Result<RemoteServer::Bytes> RemoteServer::find(const Peer& peer, std::span<const
     leased.push_back(std::move(holds[k]));
   }
   if (!leased.empty()) {
+    const std::uint64_t bytes = leased.size() * g2_.block_bytes();
     const Clock::Duration duration = bounded(request.duration);
     const Result<std::uint64_t> lease = leases_.grant(peer->identity(), std::move(leased), duration);
     if (lease) {
       answer.lease = *lease;
       answer.duration = std::chrono::duration_cast<std::chrono::milliseconds>(duration);
+      totals_.add(PeerTotals::label(*peer), PeerTotals::What::kLeases);
+      totals_.add(PeerTotals::label(*peer), PeerTotals::What::kServedBytes, bytes);
       wake();
     } else {
       answer.refusal = lease.error().message();
@@ -240,10 +276,11 @@ Result<RemoteServer::Bytes> RemoteServer::find(const Peer& peer, std::span<const
         if (block.miss == Miss::kNone) block.miss = Miss::kRefused;
     }
   }
+  repeat();
   answer.load = leases_.leased_bytes();
   // A peer that died meanwhile releases nothing.
   if (answer.lease != 0 && !peer->alive()) gone(peer->identity(), peer.get());
-  return answer.encode();
+  return answer;
 }
 
 Result<RemoteServer::Bytes> RemoteServer::renew(const Peer& peer, std::span<const std::byte> bytes) {

@@ -28,6 +28,7 @@
 #include "ashlar/transfer/remote_agent.h"
 #include "tiers/pool/tier_pool.h"
 #include "tiers/remote/lease_table.h"
+#include "tiers/remote/peer_totals.h"
 #include "tiers/remote/remote_messages.h"
 
 namespace ashlar::tiers {
@@ -43,6 +44,8 @@ class RemoteServer final : public block::BlockObserver {
     std::function<void(const transfer::AgentIdentity&, std::span<const TierRecord>)> pushed = {};
     // Calls visit(hash) for every block of G2.
     std::function<void(const std::function<void(const tokens::SequenceHash&)>& visit)> each_block = {};
+    // The registered block in a slot of G2.
+    std::function<std::optional<tokens::SequenceHash>(std::uint32_t slot)> in_slot = {};
     Clock* clock = nullptr;
   };
   // The pool and the executor outlive the server.
@@ -61,6 +64,7 @@ class RemoteServer final : public block::BlockObserver {
   void evicted(std::span<const block::EvictedBlock> blocks) noexcept override;
 
   const LeaseTable& leases() const noexcept { return leases_; }
+  const PeerTotals& totals() const noexcept { return totals_; }
   void add_to(RemoteStatus& status) const;
 
  private:
@@ -88,6 +92,7 @@ class RemoteServer final : public block::BlockObserver {
   };
 
   Result<Bytes> find(const Peer& peer, std::span<const std::byte> request);
+  Result<Bytes> find_slots(const Peer& peer, std::span<const std::byte> request);
   Result<Bytes> renew(const Peer& peer, std::span<const std::byte> request);
   Result<Bytes> release(const Peer& peer, std::span<const std::byte> request);
   Result<Bytes> reserve(const Peer& peer, std::span<const std::byte> request);
@@ -95,6 +100,8 @@ class RemoteServer final : public block::BlockObserver {
   Result<Bytes> abort(const Peer& peer, std::span<const std::byte> request);
   Result<Bytes> names(const Peer& peer, std::span<const std::byte> request);
 
+  // Finds the blocks of a request. `slots`: where they must be; empty: anywhere.
+  FindAnswer look_up(const Peer& peer, const FindRequest& request, std::span<const std::uint32_t> slots);
   // The checksum of a held block's part; an empty part: of the whole, with its rank. Errors: kCorruption.
   Result<transfer::BlockChecksum> checksum(const block::Hold& hold, const TierRecord& record,
                                            const RemotePart& part);
@@ -115,6 +122,7 @@ class RemoteServer final : public block::BlockObserver {
   const Options options_;
   Clock& clock_;
   LeaseTable leases_;
+  PeerTotals totals_;
 
   Mutex checksums_mu_;  // a leaf
   std::vector<PartChecksum> checksums_ ASHLAR_GUARDED_BY(checksums_mu_);

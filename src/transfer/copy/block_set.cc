@@ -4,6 +4,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/storage/external_storage.h"
+#include "ashlar/storage/remote_storage.h"
 #include "base/checked_math.h"
 #include "base/wide.h"
 #include "transfer/copy/region_extent.h"
@@ -112,6 +113,20 @@ std::uint64_t BlockSet::block_bytes() const noexcept {
   std::uint64_t bytes = 0;
   for (const Plane& plane : planes_) bytes += plane.layout.config().block_bytes();
   return bytes;
+}
+
+Result<void> BlockSet::check_writable() const {
+  if (kind() != StorageKind::kRemote) return {};
+  for (const Plane& plane : planes_)
+    for (const RegionMemory& region : plane.regions) {
+      const auto* const remote = dynamic_cast<const storage::RemoteStorage*>(region.storage.get());
+      if (remote == nullptr || remote->writable()) continue;
+      return make_error(ErrorCode::kInvalidArgument,
+                        "'%s' cannot be written: its owner offers it for reading. Push blocks into memory "
+                        "that it offers for writing, such as its landing",
+                        remote->describe().c_str());
+    }
+  return {};
 }
 
 layout::LayoutDescriptor BlockSet::describe(std::size_t plane, std::uint64_t block_set,

@@ -92,6 +92,7 @@ Result<TransferPlan> plan(std::shared_ptr<const BlockSet> from, std::span<const 
   if (from->planes().size() != to->planes().size())
     return make_error(ErrorCode::kInvalidArgument, "%zu planes at the source, %zu at the destination",
                       from->planes().size(), to->planes().size());
+  ASHLAR_RETURN_IF_ERROR(to->check_writable());
   ASHLAR_RETURN_IF_ERROR(check_shared_memory(*from, from_blocks, *to, to_blocks));
   TransferPlan out;
   for (std::size_t i = 0; i < from->planes().size(); ++i) {

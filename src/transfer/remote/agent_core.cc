@@ -69,7 +69,8 @@ Result<void> AgentCore::start() {
   if (transport_ == nullptr) {
     ASHLAR_TRY(transport_, LoopbackTransport::create());
   }
-  ASHLAR_TRY(const std::vector<SocketAddress> addresses, SocketAddress::resolve(options_.listen));
+  ASHLAR_TRY(const std::vector<SocketAddress> addresses,
+             names_.resolve(options_.listen, Clock::real().now() + options_.call_limit));
   const SocketAddress& address = addresses.front();
   if (options_.secret.empty() && !address.is_loopback())
     return make_error(
@@ -98,7 +99,6 @@ Result<void> AgentCore::start() {
   loop_ = std::make_unique<LinkLoop>(
       *this, card_, LinkLoop::Settings{options_.secret, options_.heartbeat, options_.silence});
   ASHLAR_RETURN_IF_ERROR(callbacks_.start());
-  ASHLAR_RETURN_IF_ERROR(openers_.start());
   ASHLAR_RETURN_IF_ERROR(handlers_.start(
       options_.handler_threads,
       [this](const std::shared_ptr<PeerLink>& link, const PeerLink::Job& job) { handle(link, job); }));
@@ -131,10 +131,16 @@ void AgentCore::shutdown() {
 // --- links
 
 std::shared_ptr<PeerLink> AgentCore::make_link(Handshake::Role role, std::string where) {
+  return make_link(role, std::move(where), Clock::real().now() + options_.call_limit);
+}
+
+std::shared_ptr<PeerLink> AgentCore::make_link(Handshake::Role role, std::string where,
+                                               Clock::TimePoint deadline) {
   // relaxed: only the number itself matters.
   const std::uint64_t number = next_link_.fetch_add(1, std::memory_order_relaxed);
-  return std::make_shared<PeerLink>(weak_from_this(), number, role, std::move(where),
-                                    PeerLink::Limits{options_.max_message_bytes, options_.call_limit});
+  return std::make_shared<PeerLink>(
+      weak_from_this(), number, role, std::move(where),
+      PeerLink::Limits{options_.max_message_bytes, options_.call_limit, deadline});
 }
 
 // The agent with the smaller identity chooses among links to one incarnation: the first that it admitted.
@@ -179,14 +185,15 @@ Result<void> AgentCore::admit(const std::shared_ptr<PeerLink>& link) {
 }
 
 void AgentCore::open_path(const std::shared_ptr<PeerLink>& link) {
-  openers_.post([this, link] {
+  const bool posted = openers_.post([this, link] {
     if (!link->alive()) return;
     Result<std::shared_ptr<RemotePath>> path = transport_->connect(
         link->card().identity, link->card().transport_address,
         [weak = std::weak_ptr<PeerLink>(link)](const Error& why) {
           if (const std::shared_ptr<PeerLink> living = weak.lock())
             living->die(make_error(ErrorCode::kUnavailable, "its path failed: %s", why.message().c_str()));
-        });
+        },
+        link->path_deadline());
     if (!path)
       return link->die(make_error(path.error().code(), "the transport '%s' does not reach %s: %s",
                                   card_.transport.c_str(), link->describe().c_str(),
@@ -194,6 +201,7 @@ void AgentCore::open_path(const std::shared_ptr<PeerLink>& link) {
     if (!link->set_path(*path)) return (*path)->close(*link->failure());
     if (link->may_establish(true, false)) publish(link);
   });
+  if (!posted) link->die(make_error(ErrorCode::kCapacity, "no thread to open the path to it"));
 }
 
 void AgentCore::peer_ready(const std::shared_ptr<PeerLink>& link) {
@@ -308,7 +316,7 @@ Result<std::shared_ptr<RemotePeer>> AgentCore::dial(const SocketAddress& address
         "the same secret",
         address.to_string().c_str());
   ASHLAR_TRY(OwnedFd fd, address.connect());
-  const std::shared_ptr<PeerLink> link = make_link(Handshake::Role::kDialer, address.to_string());
+  const std::shared_ptr<PeerLink> link = make_link(Handshake::Role::kDialer, address.to_string(), deadline);
   if (!loop_->add(link, std::move(fd)))
     return make_error(ErrorCode::kUnavailable, "agent %s was destroyed", card_.name.c_str());
   Result<std::shared_ptr<RemotePeer>> peer = link->wait_established(deadline, stop);
@@ -329,7 +337,7 @@ Result<std::shared_ptr<RemotePeer>> AgentCore::connect(std::string_view address,
     return wanted != nullptr ? peer.identity() == *wanted : peer.address() == address;
   });
   if (known != nullptr) return known;
-  ASHLAR_TRY(const std::vector<SocketAddress> addresses, SocketAddress::resolve(address));
+  ASHLAR_TRY(const std::vector<SocketAddress> addresses, names_.resolve(address, deadline, limits.stop));
   for (;;) {
     Error last(ErrorCode::kUnavailable, "no address");
     bool again = false;

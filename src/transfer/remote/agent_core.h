@@ -1,7 +1,8 @@
 // AgentCore: what a RemoteAgent is made of: its links, the threads that serve them, handlers, and block sets.
 //
-// Threads: LinkLoop's; the handlers'; one that opens paths, because a transport may take its time; one that
-// runs callbacks. The core ends them in shutdown(), and lives on while a peer or an offer refers to it.
+// Threads: LinkLoop's; the handlers'; kOpeners that open paths, because a transport may take its time with a
+// peer that does not answer; one that runs callbacks. The core ends them in shutdown(), and lives on while a
+// peer or an offer refers to it.
 //
 // Of two links to one incarnation one stays. The agent with the smaller identity decides, so that both ends
 // keep the same one: admit() has the rules.
@@ -27,9 +28,11 @@
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/result.h"
 #include "ashlar/transfer/remote_agent.h"
+#include "base/task_threads.h"
 #include "transfer/remote/blockset_record.h"
 #include "transfer/remote/handler_pool.h"
 #include "transfer/remote/link_loop.h"
+#include "transfer/remote/name_resolver.h"
 #include "transfer/remote/peer_link.h"
 #include "transfer/remote/socket_address.h"
 #include "transfer/remote/task_lane.h"
@@ -47,6 +50,8 @@ class AgentCore final : public LinkHost, public std::enable_shared_from_this<Age
   // The agent's own methods.
   static constexpr std::uint16_t kListSets = 1;     // u64: sets with larger ids; answers a part of the list
   static constexpr std::uint16_t kWithdrawSet = 2;  // u64: a set that is no longer on offer
+  static constexpr std::size_t kOpeners = 4;
+  static constexpr std::size_t kMaxDropped = 4096;  // sets whose drop is remembered; the oldest is forgotten
 
   static Result<std::shared_ptr<AgentCore>> create(AgentOptions options);
   explicit AgentCore(AgentOptions options) : options_(std::move(options)) {}
@@ -68,13 +73,15 @@ class AgentCore final : public LinkHost, public std::enable_shared_from_this<Age
 
   // Block sets: agent_sets.cc.
   Result<RemoteOffer> export_blockset(std::shared_ptr<const BlockSet> set, const BlockSetNames& names,
-                                      std::uint64_t id);
+                                      std::uint64_t id, storage::AccessMode mode);
   std::vector<std::vector<std::byte>> exports() const;
   Result<std::shared_ptr<const RemoteBlockSet>> import(std::span<const std::byte> bytes,
                                                        const RemoteCallLimits& limits);
-  Result<SetList> exchange(const std::shared_ptr<RemotePeer>& peer, const RemoteCallLimits& limits);
+  Result<SetList> exchange(const std::shared_ptr<RemotePeer>& peer, const RemoteCallLimits& limits,
+                           bool again);
   SetList remote_blocksets() const;
-  bool drop(const AgentIdentity& owner, std::uint64_t id);
+  bool drop(const BlockSetOwner& set);
+  bool is_dropped(const BlockSetOwner& set) const;
 
   // Sealed bytes: agent_seal.cc.
   std::vector<std::byte> seal(std::string_view label, std::span<const std::byte> bytes,
@@ -112,9 +119,9 @@ class AgentCore final : public LinkHost, public std::enable_shared_from_this<Age
     std::vector<std::unique_ptr<MemoryRegistration>> registrations;
     std::vector<std::byte> bytes;
   };
-  using SetKey = std::pair<AgentIdentity, std::uint64_t>;
 
   Result<void> start();
+  std::shared_ptr<PeerLink> make_link(Handshake::Role role, std::string where, Clock::TimePoint deadline);
   // One attempt at one address. Null: another link to the agent was to be kept, and died; try again.
   Result<std::shared_ptr<RemotePeer>> dial(const SocketAddress& address, Clock::TimePoint deadline,
                                            const std::stop_token& stop);
@@ -127,9 +134,13 @@ class AgentCore final : public LinkHost, public std::enable_shared_from_this<Age
   Result<std::vector<std::byte>> own_method(const PeerLink::Job& job);
   Result<std::vector<std::byte>> list_sets(std::span<const std::byte> request) const;
   void withdraw_export(std::uint64_t id);
+  // `again`: also where it was dropped.
   Result<std::shared_ptr<const RemoteBlockSet>> import_record(const BlockSetRecord& record,
-                                                              const std::shared_ptr<RemotePeer>& peer);
-  std::shared_ptr<const RemoteBlockSet> find_import(const SetKey& key) const;
+                                                              const std::shared_ptr<RemotePeer>& peer,
+                                                              bool again);
+  std::shared_ptr<const RemoteBlockSet> find_import(const BlockSetOwner& key) const;
+  // The owner has withdrawn the set, or is gone: nothing is left of it.
+  void forget_set(const BlockSetOwner& key);
 
   AgentOptions options_;
   std::shared_ptr<RemoteTransport> transport_;
@@ -148,12 +159,15 @@ class AgentCore final : public LinkHost, public std::enable_shared_from_this<Age
 
   mutable Mutex sets_mu_;
   std::map<std::uint64_t, std::shared_ptr<Exported>> exports_ ASHLAR_GUARDED_BY(sets_mu_);
-  std::map<SetKey, std::shared_ptr<const RemoteBlockSet>> imports_ ASHLAR_GUARDED_BY(sets_mu_);
+  std::map<BlockSetOwner, std::shared_ptr<const RemoteBlockSet>> imports_ ASHLAR_GUARDED_BY(sets_mu_);
+  std::map<BlockSetOwner, std::uint64_t> dropped_ ASHLAR_GUARDED_BY(sets_mu_);  // by which drop
+  std::uint64_t drops_ ASHLAR_GUARDED_BY(sets_mu_) = 0;
 
   // Threads last: they use everything above.
   HandlerPool handlers_;
+  NameResolver names_;
   TaskLane callbacks_;
-  TaskLane openers_;
+  TaskThreads openers_{kOpeners};
   std::unique_ptr<LinkLoop> loop_;
 };
 

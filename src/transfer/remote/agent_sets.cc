@@ -32,7 +32,8 @@ std::vector<std::byte> bytes_of_number(std::uint64_t number) {
 }  // namespace
 
 Result<RemoteOffer> AgentCore::export_blockset(std::shared_ptr<const BlockSet> set,
-                                               const BlockSetNames& names, std::uint64_t id) {
+                                               const BlockSetNames& names, std::uint64_t id,
+                                               storage::AccessMode mode) {
   if (set == nullptr) return make_error(ErrorCode::kInvalidArgument, "export_blockset() needs a set");
   if (set->kind() != StorageKind::kSystem && set->kind() != StorageKind::kPinned &&
       set->kind() != StorageKind::kDevice)
@@ -69,11 +70,12 @@ Result<RemoteOffer> AgentCore::export_blockset(std::shared_ptr<const BlockSet> s
           known.emplace(region.storage.get(), static_cast<std::uint32_t>(record.memories.size()));
       plane.memories.push_back(at->second);
       if (!is_new) continue;
-      ASHLAR_TRY(auto registration, transport_->register_memory(region.storage));
+      ASHLAR_TRY(auto registration, transport_->register_memory(region.storage, mode));
       const std::span<const std::byte> key = registration->key();
       record.memories.push_back({reinterpret_cast<std::uintptr_t>(region.storage->address()),
                                  region.storage->size(),
-                                 {key.begin(), key.end()}});
+                                 {key.begin(), key.end()},
+                                 mode});
       exported->registrations.push_back(std::move(registration));
     }
     record.planes.push_back(std::move(plane));
@@ -144,14 +146,14 @@ Result<std::vector<std::byte>> AgentCore::own_method(const PeerLink::Job& job) {
   if (job.frame.method == kListSets) return list_sets(job.frame.body);
   if (job.frame.method == kWithdrawSet) {
     ASHLAR_TRY(const std::uint64_t id, only_number(job.frame.body));
-    drop(job.peer->identity(), id);
+    forget_set({job.peer->identity(), id});
     return std::vector<std::byte>();
   }
   return make_error(ErrorCode::kUnsupported, "agent %s has no method %u of its own", card_.name.c_str(),
                     job.frame.method);
 }
 
-std::shared_ptr<const RemoteBlockSet> AgentCore::find_import(const SetKey& key) const {
+std::shared_ptr<const RemoteBlockSet> AgentCore::find_import(const BlockSetOwner& key) const {
   MutexLock lock(sets_mu_);
   const auto found = imports_.find(key);
   return found != imports_.end() && found->second->peer()->alive() ? found->second : nullptr;
@@ -174,11 +176,11 @@ Result<std::shared_ptr<const RemoteBlockSet>> AgentCore::import(std::span<const 
                       "block set %llu is of incarnation %s, whose address %s is this agent's now",
                       wide(record.id), record.owner.to_string().c_str(), record.address.c_str());
   ASHLAR_TRY(const std::shared_ptr<RemotePeer> peer, connect(record.address, limits, &record.owner));
-  return import_record(record, peer);
+  return import_record(record, peer, true);
 }
 
 Result<std::shared_ptr<const RemoteBlockSet>> AgentCore::import_record(
-    const BlockSetRecord& record, const std::shared_ptr<RemotePeer>& peer) {
+    const BlockSetRecord& record, const std::shared_ptr<RemotePeer>& peer, bool again) {
   if (record.owner != peer->identity())
     return make_error(ErrorCode::kUnavailable,
                       "block set %llu is of incarnation %s; at %s answers %s. Exchange sets again",
@@ -195,24 +197,36 @@ Result<std::shared_ptr<const RemoteBlockSet>> AgentCore::import_record(
   }
   ASHLAR_TRY(std::shared_ptr<const BlockSet> blocks, record.build(opened));
   const auto set = std::make_shared<const RemoteBlockSet>(peer, record.id, record.names, std::move(blocks));
+  const BlockSetOwner key{record.owner, record.id};
   std::shared_ptr<const RemoteBlockSet> dead;
   {
     MutexLock lock(sets_mu_);
-    std::shared_ptr<const RemoteBlockSet>& entry = imports_[{record.owner, record.id}];
-    if (entry != nullptr && entry->peer()->alive())
+    const auto found = imports_.find(key);
+    if (found != imports_.end() && found->second->peer()->alive())
       return make_error(ErrorCode::kAlreadyExists, "block set %llu of agent %s was imported before",
                         wide(record.id), record.owner.to_string().c_str());
-    dead = std::exchange(entry, set);
+    if (!again && dropped_.contains(key))
+      return make_error(ErrorCode::kAlreadyExists, "block set %llu of agent %s was dropped here; import it",
+                        wide(record.id), record.owner.to_string().c_str());
+    const auto its = std::distance(imports_.lower_bound({record.owner, 0}),
+                                   imports_.upper_bound({record.owner, UINT64_MAX}));
+    if (found == imports_.end() && its >= static_cast<std::ptrdiff_t>(RemoteAgent::kMaxSetsPerPeer))
+      return make_error(ErrorCode::kCapacity,
+                        "agent %s shares more than %zu block sets, the most that are taken of one agent; "
+                        "let it offer fewer, or drop some",
+                        record.owner.to_string().c_str(), RemoteAgent::kMaxSetsPerPeer);
+    dropped_.erase(key);
+    dead = std::exchange(imports_[key], set);
   }
   if (peer->alive()) return set;
   // It died meanwhile, and its sets may have been removed before this one was there.
-  drop(record.owner, record.id);
+  forget_set(key);
   return make_error(ErrorCode::kUnavailable, "agent %s is gone: %s", record.owner.to_string().c_str(),
                     peer->failure()->message().c_str());
 }
 
 Result<AgentCore::SetList> AgentCore::exchange(const std::shared_ptr<RemotePeer>& peer,
-                                               const RemoteCallLimits& limits) {
+                                               const RemoteCallLimits& limits, bool again) {
   if (peer == nullptr) return make_error(ErrorCode::kInvalidArgument, "exchange() needs a peer");
   std::uint64_t after = 0;
   for (bool more = true; more;) {
@@ -234,8 +248,9 @@ Result<AgentCore::SetList> AgentCore::exchange(const std::shared_ptr<RemotePeer>
                           peer->identity().to_string().c_str());
       after = record.id;
       if (find_import({record.owner, record.id}) != nullptr) continue;
-      const Result<std::shared_ptr<const RemoteBlockSet>> imported = import_record(record, peer);
-      // Another thread may have been faster.
+      if (!again && is_dropped({record.owner, record.id})) continue;
+      const Result<std::shared_ptr<const RemoteBlockSet>> imported = import_record(record, peer, again);
+      // Another thread may have been faster, to import it or to drop it.
       if (!imported && imported.error().code() != ErrorCode::kAlreadyExists)
         return Unexpected(imported.error());
     }
@@ -255,15 +270,32 @@ AgentCore::SetList AgentCore::remote_blocksets() const {
   return out;
 }
 
-bool AgentCore::drop(const AgentIdentity& owner, std::uint64_t id) {
-  std::shared_ptr<const RemoteBlockSet> dropped;
+bool AgentCore::drop(const BlockSetOwner& set) {
+  std::shared_ptr<const RemoteBlockSet> dropped;  // after the lock
   MutexLock lock(sets_mu_);
-  const auto found = imports_.find({owner, id});
+  const auto found = imports_.find(set);
   if (found == imports_.end()) return false;
   dropped = std::move(found->second);
   imports_.erase(found);
-  lock.unlock();
+  dropped_[set] = ++drops_;
+  if (dropped_.size() > kMaxDropped)
+    dropped_.erase(std::ranges::min_element(dropped_, {}, [](const auto& one) { return one.second; }));
   return true;
+}
+
+bool AgentCore::is_dropped(const BlockSetOwner& set) const {
+  MutexLock lock(sets_mu_);
+  return dropped_.contains(set);
+}
+
+void AgentCore::forget_set(const BlockSetOwner& key) {
+  std::shared_ptr<const RemoteBlockSet> gone;  // after the lock
+  MutexLock lock(sets_mu_);
+  dropped_.erase(key);
+  const auto found = imports_.find(key);
+  if (found == imports_.end()) return;
+  gone = std::move(found->second);
+  imports_.erase(found);
 }
 
 }  // namespace ashlar::transfer

@@ -98,6 +98,10 @@ Result<void> BlockSetRecord::validate() const {
                       wide(id), planes.size(), memories.size(), kMaxPlanes, kMaxMemories);
   for (const Memory& memory : memories) {
     std::uint64_t end = 0;
+    if (memory.mode != storage::AccessMode::kRead && memory.mode != storage::AccessMode::kReadWrite)
+      return make_error(ErrorCode::kInvalidArgument,
+                        "a registration has access mode %u; it is 1 (read) or 3 (read and write)",
+                        static_cast<unsigned>(memory.mode));
     if (memory.address == 0 || memory.bytes == 0 || !add(memory.address, memory.bytes, &end) ||
         memory.key.size() > storage::RemoteStorage::kMaxKeyBytes)
       return make_error(ErrorCode::kInvalidArgument,
@@ -132,6 +136,7 @@ std::vector<std::byte> BlockSetRecord::serialize() const {
     out.put(memory.address);
     out.put(memory.bytes);
     put_short(out, memory.key);
+    out.put(static_cast<std::uint8_t>(memory.mode));
   }
   out.put(static_cast<std::uint32_t>(planes.size()));
   for (const RecordPlane& plane : planes) {
@@ -151,9 +156,9 @@ Result<BlockSetRecord> BlockSetRecord::deserialize(std::span<const std::byte> by
     return make_error(ErrorCode::kInvalidArgument, "these %zu bytes are no block set", bytes.size());
   ByteReader in(bytes.subspan(kSetMagic.size()));
   const auto version = in.get<std::uint16_t>();
-  if (version != kVersion)
-    return make_error(ErrorCode::kUnsupported, "the block set has version %u; this library reads version %u",
-                      version, kVersion);
+  if (version == 0 || version > kVersion)
+    return make_error(ErrorCode::kUnsupported,
+                      "the block set has version %u; this library reads versions 1 to %u", version, kVersion);
   const auto nothing = in.get<std::uint16_t>();
   const auto total = in.get<std::uint32_t>();
   if (total != bytes.size() || total < kSetHeadBytes + kSetSumBytes || total > kMaxBytes)
@@ -180,6 +185,9 @@ Result<BlockSetRecord> BlockSetRecord::deserialize(std::span<const std::byte> by
     memory.address = in.get<std::uint64_t>();
     memory.bytes = in.get<std::uint64_t>();
     memory.key = get_short(in);
+    // Whoever had a key of version 1 could write.
+    memory.mode = version == 1 ? storage::AccessMode::kReadWrite
+                               : static_cast<storage::AccessMode>(in.get<std::uint8_t>());
     record.memories.push_back(std::move(memory));
   }
   const auto plane_count = in.get<std::uint32_t>();
@@ -209,7 +217,8 @@ storage::RemoteMemory BlockSetRecord::memory(std::size_t at) const {
           .device = first.device,
           .agent = owner.agent,
           .incarnation = owner.incarnation,
-          .key = memories[at].key};
+          .key = memories[at].key,
+          .mode = memories[at].mode};
 }
 
 Result<std::shared_ptr<const BlockSet>> BlockSetRecord::build(

@@ -25,7 +25,7 @@
 namespace ashlar::transfer {
 
 struct BlockSetRecord {
-  static constexpr std::uint16_t kVersion = 1;
+  static constexpr std::uint16_t kVersion = 2;
   static constexpr std::size_t kMaxBytes = std::size_t{8} << 20;
   static constexpr std::size_t kMaxPlanes = 64;
   static constexpr std::size_t kMaxMemories = 4096;
@@ -35,6 +35,7 @@ struct BlockSetRecord {
     std::uint64_t address = 0;
     std::uint64_t bytes = 0;
     std::vector<std::byte> key = {};
+    storage::AccessMode mode = storage::AccessMode::kRead;
 
     friend bool operator==(const Memory&, const Memory&) = default;
   };
@@ -60,7 +61,7 @@ struct BlockSetRecord {
   Result<void> validate() const;
   // Requires: validate().
   std::vector<std::byte> serialize() const;
-  // Errors: kInvalidArgument: not a block set, or one that does not hold together; kUnsupported: another
+  // Errors: kInvalidArgument: not a block set, or one that does not hold together; kUnsupported: a newer
   // version; kCorruption: truncated or altered bytes.
   static Result<BlockSetRecord> deserialize(std::span<const std::byte> bytes);
 

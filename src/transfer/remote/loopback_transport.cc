@@ -48,18 +48,37 @@ class LoopbackRegistration final : public MemoryRegistration {
   std::shared_ptr<storage::Storage> storage_;
 };
 
+// Lets the kernel refuse whoever would map the memory for writing after this. Memory that was registered for
+// writing before keeps what it allowed. Errors: kUnsupported: it was registered for reading before.
+Result<void> seal(const storage::SharedMemory& memory, storage::AccessMode mode) {
+  const int seals = fcntl(memory.descriptor, F_GET_SEALS);
+  if (mode == storage::AccessMode::kReadWrite) {
+    if (seals >= 0 && (seals & F_SEAL_FUTURE_WRITE) != 0)
+      return make_error(ErrorCode::kUnsupported,
+                        "this memory was registered for reading, after which no process can map it for "
+                        "writing; let peers write into memory that was allocated for that");
+    fcntl(memory.descriptor, F_ADD_SEALS, F_SEAL_SEAL);
+    return {};
+  }
+  // Refused where peers may write already, and by kernels before 5.1: then only their transport obeys.
+  if (fcntl(memory.descriptor, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) != 0 && errno != EPERM && errno != EINVAL)
+    return make_error(ErrorCode::kIo, "shared memory cannot be sealed against writing (errno %d)", errno);
+  return {};
+}
+
 // Maps `bytes` of a memory file of a peer.
 Result<std::shared_ptr<storage::Storage>> map_memory(std::int32_t pid, const LoopbackKey& key) {
   std::uint64_t end = 0;
   if (!add(key.offset, key.bytes, &end))
     return make_error(ErrorCode::kInvalidArgument, "%llu bytes from %llu on are not inside a file",
                       wide(key.bytes), wide(key.offset));
-  ASHLAR_TRY(const OwnedFd file, open_memory_file(pid, key.file, end, O_RDWR));
+  const bool writes = key.mode == storage::AccessMode::kReadWrite;
+  ASHLAR_TRY(const OwnedFd file, open_memory_file(pid, key.file, end, writes ? O_RDWR : O_RDONLY));
   const std::uint64_t page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const std::uint64_t before = key.offset % page;
   const std::uint64_t length = before + key.bytes;
-  void* const mapping = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(),
-                             static_cast<off_t>(key.offset - before));
+  void* const mapping = mmap(nullptr, length, writes ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED,
+                             file.get(), static_cast<off_t>(key.offset - before));
   if (mapping == MAP_FAILED)
     return make_error(ErrorCode::kCapacity, "%llu bytes of process %d cannot be mapped (errno %d)",
                       wide(key.bytes), pid, errno);
@@ -167,6 +186,10 @@ Result<std::shared_ptr<storage::RemoteStorage>> LoopbackPath::open(storage::Remo
     return make_error(ErrorCode::kInvalidArgument,
                       "agent %s does not share memory by this key, or not any more",
                       link_->peer().to_string().c_str());
+  if (memory.mode == storage::AccessMode::kReadWrite && key.mode != memory.mode)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "agent %s shares this memory for reading; it cannot be opened for writing",
+                      link_->peer().to_string().c_str());
   std::uint64_t end = 0;
   if (memory.kind != key.kind || memory.device != key.device || memory.address < key.address ||
       !add(memory.address, memory.bytes, &end) || end > key.address + key.bytes)
@@ -238,9 +261,10 @@ Executor& LoopbackTransport::executor() noexcept {
 }
 
 Result<std::unique_ptr<MemoryRegistration>> LoopbackTransport::register_memory(
-    std::shared_ptr<storage::Storage> storage) {
+    std::shared_ptr<storage::Storage> storage, storage::AccessMode mode) {
   if (storage == nullptr) return make_error(ErrorCode::kInvalidArgument, "no storage to register");
-  LoopbackKey key{.kind = storage->kind(),
+  LoopbackKey key{.mode = mode,
+                  .kind = storage->kind(),
                   .device = storage->device(),
                   .address = reinterpret_cast<std::uintptr_t>(storage->address()),
                   .bytes = storage->size(),
@@ -249,6 +273,7 @@ Result<std::unique_ptr<MemoryRegistration>> LoopbackTransport::register_memory(
     key.access = PeerAccess::kDevice;
     ASHLAR_TRY(key.handle, impl_->devices_->share(*storage));
   } else if (const storage::SharedMemory* const shared = storage->shared()) {
+    ASHLAR_RETURN_IF_ERROR(seal(*shared, mode));
     key.access = PeerAccess::kMapped;
     key.file = {shared->descriptor, shared->device_id, shared->inode};
     key.offset = shared->offset;
@@ -273,7 +298,8 @@ Result<std::unique_ptr<MemoryRegistration>> LoopbackTransport::register_memory(
 
 Result<std::shared_ptr<RemotePath>> LoopbackTransport::connect(const AgentIdentity& peer,
                                                                std::span<const std::byte> address,
-                                                               std::function<void(const Error&)> on_failure) {
+                                                               std::function<void(const Error&)> on_failure,
+                                                               Clock::TimePoint /*deadline*/) {
   if (peer.agent == 0 || peer.incarnation == 0)
     return make_error(ErrorCode::kInvalidArgument, "a peer has an identity; this one is %s",
                       peer.to_string().c_str());

@@ -123,6 +123,7 @@ void PeerLink::die(const Error& why, bool say_bye) {
       pending->wake.notify_all();
     }
     pending_.clear();
+    late_.clear();
     out_.clear();
     out_bytes_ = 0;
     jobs_.clear();
@@ -181,7 +182,7 @@ std::optional<Error> PeerLink::over_locked(std::uint16_t method, Clock::TimePoin
 }
 
 Result<std::vector<std::byte>> PeerLink::call(std::uint16_t method, std::span<const std::byte> request,
-                                              const RemoteCallLimits& limits) {
+                                              const RemoteCallLimits& limits, LateAnswer late) {
   const std::size_t most = largest();
   if (request.size() > most)
     return make_error(ErrorCode::kInvalidArgument,
@@ -211,12 +212,25 @@ Result<std::vector<std::byte>> PeerLink::call(std::uint16_t method, std::span<co
   MutexLock lock(mu_);
   while (!pending->answer) {
     if (std::optional<Error> ended = over_locked(method, deadline, limits.stop)) {
-      pending_.erase(id);
+      abandon_locked(id, *pending, std::move(late));
       return *std::move(ended);
     }
     Clock::real().wait_until(pending->wake, mu_, deadline);
   }
   return *std::move(pending->answer);
+}
+
+void PeerLink::abandon_locked(std::uint64_t id, Pending& pending, LateAnswer late) {
+  if (!late) {
+    pending_.erase(id);
+    return;
+  }
+  pending.late = std::move(late);
+  late_.insert(id);
+  if (late_.size() <= kMaxLate) return;
+  // The oldest: a peer that owes so many answers is not counted on.
+  pending_.erase(*late_.begin());
+  late_.erase(late_.begin());
 }
 
 Result<void> PeerLink::notify(std::uint16_t method, std::span<const std::byte> request) {
@@ -357,6 +371,14 @@ void PeerLink::receive_answer(LinkFrame frame) {
   MutexLock lock(mu_);
   const auto found = pending_.find(frame.id);
   if (found == pending_.end()) return;  // its caller stopped waiting
+  if (found->second->late) {
+    const LateAnswer late = std::move(found->second->late);
+    late_.erase(frame.id);
+    pending_.erase(found);
+    lock.unlock();
+    if (frame.kind == FrameKind::kAnswer) late(frame.body);
+    return;
+  }
   if (frame.kind == FrameKind::kAnswer) {
     found->second->answer.emplace(std::move(frame.body));
   } else {

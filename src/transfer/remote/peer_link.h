@@ -7,7 +7,8 @@
 //
 // Thread safety: thread-safe, except where a function says that it is the IO thread's.
 // Complexity:    queues are bounded: kMaxRequests requests, kMaxNotices notifications and 4 messages of the
-//                largest size wait for handlers; two of the largest size and kSlackBytes wait for the socket.
+//                largest size wait for handlers; two of the largest size and kSlackBytes wait for the socket;
+//                kMaxLate answers are heard after their calls ended.
 // Invariant:     a dead link never lives again, sends nothing but a bye, and has no pending calls.
 #pragma once
 
@@ -17,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -58,10 +60,12 @@ class PeerLink : public std::enable_shared_from_this<PeerLink> {
   static constexpr std::uint32_t kMaxRequests = 256;
   static constexpr std::uint32_t kMaxNotices = 4096;
   static constexpr std::size_t kSlackBytes = std::size_t{1} << 20;
+  static constexpr std::size_t kMaxLate = 1024;  // calls that ended, and whose answers are still heard
 
   struct Limits {
     std::uint32_t max_message_bytes = 0;
     Clock::Duration call_limit = {};
+    Clock::TimePoint path_deadline = {};  // until which its path may be opened
   };
   // A request that waits for a handler.
   struct Job {
@@ -77,6 +81,7 @@ class PeerLink : public std::enable_shared_from_this<PeerLink> {
   std::uint64_t number() const noexcept { return number_; }
   Handshake::Role role() const noexcept { return role_; }
   const std::string& where() const noexcept { return where_; }
+  Clock::TimePoint path_deadline() const noexcept { return limits_.path_deadline; }
 
   // The IO thread's: what the peer said about itself, once.
   void introduce(const AgentCard& card) ASHLAR_EXCLUDES(mu_);
@@ -110,7 +115,8 @@ class PeerLink : public std::enable_shared_from_this<PeerLink> {
   void on_closed(ClosedCallback callback) ASHLAR_EXCLUDES(mu_);
 
   Result<std::vector<std::byte>> call(std::uint16_t method, std::span<const std::byte> request,
-                                      const RemoteCallLimits& limits) ASHLAR_EXCLUDES(mu_);
+                                      const RemoteCallLimits& limits, LateAnswer late = {})
+      ASHLAR_EXCLUDES(mu_);
   Result<void> notify(std::uint16_t method, std::span<const std::byte> request) ASHLAR_EXCLUDES(mu_);
   // Sends the answer of a request.
   void answer(std::uint64_t id, const Result<std::vector<std::byte>>& result) ASHLAR_EXCLUDES(mu_);
@@ -131,12 +137,15 @@ class PeerLink : public std::enable_shared_from_this<PeerLink> {
   struct Pending {
     std::optional<Result<std::vector<std::byte>>> answer;
     CondVar wake;
+    LateAnswer late;  // set when the call has ended: hears the answer in its place
   };
 
   // Why a call ends now without an answer, if it does.
   std::optional<Error> over_locked(std::uint16_t method, Clock::TimePoint deadline,
                                    const std::stop_token& stop) const ASHLAR_REQUIRES(mu_);
   Error gone_locked() const ASHLAR_REQUIRES(mu_);
+  // The caller of a request that was sent does not wait any longer.
+  void abandon_locked(std::uint64_t id, Pending& pending, LateAnswer late) ASHLAR_REQUIRES(mu_);
   std::size_t largest() const ASHLAR_EXCLUDES(mu_);
   bool has_room_locked(std::size_t bytes) const ASHLAR_REQUIRES(mu_);
   void push_locked(LinkFrame frame) ASHLAR_REQUIRES(mu_);
@@ -169,6 +178,7 @@ class PeerLink : public std::enable_shared_from_this<PeerLink> {
   std::deque<LinkFrame> out_ ASHLAR_GUARDED_BY(mu_);
   std::size_t out_bytes_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::unordered_map<std::uint64_t, std::shared_ptr<Pending>> pending_ ASHLAR_GUARDED_BY(mu_);
+  std::set<std::uint64_t> late_ ASHLAR_GUARDED_BY(mu_);  // of pending_: those that were abandoned
   std::uint64_t next_id_ ASHLAR_GUARDED_BY(mu_) = 1;
 
   std::deque<LinkFrame> jobs_ ASHLAR_GUARDED_BY(mu_);

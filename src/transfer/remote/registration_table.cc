@@ -20,7 +20,7 @@ namespace ashlar::transfer {
 namespace {
 
 constexpr std::uint32_t kKeyMagic = 0x4B50'4C41;  // "ALPK"
-constexpr std::uint16_t kKeyVersion = 1;
+constexpr std::uint16_t kKeyVersion = 2;
 constexpr std::size_t kTableBytes = RegistrationTable::kSlots * sizeof(std::uint64_t);
 constexpr std::chrono::seconds kLastWait{5};
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "processes share the digests");
@@ -42,6 +42,7 @@ std::vector<std::byte> LoopbackKey::encode() const {
   out.put(kKeyMagic);
   out.put(kKeyVersion);
   out.put(static_cast<std::uint8_t>(access));
+  out.put(static_cast<std::uint8_t>(mode));
   out.put(static_cast<std::uint8_t>(kind));
   out.put(device);
   out.put(address);
@@ -63,6 +64,7 @@ Result<LoopbackKey> LoopbackKey::decode(std::span<const std::byte> bytes) {
   const auto magic = in.get<std::uint32_t>();
   const auto version = in.get<std::uint16_t>();
   key.access = static_cast<PeerAccess>(in.get<std::uint8_t>());
+  key.mode = static_cast<storage::AccessMode>(in.get<std::uint8_t>());
   key.kind = static_cast<StorageKind>(in.get<std::uint8_t>());
   key.device = in.get<std::int32_t>();
   key.address = in.get<std::uint64_t>();
@@ -77,7 +79,8 @@ Result<LoopbackKey> LoopbackKey::decode(std::span<const std::byte> bytes) {
   key.handle.assign(handle.begin(), handle.end());
   const bool known = key.access == PeerAccess::kMapped || key.access == PeerAccess::kKernel ||
                      key.access == PeerAccess::kDevice;
-  if (!in.ok() || in.left() != 0 || magic != kKeyMagic || version != kKeyVersion || !known)
+  const bool has_mode = key.mode == storage::AccessMode::kRead || key.mode == storage::AccessMode::kReadWrite;
+  if (!in.ok() || in.left() != 0 || magic != kKeyMagic || version != kKeyVersion || !known || !has_mode)
     return make_error(ErrorCode::kInvalidArgument,
                       "a key of %zu bytes that no loopback transport of this version made", bytes.size());
   return key;

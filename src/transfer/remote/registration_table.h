@@ -2,7 +2,8 @@
 // entry of it, as peers get it. PeerTable: the table of another process.
 //
 // The table is memory that peers map read-only: for each entry the digest of its key, or 0. A peer compares
-// before every copy, so a key that was withdrawn, changed on its way or made up reaches no memory.
+// before every copy, so a key that was withdrawn, changed on its way or made up reaches no memory, and a key
+// for reading does not become one for writing.
 //
 // A peer that copies through the kernel writes to addresses, not to a file. So while it copies it holds a
 // shared lock on the byte of the file with the number of the entry, which the kernel releases if the peer
@@ -22,6 +23,7 @@
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/result.h"
 #include "ashlar/base/storage_kind.h"
+#include "ashlar/storage/remote_storage.h"
 #include "ashlar/storage/storage.h"
 #include "base/owned_fd.h"
 #include "transfer/remote/loopback_address.h"
@@ -37,6 +39,7 @@ enum class PeerAccess : std::uint8_t {
 
 struct LoopbackKey {
   PeerAccess access = PeerAccess::kMapped;
+  storage::AccessMode mode = storage::AccessMode::kRead;
   StorageKind kind = StorageKind::kSystem;
   std::int32_t device = storage::Storage::kNoDevice;
   std::uint64_t address = 0;  // at the owner

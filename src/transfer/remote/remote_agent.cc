@@ -65,8 +65,8 @@ const std::shared_ptr<RemotePath>& RemotePeer::path() const noexcept {
   return link_->path();
 }
 Result<std::vector<std::byte>> RemotePeer::call(std::uint16_t method, std::span<const std::byte> request,
-                                                const RemoteCallLimits& limits) {
-  return link_->call(method, request, limits);
+                                                const RemoteCallLimits& limits, LateAnswer late) {
+  return link_->call(method, request, limits, std::move(late));
 }
 Result<void> RemotePeer::notify(std::uint16_t method, std::span<const std::byte> request) {
   return link_->notify(method, request);
@@ -115,8 +115,9 @@ Result<RemoteOffer> RemoteAgent::on_peer(std::function<void(const std::shared_pt
   return core_->on_peer(std::move(callback));
 }
 Result<RemoteOffer> RemoteAgent::export_blockset(std::shared_ptr<const BlockSet> set,
-                                                 const BlockSetNames& names, std::uint64_t id) {
-  return core_->export_blockset(std::move(set), names, id);
+                                                 const BlockSetNames& names, std::uint64_t id,
+                                                 storage::AccessMode mode) {
+  return core_->export_blockset(std::move(set), names, id, mode);
 }
 std::vector<std::vector<std::byte>> RemoteAgent::exports() const {
   return core_->exports();
@@ -126,14 +127,21 @@ Result<std::shared_ptr<const RemoteBlockSet>> RemoteAgent::import_remote_blockse
   return core_->import(bytes, limits);
 }
 Result<std::vector<std::shared_ptr<const RemoteBlockSet>>> RemoteAgent::exchange(
-    const std::shared_ptr<RemotePeer>& peer, const RemoteCallLimits& limits) {
-  return core_->exchange(peer, limits);
+    const std::shared_ptr<RemotePeer>& peer, const RemoteCallLimits& limits, bool again) {
+  return core_->exchange(peer, limits, again);
+}
+Result<BlockSetOwner> RemoteAgent::owner_of_blockset(std::span<const std::byte> bytes) {
+  ASHLAR_TRY(const BlockSetRecord record, BlockSetRecord::deserialize(bytes));
+  return BlockSetOwner{record.owner, record.id};
 }
 std::vector<std::shared_ptr<const RemoteBlockSet>> RemoteAgent::remote_blocksets() const {
   return core_->remote_blocksets();
 }
 bool RemoteAgent::drop_remote_blockset(const AgentIdentity& owner, std::uint64_t id) {
-  return core_->drop(owner, id);
+  return core_->drop({owner, id});
+}
+bool RemoteAgent::is_dropped(const BlockSetOwner& set) const {
+  return core_->is_dropped(set);
 }
 
 }  // namespace ashlar::transfer

@@ -62,19 +62,32 @@ Result<void> SocketAddress::check(std::string_view text) {
   return {};
 }
 
-Result<std::vector<SocketAddress>> SocketAddress::resolve(std::string_view text) {
-  ASHLAR_TRY(const auto parts, split_host_port(text));
-  const auto& [host, port] = parts;
+std::vector<SocketAddress> SocketAddress::look_up(const std::string& host, const std::string& port, int flags,
+                                                  int* failed) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
+  hints.ai_flags = AI_NUMERICSERV | flags;
   addrinfo* found = nullptr;
-  const int failed = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
+  *failed = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, &::freeaddrinfo);
   std::vector<SocketAddress> out;
-  for (const addrinfo* one = found; failed == 0 && one != nullptr; one = one->ai_next)
+  for (const addrinfo* one = found; *failed == 0 && one != nullptr; one = one->ai_next)
     if (one->ai_family == AF_INET || one->ai_family == AF_INET6)
       out.push_back(SocketAddress(one->ai_addr, one->ai_addrlen));
+  return out;
+}
+
+Result<std::optional<SocketAddress>> SocketAddress::from_number(std::string_view text) {
+  ASHLAR_TRY(const auto parts, split_host_port(text));
+  int failed = 0;
+  const std::vector<SocketAddress> found = look_up(parts.first, parts.second, AI_NUMERICHOST, &failed);
+  return found.empty() ? std::nullopt : std::optional(found.front());
+}
+
+Result<std::vector<SocketAddress>> SocketAddress::resolve(std::string_view text) {
+  ASHLAR_TRY(const auto parts, split_host_port(text));
+  int failed = 0;
+  std::vector<SocketAddress> out = look_up(parts.first, parts.second, 0, &failed);
   if (out.empty())
     return make_error(ErrorCode::kUnavailable, "the host of '%s' is not known: %s",
                       printable(text.substr(0, 300)).c_str(),

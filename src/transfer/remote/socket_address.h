@@ -5,6 +5,7 @@
 
 #include <sys/socket.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,9 @@ class SocketAddress {
   // All addresses of HOST:PORT; a host that is not a number is looked up, which may wait for a name server.
   // Errors: kInvalidArgument: not HOST:PORT; kUnavailable: no such host.
   static Result<std::vector<SocketAddress>> resolve(std::string_view text);
+  // The address of HOST:PORT whose host is a number; none: it is a name. Never waits. Errors:
+  // kInvalidArgument.
+  static Result<std::optional<SocketAddress>> from_number(std::string_view text);
   // Of a socket's own end, or of the other one.
   static Result<SocketAddress> local_of(int fd);
   static Result<SocketAddress> peer_of(int fd);
@@ -38,6 +42,9 @@ class SocketAddress {
 
  private:
   SocketAddress(const sockaddr* address, socklen_t length) noexcept;
+  // `failed`: of getaddrinfo().
+  static std::vector<SocketAddress> look_up(const std::string& host, const std::string& port, int flags,
+                                            int* failed);
 
   sockaddr_storage storage_ = {};
   socklen_t length_ = 0;

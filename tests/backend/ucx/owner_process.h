@@ -106,7 +106,8 @@ class OwnerProcess : public PipedProcess {
             .bytes = bytes_,
             .agent = identity_.agent,
             .incarnation = identity_.incarnation,
-            .key = key_};
+            .key = key_,
+            .mode = storage::AccessMode::kReadWrite};
   }
   void fill(std::uint64_t seed) { command("fill", seed); }
   // Whether it still obeys.
@@ -131,9 +132,10 @@ class OwnerProcess : public PipedProcess {
 class ReaderProcess : public PipedProcess {
  public:
   ReaderProcess(const std::string& transports, std::span<const std::byte> address,
-                std::span<const std::byte> key, std::uint64_t at, std::uint64_t bytes)
+                std::span<const std::byte> key, std::uint64_t at, std::uint64_t bytes,
+                std::int32_t device = storage::Storage::kNoDevice)
       : PipedProcess({ASHLAR_UCX_OWNER, transports, std::to_string(bytes), to_hex(address), to_hex(key),
-                      std::to_string(at)}) {}
+                      std::to_string(at), std::to_string(device)}) {}
 
   // Waits for the next read; whether all its bytes were right.
   bool has_read() { return read_line() == "0"; }

@@ -166,6 +166,18 @@ TEST_P(UcxFailure, NobodyAtTheAddressIsUnavailable) {
   EXPECT_TRUE(again) << again.error();
 }
 
+// The limit of the transport is an hour here, longer than that of the test.
+TEST_P(UcxFailure, AConnectEndsAtTheDeadlineOfItsCaller) {
+  transport_ = make({.connect_limit = std::chrono::hours(1)});
+  const OwnerProcess stopped(GetParam(), kBytes, kOwner);
+  stopped.stop();
+  const auto hung = transport_->connect(kOwner, stopped.address(), {},
+                                        Clock::real().now() + std::chrono::milliseconds(200));
+  ASSERT_FALSE(hung);
+  EXPECT_EQ(hung.error().code(), ErrorCode::kUnavailable);
+  stopped.send(SIGCONT);
+}
+
 // Kills the peer at a random point of a stream of reads and writes, and goes on with its successor.
 TEST_P(UcxFailure, PeersThatRestartAreOtherPeers) {
   Random random(7);
@@ -211,14 +223,15 @@ TEST_P(UcxFailure, PeersThatRestartAreOtherPeers) {
 TEST_P(UcxFailure, MemoryThatIsNoLongerOfferedIsNeitherReadNorWritten) {
   const auto other = make();
   const std::shared_ptr<storage::Storage> memory = allocator_.allocate(kBytes, 4096).value();
-  auto registration = other->register_memory(memory).value();
+  auto registration = other->register_memory(memory, storage::AccessMode::kReadWrite).value();
   const std::vector<std::byte> key(registration->key().begin(), registration->key().end());
   const auto path = transport_->connect(kOwner, other->address(), {}).value();
   const auto theirs = set_over(path->open({.address = reinterpret_cast<std::uintptr_t>(memory->address()),
                                            .bytes = kBytes,
                                            .agent = kOwner.agent,
                                            .incarnation = kOwner.incarnation,
-                                           .key = key})
+                                           .key = key,
+                                           .mode = storage::AccessMode::kReadWrite})
                                    .value());
   const auto mine = local_set();
   fill_bytes(bytes_of(mine), 1);
@@ -238,12 +251,44 @@ TEST_P(UcxFailure, MemoryThatIsNoLongerOfferedIsNeitherReadNorWritten) {
   EXPECT_FALSE(path->failure());
 }
 
+// Puts arrive while the memory is taken back: once that has returned, it is its owner's alone.
+TEST_P(UcxFailure, NoPutThatIsOnItsWayReachesMemoryThatWasTakenBack) {
+  const auto other = make();
+  const auto path = transport_->connect(kOwner, other->address(), {}).value();
+  const std::shared_ptr<storage::Storage> memory = allocator_.allocate(kBytes, 4096).value();
+  const auto mine = local_set();
+  fill_bytes(bytes_of(mine), 1);
+  std::uint64_t refused = 0;
+  for (std::uint64_t round = 0; round < 20 || refused == 0; ++round) {
+    auto registration = other->register_memory(memory, storage::AccessMode::kReadWrite).value();
+    const auto theirs = set_over(path->open({.address = reinterpret_cast<std::uintptr_t>(memory->address()),
+                                             .bytes = kBytes,
+                                             .agent = kOwner.agent,
+                                             .incarnation = kOwner.incarnation,
+                                             .key = {registration->key().begin(), registration->key().end()},
+                                             .mode = storage::AccessMode::kReadWrite})
+                                     .value());
+    std::vector<Transfer> puts;
+    for (int i = 0; i < 4; ++i)
+      puts.push_back(transport_->executor().submit({.plan = plan_all(mine, theirs)}).value());
+    registration.reset();
+    fill_bytes({memory->address(), kBytes}, 2);
+    for (const Transfer& put : puts) {
+      const TransferResult end = put.wait_for_end();
+      if (end) continue;
+      ++refused;
+      EXPECT_THAT(end.error().message(), ::testing::HasSubstr("does not offer this memory any more"));
+    }
+    ASSERT_EQ(count_other_bytes({memory->address(), kBytes}, 2), 0u);
+  }
+}
+
 // The other way round: this process owns the memory, and those that read it are killed.
 TEST_P(UcxFailure, AnOwnerSurvivesTheDeathOfItsReaders) {
   const auto owned = local_set();
   fill_bytes(bytes_of(owned), 4);
   const std::shared_ptr<storage::Storage> memory = owned->planes()[0].regions[0].storage;
-  const auto registration = transport_->register_memory(memory).value();
+  const auto registration = transport_->register_memory(memory, storage::AccessMode::kReadWrite).value();
   Random random(3);
   for (std::uint64_t life = 0; life < restarts(); ++life) {
     ReaderProcess reader(GetParam(), transport_->address(), registration->key(),

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <thread>
 
+#include "ashlar/tiers/remote.h"
 #include "backend/ucx/framing.h"
 #include "backend/ucx/owner_bytes.h"
 #include "backend/ucx/ucx_fixture.h"
@@ -41,14 +42,16 @@ class UcxPair : public UcxTest {
     std::vector<transfer::Plane> planes(set->planes().begin(), set->planes().end());
     for (transfer::Plane& plane : planes)
       for (transfer::RegionMemory& region : plane.regions) {
-        registrations_.push_back(other_->register_memory(region.storage).value());
+        registrations_.push_back(
+            other_->register_memory(region.storage, storage::AccessMode::kReadWrite).value());
         const std::span<const std::byte> key = registrations_.back()->key();
         region.storage = path_
                              ->open({.address = reinterpret_cast<std::uintptr_t>(region.storage->address()),
                                      .bytes = region.storage->size(),
                                      .agent = kOwner.agent,
                                      .incarnation = kOwner.incarnation,
-                                     .key = {key.begin(), key.end()}})
+                                     .key = {key.begin(), key.end()},
+                                     .mode = storage::AccessMode::kReadWrite})
                              .value();
       }
     return BlockSet::create(std::move(planes)).value();
@@ -223,14 +226,15 @@ TEST_P(UcxPair, TransfersOfOtherStorageAreRefused) {
 
 TEST_P(UcxPair, DamagedKeysNeverReachUcx) {
   const std::shared_ptr<storage::Storage> memory = allocator_.allocate(4096, 4096).value();
-  const auto registration = other_->register_memory(memory).value();
+  const auto registration = other_->register_memory(memory, storage::AccessMode::kReadWrite).value();
   const std::vector<std::byte> key(registration->key().begin(), registration->key().end());
   const auto open = [&](std::vector<std::byte> bytes, std::uint64_t size = 4096) {
     return path_->open({.address = reinterpret_cast<std::uintptr_t>(memory->address()),
                         .bytes = size,
                         .agent = kOwner.agent,
                         .incarnation = kOwner.incarnation,
-                        .key = std::move(bytes)});
+                        .key = std::move(bytes),
+                        .mode = storage::AccessMode::kReadWrite});
   };
   ASSERT_TRUE(open(key));
   for (std::size_t i = 0; i < key.size(); ++i) {
@@ -254,7 +258,11 @@ TEST_P(UcxPair, KeysThatUcxCannotReadAreRefusedOrHarmless) {
   const std::shared_ptr<storage::Storage> memory = allocator_.allocate(4096, 4096).value();
   const auto address = reinterpret_cast<std::uintptr_t>(memory->address());
   for (std::size_t length = 1; length < 40; ++length) {
-    const std::vector<std::byte> key = encode(MemoryKey{address, 4096, 1, 2, std::vector<std::byte>(length)});
+    const std::vector<std::byte> key = encode(MemoryKey{.address = address,
+                                                        .bytes = 4096,
+                                                        .region = 1,
+                                                        .token = 2,
+                                                        .packed = std::vector<std::byte>(length)});
     const auto opened = path_->open({.address = address,
                                      .bytes = 4096,
                                      .agent = kOwner.agent,
@@ -268,17 +276,18 @@ TEST_P(UcxPair, KeysThatUcxCannotReadAreRefusedOrHarmless) {
 
 TEST_P(UcxPair, MemoryOfAnotherAgentOrKindIsRefused) {
   const std::shared_ptr<storage::Storage> memory = allocator_.allocate(4096, 4096).value();
-  const auto registration = other_->register_memory(memory).value();
+  const auto registration = other_->register_memory(memory, storage::AccessMode::kReadWrite).value();
   storage::RemoteMemory described = {.address = reinterpret_cast<std::uintptr_t>(memory->address()),
                                      .bytes = 4096,
                                      .agent = kOwner.agent,
                                      .incarnation = kOwner.incarnation + 1,
-                                     .key = {registration->key().begin(), registration->key().end()}};
+                                     .key = {registration->key().begin(), registration->key().end()},
+                                     .mode = storage::AccessMode::kReadWrite};
   EXPECT_EQ(path_->open(described).error().code(), ErrorCode::kInvalidArgument);
   described.incarnation = kOwner.incarnation;
   described.kind = StorageKind::kDevice;
   described.device = 0;
-  EXPECT_EQ(path_->open(described).error().code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(path_->open(described).error().code(), ErrorCode::kInvalidArgument);
 }
 
 TEST_P(UcxPair, DamagedAddressesNeverReachUcx) {
@@ -311,6 +320,12 @@ TEST(UcxOptionsTest, AreChecked) {
   refuses({.limits = {.transfers = 0}}, "let nothing through");
 }
 
+// A call to a peer that must be connected first has time for the connection.
+TEST(UcxOptionsTest, ConnectionsTakeNoLongerThanCalls) {
+  EXPECT_LE(UcxOptions().connect_limit, transfer::AgentOptions().call_limit);
+  EXPECT_LE(UcxOptions().connect_limit, tiers::RemoteShape().call_limit);
+}
+
 TEST(UcxOptionsTest, BothSidesHaveTheSameTransports) {
   const auto one = UcxTransport::create({.transports = "tcp"}).value();
   const auto other = UcxTransport::create({.transports = "tcp,shm"}).value();
@@ -320,9 +335,9 @@ TEST(UcxOptionsTest, BothSidesHaveTheSameTransports) {
   EXPECT_THAT(refused.error().message(), HasSubstr("'tcp,shm', this process 'tcp'"));
 }
 
-TEST(UcxOptionsTest, OnlyHostMemoryIsServed) {
+TEST(UcxOptionsTest, OnlyMemoryIsServed) {
   const auto transport = UcxTransport::create().value();
-  const auto refused = transport->register_memory(nullptr);
+  const auto refused = transport->register_memory(nullptr, storage::AccessMode::kReadWrite);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kUnsupported);
 }

@@ -107,6 +107,11 @@ TEST_F(LeaseTableTest, SlotsAreReservedOnceAndComeBack) {
   table.end_peer(one_);
   EXPECT_TRUE(table.reserve(two_, 3, seconds(1)));
   table.check_invariants();
+  RemoteStatus status;
+  table.add_to(status);
+  EXPECT_EQ(status.reservations, 4u);
+  EXPECT_EQ(status.reservations_expired, 1u);
+  EXPECT_EQ(status.expired, 0u) << "no lease was granted";
 }
 
 // Beside a model that adds everything up anew.

@@ -37,13 +37,16 @@ inline NodeHashes random_sequence(Random& random, std::size_t blocks = kLength) 
   return KvWorkload::sequence(100 + random.below(kSequences), blocks);
 }
 
+// The transport of a node; null: the agent's own choice. The program that includes this says.
+std::shared_ptr<transfer::RemoteTransport> node_transport();
+
 inline KvOptions node_options(std::uint32_t blocks) {
   return {.model = KvWorkload::model(),
           .block_size = 4,
           .keys = tokens::NamespaceFingerprint::from_bits(7, 8),
           .g1 = {.block_count = blocks, .order = layout::order::kBlockSecondNhd},
           .g2 = TierShape{.block_count = blocks, .order = layout::order::kUniversalTp},
-          .remote = RemoteShape{.own_agent = transfer::AgentOptions{},
+          .remote = RemoteShape{.own_agent = transfer::AgentOptions{.transport = node_transport()},
                                 .block_count = 512,
                                 .landing_blocks = 16,
                                 .rest = Clock::Duration(0)}};
@@ -118,13 +121,15 @@ inline int play_node(const testing::TestChannel& channel, const std::vector<std:
   const NodeWords words = NodeWords::decode(encoded);
   const ShardedModel model;
   KvOptions options = node_options(words.blocks);
-  options.remote->own_agent.reset();
+  transfer::AgentOptions agent_options = *std::exchange(options.remote->own_agent, {});
+  agent_options.listen = words.listen;
+  agent_options.advertise = words.advertise;
   options.remote->lease = std::chrono::milliseconds(words.lease_ms);
   options.remote->renew = options.remote->lease / 3;
   // The port of a process that was just killed may be busy for a moment.
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   for (;;) {
-    auto agent = transfer::RemoteAgent::create({.listen = words.listen, .advertise = words.advertise});
+    auto agent = transfer::RemoteAgent::create(agent_options);
     if (agent) {
       options.remote->agent = *std::move(agent);
       break;

@@ -49,14 +49,12 @@ TEST(RemoteMessagesTest, WhatIsWrittenIsRead) {
     FindRequest request{.lease = random.below(2) == 0,
                         .duration = std::chrono::milliseconds(random.below(100'000)),
                         .part = {{1, 2}, {3, 4}},
-                        .salt = tokens::SaltFingerprint::from_bits(random.next(), random.next()),
                         .hashes = {}};
     for (std::uint64_t i = random.below(5); i > 0; --i) request.hashes.push_back(any_hash(random));
     const FindRequest read = FindRequest::decode(request.encode()).value();
     EXPECT_EQ(read.lease, request.lease);
     EXPECT_EQ(read.duration, request.duration);
     EXPECT_EQ(read.part, request.part);
-    EXPECT_EQ(read.salt, request.salt);
     EXPECT_EQ(read.hashes, request.hashes);
 
     FindAnswer answer{.lease = random.next(),
@@ -84,6 +82,15 @@ TEST(RemoteMessagesTest, WhatIsWrittenIsRead) {
       expect_equal(heard.blocks[i].record, answer.blocks[i].record);
     }
 
+    SlotRequest by_slot{.duration = request.duration, .part = request.part, .slots = {}};
+    for (const FoundBlock& block : answer.blocks) by_slot.slots.push_back(block.slot);
+    const SlotRequest slots = SlotRequest::decode(by_slot.encode()).value();
+    EXPECT_EQ(slots.duration, by_slot.duration);
+    EXPECT_EQ(slots.part, by_slot.part);
+    EXPECT_EQ(slots.slots, by_slot.slots);
+    EXPECT_TRUE(FindAnswer::decode_slots(answer.encode(), by_slot.slots));
+    EXPECT_EQ(FindAnswer::lease_of(answer.encode()), answer.lease);
+
     CommitRequest commit{.reservation = random.next(), .records = {}};
     for (std::uint64_t i = random.below(4); i > 0; --i) commit.records.push_back(any_record(random));
     const CommitRequest committed = CommitRequest::decode(commit.encode()).value();
@@ -109,6 +116,13 @@ TEST(RemoteMessagesTest, AnAnswerAboutOtherBlocksIsRefused) {
   answer.blocks.resize(1);
   answer.blocks[0].record = any_record(random);
   EXPECT_FALSE(FindAnswer::decode(answer.encode(), asked));
+  const std::vector<std::uint32_t> slots = {answer.blocks[0].slot};
+  EXPECT_TRUE(FindAnswer::decode_slots(answer.encode(), slots));
+  EXPECT_FALSE(FindAnswer::decode_slots(answer.encode(), std::vector<std::uint32_t>{slots[0] + 1}));
+  EXPECT_FALSE(FindAnswer::decode_slots(answer.encode(), std::vector<std::uint32_t>(2, slots[0])));
+  answer.blocks[0].record.hash = SequenceHash();
+  EXPECT_FALSE(FindAnswer::decode_slots(answer.encode(), slots)) << "a block without a name";
+  EXPECT_EQ(FindAnswer::lease_of({}), 0u);
   answer.blocks.clear();
   EXPECT_FALSE(FindAnswer::decode(answer.encode(), asked));
 }
@@ -128,9 +142,11 @@ TEST(RemoteMessagesTest, HostileBytesAreErrors) {
   CommitAnswer outcomes;
   outcomes.blocks.emplace_back(Error(ErrorCode::kIo, "x"));
   const std::vector<std::uint64_t> numbers = {1, 2, 3};
-  const std::vector<std::vector<std::byte>> good = {request.encode(),        answer.encode(),
-                                                    commit.encode(),         outcomes.encode(),
-                                                    encode_numbers(numbers), encode_hashes(hashes)};
+  const std::vector<std::uint32_t> slots = {0, 7};
+  const SlotRequest by_slot{.duration = {}, .part = {}, .slots = slots};
+  const std::vector<std::vector<std::byte>> good = {
+      request.encode(), answer.encode(),         commit.encode(),      outcomes.encode(),
+      by_slot.encode(), encode_numbers(numbers), encode_hashes(hashes)};
   std::size_t refused = 0;
   for (std::size_t round = 0; round < testing::rounds(20'000); ++round) {
     std::vector<std::byte> bytes = good[random.below(good.size())];
@@ -140,6 +156,8 @@ TEST(RemoteMessagesTest, HostileBytesAreErrors) {
     if (random.below(8) == 0) bytes.push_back(std::byte{1});
     refused += !FindRequest::decode(bytes);
     refused += !FindAnswer::decode(bytes, hashes);
+    refused += !FindAnswer::decode_slots(bytes, slots);
+    refused += !SlotRequest::decode(bytes);
     refused += !CommitRequest::decode(bytes);
     refused += !CommitAnswer::decode(bytes);
     refused += !decode_numbers(bytes);

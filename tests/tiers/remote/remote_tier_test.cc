@@ -12,63 +12,24 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "ashlar/tiers/kv_block_manager.h"
-#include "tiers/kv_workload.h"
-#include "tiers/shard_scenario.h"
+#include "tiers/remote/remote_fixture.h"
 
 namespace ashlar::tiers {
 namespace {
 
 using events::kTierId;
+using remote::address;
+using remote::eventually;
+using remote::Hashes;
+using remote::kHost;
+using remote::kModel;
+using remote::kRemote;
+using remote::node;
+using remote::rank_of;
+using remote::store;
+using remote::undivided;
 using ::testing::HasSubstr;
 using tokens::SequenceHash;
-using Hashes = std::vector<SequenceHash>;
-
-constexpr events::TierId kRemote = kTierId<events::Remote>;
-constexpr events::TierId kHost = kTierId<events::G2>;
-
-KvOptions node(std::vector<std::string> peers = {}, std::uint32_t blocks = 64) {
-  return {.model = KvWorkload::model(),
-          .block_size = 4,
-          .keys = tokens::NamespaceFingerprint::from_bits(7, 8),
-          .g1 = {.block_count = blocks, .order = layout::order::kBlockSecondNhd},
-          .g2 = TierShape{.block_count = blocks, .order = layout::order::kUniversalTp},
-          .remote = RemoteShape{.own_agent = transfer::AgentOptions{},
-                                .block_count = 256,
-                                .peers = std::move(peers),
-                                .landing_blocks = 16,
-                                .rest = Clock::Duration(0)}};
-}
-
-std::string address(KvBlockManager& kv) {
-  return kv.remote()->agent().address();
-}
-std::string address(FleetRank& rank) {
-  return address(rank.kv());
-}
-
-// Loops until it holds; the test's own time limit ends what never does.
-template <class F>
-void eventually(F&& holds) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(2);
-  while (!holds() && std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_TRUE(holds());
-}
-
-// Computes blocks; they stay in G2 only.
-void store(FleetRank& rank, const Hashes& hashes) {
-  rank.store_in_g2(hashes);
-}
-
-FleetRank rank_of(const ShardedModel& model, const layout::Shard& shard,
-                  std::vector<std::string> peers = {}) {
-  return FleetRank(model, node(std::move(peers)), shard);
-}
-const ShardedModel kModel = {};
-layout::Shard undivided() {
-  return kModel.fleet(1)[0];
-}
 
 TEST(RemoteTierTest, ABlockOfAPeerIsFoundAndOnboarded) {
   FleetRank owner = rank_of(kModel, undivided());
@@ -220,6 +181,7 @@ TEST(RemoteTierTest, SeveralPeersShareTheWork) {
   store(one, hashes);
   store(two, {hashes.begin(), hashes.end() - 1});  // within one block of the best
   FleetRank reader = rank_of(kModel, undivided(), {address(one), address(two)});
+  EXPECT_EQ(reader.onboard(KvWorkload::sequence(9, 1)), 0u);  // meets both
   EXPECT_EQ(reader.onboard(hashes), 60u);
   for (const RemotePeerStatus& peer : reader.kv().remote()->status().peers)
     EXPECT_GT(peer.got, 0u) << peer.address;
@@ -232,6 +194,7 @@ TEST(RemoteTierTest, ABlockThatOnePeerLostComesFromAnother) {
   store(one, hashes);
   store(two, hashes);
   FleetRank reader = rank_of(kModel, undivided(), {address(one), address(two)});
+  EXPECT_EQ(reader.onboard(KvWorkload::sequence(8, 1)), 0u);  // meets both
   EXPECT_EQ(reader.kv().find(hashes).size(), 1u);
   ASSERT_TRUE(one.kv().reset(kHost));
   EXPECT_EQ(reader.onboard(hashes), 12u);
@@ -373,6 +336,27 @@ TEST(RemoteTierTest, AReservationEndsWithItsPeer) {
   EXPECT_EQ(decode.kv().remote()->status().reserved_blocks, 8u);
   prefill->kv().remote()->agent().peers()[0]->close(Error(ErrorCode::kCancelled, "a test"));
   eventually([&] { return decode.kv().remote()->status().reserved_blocks == 0; });
+}
+
+// What a peer has in G2 is read; what is pushed goes to its landing.
+TEST(RemoteTierTest, OnlyTheLandingOfAPeerIsWritten) {
+  FleetRank owner = rank_of(kModel, undivided());
+  FleetRank writer = rank_of(kModel, undivided());
+  const Hashes hashes = KvWorkload::sequence(23, 2);
+  store(owner, hashes);
+  const auto peer = writer.kv().remote()->connect(address(owner)).value();
+  const RemoteBlocks views = writer.kv().remote()->get_remote_blocks(peer->identity(), hashes).value();
+  const auto fresh = writer.kv().get_mutable_blocks(1).value();
+  const std::uint32_t mine = fresh[0].block_id().value();
+  const std::uint32_t theirs = views.blocks()[0].slot;
+  const auto refused = transfer::plan(writer.kv().g1_blocks(), std::span(&mine, 1), views.set().blocks(),
+                                      std::span(&theirs, 1));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refused.error().message(), HasSubstr("its owner offers it for reading"));
+  const RemoteBlocksMutable target =
+      writer.kv().remote()->get_remote_blocks_mutable(peer->identity(), 1).value();
+  EXPECT_TRUE(transfer::plan(writer.kv().g1_blocks(), std::span(&mine, 1), target.blocks(), target.ids()));
 }
 
 TEST(RemoteTierTest, OtherModelsAreRefusedWithASentence) {

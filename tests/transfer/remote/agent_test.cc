@@ -3,6 +3,7 @@
 #include <set>
 
 #include "support/rounds.h"
+#include "transfer/remote/agent_core.h"
 #include "transfer/remote/agent_fixture.h"
 
 namespace ashlar::transfer {
@@ -377,6 +378,72 @@ TEST(RemoteAgentTest, APathThatFailsKillsThePeer) {
   transport->unreachable = true;
   expect_error(client->connect(server->address()), ErrorCode::kUnavailable, "no way");
   EXPECT_THAT(client->peers(), IsEmpty());
+}
+
+// The transport waits for peers that do not answer, and opens the path to another meanwhile.
+TEST(RemoteAgentTest, APeerWhosePathDoesNotOpenDelaysNoOther) {
+  AgentOptions options = fake_options("client");
+  const auto transport = std::make_shared<FakeTransport>();
+  options.transport = transport;
+  const auto living = make_agent(fake_options("living"));
+  std::vector<std::shared_ptr<RemoteAgent>> stuck;
+  std::set<AgentIdentity> identities;
+  for (std::size_t i = 0; i + 1 < AgentCore::kOpeners; ++i) {
+    stuck.push_back(make_agent(fake_options("stuck")));
+    identities.insert(stuck.back()->identity());
+  }
+  const Clock::TimePoint deadline = Clock::real().now() + std::chrono::hours(1);
+  std::latch inside(static_cast<std::ptrdiff_t>(stuck.size()));
+  std::latch open(1);
+  transport->on_connect = [&](const AgentIdentity& peer, Clock::TimePoint until) {
+    EXPECT_EQ(until, deadline) << "the caller's";
+    if (!identities.contains(peer)) return;
+    inside.count_down();
+    open.wait();
+  };
+  const auto client = make_agent(options);
+  std::vector<std::thread> callers;
+  std::atomic<std::size_t> connected = 0;
+  for (const auto& one : stuck)
+    callers.emplace_back([&, address = one->address()] {
+      if (client->connect(address, {.deadline = deadline})) ++connected;
+    });
+  inside.wait();
+  EXPECT_TRUE(client->connect(living->address(), {.deadline = deadline}));
+  EXPECT_EQ(connected, 0u);
+  open.count_down();
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(connected, stuck.size());
+}
+
+// What a call was granted after it ended can be given back.
+TEST(RemoteAgentTest, TheAnswerOfACallThatEndedGoesToWhoeverWantsIt) {
+  const auto server = make_agent(fake_options("server"));
+  const auto client = make_agent(fake_options("client"));
+  Gate gate;
+  const RemoteOffer waits = server->serve(40, gate.handler()).value();
+  const auto peer = client->connect(server->address()).value();
+  const auto heard = std::make_shared<std::vector<std::string>>();
+  const auto told = std::make_shared<std::latch>(2);
+  const LateAnswer late = [heard, told](std::span<const std::byte> answer) {
+    heard->push_back(text_of(answer));
+    told->count_down();
+  };
+  const auto soon = [] { return Clock::real().now() + std::chrono::milliseconds(20); };
+  expect_error(peer->call(40, {}, {.deadline = soon()}, late), ErrorCode::kTimeout, "in time");
+  std::stop_source stop;
+  std::thread stopper([&] {
+    await([&] { return gate.inside == 2; });
+    stop.request_stop();
+  });
+  expect_error(peer->call(40, {}, {.stop = stop.get_token()}, late), ErrorCode::kCancelled, "cancelled");
+  stopper.join();
+  gate.open.count_down();
+  told->wait();
+  EXPECT_EQ(*heard, (std::vector<std::string>{"late", "late"}));
+  // One that is answered in time is not heard of twice.
+  EXPECT_EQ(text_of(peer->call(40, {}, {}, late).value()), "late");
+  EXPECT_THAT(*heard, SizeIs(2));
 }
 
 TEST(RemoteAgentTest, AnAgentMayGoWhilePeersCallsAndHandlersExist) {

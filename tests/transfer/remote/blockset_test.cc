@@ -78,12 +78,30 @@ TEST(BlockSetRecordTest, ComesBackAsItWas) {
   EXPECT_EQ(record->serialize(), bytes);
 }
 
+// Where the access modes of the registrations are.
+std::vector<std::size_t> mode_bytes(std::span<const std::byte> bytes) {
+  const auto number = [&](std::size_t at, std::size_t count) {
+    std::size_t out = 0;
+    for (std::size_t i = count; i-- > 0;) out = out << 8 | std::to_integer<std::size_t>(bytes[at + i]);
+    return out;
+  };
+  std::size_t at = 72;
+  for (int text = 0; text < 4; ++text) at += 2 + number(at, 2);
+  std::vector<std::size_t> out(number(at, 4));
+  at += 4;
+  for (std::size_t& mode : out) {
+    mode = at + 18 + number(at + 16, 2);
+    at = mode + 1;
+  }
+  return out;
+}
+
 // The format is a promise: docs/formats/blockset.md.
-TEST(BlockSetRecordTest, HasTheBytesOfVersionOne) {
+TEST(BlockSetRecordTest, HasTheBytesOfVersionTwo) {
   const std::vector<std::byte> bytes = exported_bytes();
   const auto at = [&](std::size_t i) { return std::to_integer<int>(bytes[i]); };
   EXPECT_EQ(::ashlar::testing::text_of(std::span(bytes).first(7)), "ASHBSET");
-  EXPECT_EQ(at(8), 1);
+  EXPECT_EQ(at(8), 2);
   EXPECT_EQ(at(12) + 256 * at(13), static_cast<int>(bytes.size()));
   EXPECT_EQ(at(32), 77);  // set
   EXPECT_EQ(at(40), 1);   // namespace, high half
@@ -92,6 +110,24 @@ TEST(BlockSetRecordTest, HasTheBytesOfVersionOne) {
   EXPECT_EQ(at(64), 4);  // prefix key
   EXPECT_EQ(at(72), 5);  // bytes of the name
   EXPECT_EQ(::ashlar::testing::text_of(std::span(bytes).subspan(74, 5)), "owner");
+  for (const std::size_t mode : mode_bytes(bytes)) EXPECT_EQ(at(mode), 1) << "for reading";
+}
+
+// Version 1 has no modes; its owners let peers write.
+TEST(BlockSetRecordTest, VersionOneIsReadAsOpenForWriting) {
+  std::vector<std::byte> bytes = exported_bytes();
+  const BlockSetRecord now = BlockSetRecord::deserialize(bytes).value();
+  std::vector<std::size_t> modes = mode_bytes(bytes);
+  ASSERT_THAT(modes, SizeIs(4));
+  for (auto at = modes.rbegin(); at != modes.rend(); ++at)
+    bytes.erase(bytes.begin() + static_cast<std::ptrdiff_t>(*at));
+  bytes[8] = std::byte{1};
+  for (std::size_t i = 0; i < 4; ++i) bytes[12 + i] = static_cast<std::byte>(bytes.size() >> (8 * i) & 0xFF);
+  const Result<BlockSetRecord> old = BlockSetRecord::deserialize(resealed_set(bytes));
+  ASSERT_TRUE(old) << old.error();
+  BlockSetRecord expected = now;
+  for (BlockSetRecord::Memory& memory : expected.memories) memory.mode = storage::AccessMode::kReadWrite;
+  EXPECT_EQ(*old, expected);
 }
 
 TEST(BlockSetRecordTest, EveryCutAndEveryChangedBitIsSeen) {
@@ -104,7 +140,7 @@ TEST(BlockSetRecordTest, EveryCutAndEveryChangedBitIsSeen) {
     EXPECT_FALSE(BlockSetRecord::deserialize(changed)) << bit;
   }
   std::vector<std::byte> newer = bytes;
-  newer[8] = std::byte{2};
+  newer[8] = std::byte{3};
   EXPECT_EQ(BlockSetRecord::deserialize(resealed_set(newer)).error().code(), ErrorCode::kUnsupported);
 }
 
@@ -208,6 +244,7 @@ TEST(BlockSetRecordTest, WhatDoesNotHoldTogetherIsNamed) {
   says([](BlockSetRecord& r) { r.memories[2].address += 64; }, "reaches outside");
   says([](BlockSetRecord& r) { r.memories[0].bytes = ~std::uint64_t{0}; }, "that is none");
   says([](BlockSetRecord& r) { r.memories[0].key.resize(5000); }, "key of 5000 bytes");
+  says([](BlockSetRecord& r) { r.memories[1].mode = storage::AccessMode{2}; }, "access mode 2");
   // Two planes over the same bytes, each in a registration of its own.
   BlockSetRecord twice = good;
   twice.memories.push_back(twice.memories[0]);
@@ -258,6 +295,19 @@ TEST(RemoteBlockSetTest, SetsAreExchangedListedAndDropped) {
   EXPECT_TRUE(reader->drop_remote_blockset(owner->identity(), 5));
   EXPECT_FALSE(reader->drop_remote_blockset(owner->identity(), 5));
   EXPECT_THAT(reader->remote_blocksets(), SizeIs(1));
+  // What was dropped stays so until it is asked for.
+  EXPECT_THAT(reader->exchange(peer).value(), SizeIs(1));
+  EXPECT_TRUE(reader->is_dropped({owner->identity(), 5}));
+  EXPECT_THAT(reader->exchange(peer, {}, true).value(), SizeIs(2));
+  EXPECT_FALSE(reader->is_dropped({owner->identity(), 5}));
+  EXPECT_TRUE(reader->drop_remote_blockset(owner->identity(), 5));
+  for (const std::vector<std::byte>& bytes : owner->exports()) {
+    const BlockSetOwner described = RemoteAgent::owner_of_blockset(bytes).value();
+    EXPECT_EQ(described.owner, owner->identity());
+    if (described.id == 5) {
+      ASSERT_TRUE(reader->import_remote_blockset(bytes));
+    }
+  }
   EXPECT_THAT(reader->exchange(peer).value(), SizeIs(2));
   // A set that its owner withdraws is gone from both lists.
   second = {};
@@ -265,6 +315,38 @@ TEST(RemoteBlockSetTest, SetsAreExchangedListedAndDropped) {
   await([&] { return reader->remote_blocksets().size() == 1; });
   EXPECT_EQ(reader->remote_blocksets()[0]->id(), 5u);
   EXPECT_THAT(owner->exports(), SizeIs(1));
+}
+
+TEST(RemoteBlockSetTest, ASetThatIsOfferedAnewIsNotTheOneThatWasDropped) {
+  const auto owner = make_agent(fake_options("owner"));
+  const auto reader = make_agent(fake_options("reader"));
+  RemoteOffer offer = owner->export_blockset(scaled_set(), kNames, 5).value();
+  const auto peer = reader->connect(owner->address()).value();
+  ASSERT_THAT(reader->exchange(peer).value(), SizeIs(1));
+  EXPECT_TRUE(reader->drop_remote_blockset(owner->identity(), 5));
+  EXPECT_THAT(reader->exchange(peer).value(), IsEmpty());
+  offer = {};
+  offer = owner->export_blockset(scaled_set(), kNames, 5).value();
+  await([&] { return !reader->exchange(peer).value().empty(); });
+}
+
+// A peer cannot make a reader open memory without end.
+TEST(RemoteBlockSetTest, OnePeerSharesSoManySetsAndNoMore) {
+  const auto owner = make_agent(fake_options("owner"));
+  const auto other = make_agent(fake_options("other"));
+  const auto reader = make_agent(fake_options("reader"));
+  std::vector<RemoteOffer> offers;
+  for (std::uint64_t id = 1; id <= RemoteAgent::kMaxSetsPerPeer + 1; ++id)
+    offers.push_back(owner->export_blockset(scaled_set(), kNames, id).value());
+  const auto peer = reader->connect(owner->address()).value();
+  refused_with(reader->exchange(peer), ErrorCode::kCapacity, "more than 64 block sets");
+  EXPECT_THAT(reader->remote_blocksets(), SizeIs(RemoteAgent::kMaxSetsPerPeer));
+  refused_with(reader->import_remote_blockset(owner->exports().back()), ErrorCode::kCapacity, "drop some");
+  // Others are not affected, and room is made by dropping.
+  const RemoteOffer theirs = other->export_blockset(scaled_set(), kNames, 1).value();
+  EXPECT_THAT(reader->exchange(reader->connect(other->address()).value()).value(), SizeIs(1));
+  EXPECT_TRUE(reader->drop_remote_blockset(owner->identity(), 1));
+  EXPECT_THAT(reader->exchange(peer).value(), SizeIs(RemoteAgent::kMaxSetsPerPeer));
 }
 
 // More sets than one answer holds.
@@ -360,6 +442,20 @@ TEST(RemoteBlockSetTest, BlocksComeOverTheLoopbackTransport) {
   const auto done = reader->executor().submit({.plan = *std::move(pull)}).value().wait();
   ASSERT_TRUE(done) << done.error();
   EXPECT_TRUE(BlockImage::of(*mine) == image);
+  // It is offered for reading, unless its owner says otherwise.
+  refused_with(plan(mine, blocks, seen->blocks(), blocks), ErrorCode::kInvalidArgument,
+               "its owner offers it for reading");
+  const auto target = scaled_set(shared);
+  RemoteOffer landing = owner->export_blockset(target, kNames, 0, storage::AccessMode::kReadWrite).value();
+  const auto sets = reader->exchange(seen->peer()).value();
+  ASSERT_THAT(sets, SizeIs(2));
+  for (const auto& set : sets) {
+    if (set->id() == seen->id()) continue;
+    const auto put =
+        reader->executor().submit({.plan = plan(mine, blocks, set->blocks(), blocks).value()}).value();
+    ASSERT_TRUE(put.wait());
+    EXPECT_TRUE(BlockImage::of(*target) == image);
+  }
   // After the peer's death nothing moves.
   seen->peer()->close(make_error(ErrorCode::kCancelled, "enough"));
   auto late = plan(seen->blocks(), blocks, mine, blocks);

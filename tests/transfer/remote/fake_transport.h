@@ -53,7 +53,7 @@ class FakeTransport final : public transfer::RemoteTransport {
   std::string_view name() const noexcept override { return name_; }
   std::vector<std::byte> address() const override { return std::vector<std::byte>(5, std::byte{9}); }
   Result<std::unique_ptr<transfer::MemoryRegistration>> register_memory(
-      std::shared_ptr<storage::Storage> storage) override {
+      std::shared_ptr<storage::Storage> storage, storage::AccessMode /*mode*/) override {
     class Registration final : public transfer::MemoryRegistration {
      public:
       Registration(std::shared_ptr<storage::Storage> held, std::shared_ptr<std::atomic<int>> count)
@@ -73,8 +73,9 @@ class FakeTransport final : public transfer::RemoteTransport {
   }
   Result<std::shared_ptr<transfer::RemotePath>> connect(
       const transfer::AgentIdentity& peer, std::span<const std::byte> /*address*/,
-      std::function<void(const Error&)> on_failure) override {
-    if (on_connect) on_connect();
+      std::function<void(const Error&)> on_failure,
+      Clock::TimePoint deadline = Clock::TimePoint::max()) override {
+    if (on_connect) on_connect(peer, deadline);
     if (unreachable) return make_error(ErrorCode::kUnavailable, "no way");
     MutexLock lock(mu_);
     failures_.push_back(std::move(on_failure));
@@ -94,7 +95,8 @@ class FakeTransport final : public transfer::RemoteTransport {
 
   std::shared_ptr<std::atomic<int>> registered = std::make_shared<std::atomic<int>>(0);
   std::atomic<bool> unreachable = false;
-  std::function<void()> on_connect = {};  // set before use
+  // Set before use.
+  std::function<void(const transfer::AgentIdentity& peer, Clock::TimePoint deadline)> on_connect = {};
 
  private:
   std::string name_;

@@ -20,8 +20,19 @@ std::vector<TransportCase> transport_cases() {
                                                  .clock = settings.clock}})
         .value();
   };
-  return {{"Mapped", loopback, [] { return std::make_unique<storage::SharedAllocator>(); }},
-          {"Kernel", loopback, [] { return std::make_unique<storage::SystemAllocator>(); }}};
+  const auto forge = [](std::span<const std::byte> bytes) {
+    LoopbackKey key = LoopbackKey::decode(bytes).value();
+    key.mode = storage::AccessMode::kReadWrite;
+    return key.encode();
+  };
+  return {{.name = "Mapped",
+           .transport = loopback,
+           .memory = [] { return std::make_unique<storage::SharedAllocator>(); },
+           .forge = forge},
+          {.name = "Kernel",
+           .transport = loopback,
+           .memory = [] { return std::make_unique<storage::SystemAllocator>(); },
+           .forge = forge}};
 }
 
 namespace {
@@ -56,7 +67,8 @@ class LoopbackTest : public ::testing::Test {
             .device = storage.device(),
             .agent = kPeer.agent,
             .incarnation = kPeer.incarnation,
-            .key = {registration.key().begin(), registration.key().end()}};
+            .key = {registration.key().begin(), registration.key().end()},
+            .mode = storage::AccessMode::kReadWrite};
   }
   static std::shared_ptr<LoopbackTransport> make(const LoopbackOptions& options = {}) {
     return LoopbackTransport::create(options).value();
@@ -165,12 +177,64 @@ TEST_F(LoopbackTest, WithdrawnMemoryIsReachedNoMore) {
   }
 }
 
+// Whether this kernel can keep others from mapping a file of memory for writing: Linux since 5.1.
+bool kernel_seals() {
+  const OwnedFd file(memfd_create("probe", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  return fcntl(file.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE) == 0;
+}
+
+// A process that goes around its transport: it opens the owner's memory itself.
+TEST_F(LoopbackTest, TheKernelKeepsMemoryThatIsMappedForReading) {
+  if (!kernel_seals()) GTEST_SKIP() << "this kernel has no F_SEAL_FUTURE_WRITE";
+  PeerProcess peer("Mapped");
+  const auto ours = make();
+  const auto path = ours->connect(peer.identity(), peer.address(), {}).value();
+  const PeerSet theirs = peer.share(kLargeShape, storage::AccessMode::kRead);
+  const auto remote = PeerProcess::open(*path, theirs).value();
+  peer.fill(theirs, 6);
+  BlockImage source(*remote, 0);
+  source.scramble(6);
+  const LoopbackKey key = LoopbackKey::decode(theirs.memory[0].key).value();
+  const std::int32_t pid = LoopbackAddress::decode(peer.address()).value().pid;
+  const OwnedFd file = open_memory_file(pid, key.file, key.bytes, O_RDWR).value();
+  EXPECT_EQ(mmap(nullptr, key.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0), MAP_FAILED);
+  void* const mapped = mmap(nullptr, key.bytes, PROT_READ, MAP_SHARED, file.get(), 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  EXPECT_NE(mprotect(mapped, key.bytes, PROT_READ | PROT_WRITE), 0);
+  munmap(mapped, key.bytes);
+  EXPECT_LT(pwrite(file.get(), "other", 5, 0), 0);
+  EXPECT_TRUE(peer.show(theirs, *remote) == source);
+  peer.fill(theirs, 7);
+  source.scramble(7);
+  EXPECT_TRUE(peer.show(theirs, *remote) == source) << "the owner writes as before";
+}
+
+TEST_F(LoopbackTest, SharedMemoryThatIsSealedForReadingIsNotOfferedForWriting) {
+  if (!kernel_seals()) GTEST_SKIP() << "this kernel has no F_SEAL_FUTURE_WRITE";
+  const auto ours = make();
+  const auto theirs = make();
+  const auto path = ours->connect(kPeer, theirs->address(), {}).value();
+  const auto sealed = shared_.allocate(4096, 4096).value();
+  const auto first = theirs->register_memory(sealed, storage::AccessMode::kRead).value();
+  EXPECT_TRUE(theirs->register_memory(sealed, storage::AccessMode::kRead));
+  expect_error(theirs->register_memory(sealed, storage::AccessMode::kReadWrite), ErrorCode::kUnsupported,
+               "was registered for reading");
+  // The other way round the first registration stays what it was.
+  const auto open = shared_.allocate(4096, 4096).value();
+  const auto writable = theirs->register_memory(open, storage::AccessMode::kReadWrite).value();
+  const auto readable = theirs->register_memory(open, storage::AccessMode::kRead).value();
+  EXPECT_TRUE(path->open(describe(*open, *writable)));
+  expect_error(path->open(describe(*open, *readable)), ErrorCode::kInvalidArgument, "for reading");
+  EXPECT_TRUE(theirs->register_memory(open, storage::AccessMode::kReadWrite));
+}
+
 // A peer inside a kernel copy may write to addresses of this process: they stay memory until it is out.
 TEST_F(LoopbackTest, WithdrawnMemoryLivesWhileAPeerCopiesIt) {
   const auto theirs = make();
   std::shared_ptr<storage::Storage> memory = system_.allocate(4096, 4096).value();
   const std::weak_ptr<storage::Storage> watched = memory;
-  std::unique_ptr<MemoryRegistration> registration = theirs->register_memory(std::move(memory)).value();
+  std::unique_ptr<MemoryRegistration> registration =
+      theirs->register_memory(std::move(memory), storage::AccessMode::kReadWrite).value();
   const LoopbackKey key = LoopbackKey::decode(registration->key()).value();
   EXPECT_EQ(key.access, PeerAccess::kKernel);
   const LoopbackAddress address = LoopbackAddress::decode(theirs->address()).value();
@@ -180,7 +244,8 @@ TEST_F(LoopbackTest, WithdrawnMemoryLivesWhileAPeerCopiesIt) {
   registration.reset();
   EXPECT_FALSE(watched.expired());
   // The entry is taken, so that a peer's lock is not on another's memory.
-  const auto other = theirs->register_memory(system_.allocate(4096, 4096).value()).value();
+  const auto other =
+      theirs->register_memory(system_.allocate(4096, 4096).value(), storage::AccessMode::kReadWrite).value();
   EXPECT_NE(LoopbackKey::decode(other->key()).value().slot, key.slot);
   peer.leave();
   EXPECT_FALSE(watched.expired()) << "one thread of the peer is still inside";
@@ -203,7 +268,7 @@ TEST_F(LoopbackTest, MemoryThatItsOwnerUnmappedIsATypedError) {
   std::memset(mapped, 0x5A, bytes);
   const auto memory =
       storage::ExternalStorage::create({.address = static_cast<std::byte*>(mapped), .bytes = bytes}).value();
-  const auto registration = theirs->register_memory(memory).value();
+  const auto registration = theirs->register_memory(memory, storage::AccessMode::kReadWrite).value();
   const auto remote = set_over(path->open(describe(*memory, *registration)).value(), layout);
   const auto local = BlockSet::allocate(layout, system_).value();
   std::vector<std::uint32_t> all(64);
@@ -240,15 +305,17 @@ TEST_F(LoopbackTest, RegistrationsHaveALimitAndComeBack) {
   const auto memory = shared_.allocate(4096, 4096).value();
   std::vector<std::unique_ptr<MemoryRegistration>> all;
   for (std::uint32_t i = 0; i < RegistrationTable::kSlots; ++i)
-    all.push_back(theirs->register_memory(memory).value());
-  expect_error(theirs->register_memory(memory), ErrorCode::kCapacity, "8192 regions are registered");
+    all.push_back(theirs->register_memory(memory, storage::AccessMode::kReadWrite).value());
+  expect_error(theirs->register_memory(memory, storage::AccessMode::kReadWrite), ErrorCode::kCapacity,
+               "8192 regions are registered");
   all.resize(10);
-  EXPECT_TRUE(theirs->register_memory(memory));
-  expect_error(theirs->register_memory(nullptr), ErrorCode::kInvalidArgument, "no storage");
+  EXPECT_TRUE(theirs->register_memory(memory, storage::AccessMode::kReadWrite));
+  expect_error(theirs->register_memory(nullptr, storage::AccessMode::kReadWrite), ErrorCode::kInvalidArgument,
+               "no storage");
   const ScratchFolder folder;
   storage::DiskAllocator disk({.path = folder.file("x"), .remove = true});
-  expect_error(theirs->register_memory(disk.allocate(4096, 1).value()), ErrorCode::kUnsupported,
-               "cannot be shared");
+  expect_error(theirs->register_memory(disk.allocate(4096, 1).value(), storage::AccessMode::kReadWrite),
+               ErrorCode::kUnsupported, "cannot be shared");
 }
 
 TEST_F(LoopbackTest, WhatOutlivesItsTransportIsHarmless) {
@@ -257,7 +324,7 @@ TEST_F(LoopbackTest, WhatOutlivesItsTransportIsHarmless) {
   auto path = ours->connect(kPeer, theirs->address(), {}).value();
   const layout::Layout layout = plain();
   const auto memory = shared_.allocate(layout.region_bytes(), 4096).value();
-  auto registration = theirs->register_memory(memory).value();
+  auto registration = theirs->register_memory(memory, storage::AccessMode::kReadWrite).value();
   const auto remote = set_over(path->open(describe(*memory, *registration)).value(), layout);
   const auto local = BlockSet::allocate(layout, system_).value();
   const auto submit = [&] {
@@ -329,7 +396,7 @@ TEST_F(LoopbackTest, DeviceMemoryIsCopiedByTheDevice) {
   const layout::Layout layout = plain();
   const std::shared_ptr<storage::Storage> memory =
       storage::ExternalStorage::create(device->allocate(layout.region_bytes())).value();
-  const auto registration = theirs->register_memory(memory).value();
+  const auto registration = theirs->register_memory(memory, storage::AccessMode::kReadWrite).value();
   const auto remote = set_over(path->open(describe(*memory, *registration)).value(), layout);
   const auto local = BlockSet::allocate(layout, system_).value();
   const auto back = BlockSet::allocate(layout, system_).value();
@@ -349,27 +416,30 @@ TEST_F(LoopbackTest, DeviceMemoryIsCopiedByTheDevice) {
   EXPECT_EQ(ours->executor().counters().completed, 2u);
   // Host memory of the peer and device memory of this process.
   const auto host = shared_.allocate(layout.region_bytes(), 4096).value();
-  const auto hosts = theirs->register_memory(host).value();
+  const auto hosts = theirs->register_memory(host, storage::AccessMode::kReadWrite).value();
   const auto remote_host = set_over(path->open(describe(*host, *hosts)).value(), layout);
   const auto on_device =
       set_over(storage::ExternalStorage::create(device->allocate(layout.region_bytes())).value(), layout);
   run(local, remote_host);
   run(remote_host, on_device);
   BlockImage(*back, 0).store(*back);
-  const auto there = theirs->register_memory(on_device->planes()[0].regions[0].storage).value();
+  const auto there =
+      theirs->register_memory(on_device->planes()[0].regions[0].storage, storage::AccessMode::kReadWrite)
+          .value();
   const auto remote_device =
       set_over(path->open(describe(*on_device->planes()[0].regions[0].storage, *there)).value(), layout);
   run(remote_device, back);
   EXPECT_TRUE(BlockImage::of(*back) == expected);
   // What the kernel copies has no address that a device could use.
   const auto pageable = system_.allocate(layout.region_bytes(), 4096).value();
-  const auto pageables = theirs->register_memory(pageable).value();
+  const auto pageables = theirs->register_memory(pageable, storage::AccessMode::kReadWrite).value();
   const auto remote_pageable = set_over(path->open(describe(*pageable, *pageables)).value(), layout);
   expect_error(ours->executor().submit({.plan = plan(remote_pageable, blocks_, on_device, blocks_).value()}),
                ErrorCode::kUnsupported, "storage::SharedAllocator");
   // Without a device executor there is no way.
   const auto without = make();
-  expect_error(without->register_memory(memory), ErrorCode::kUnsupported, "LoopbackOptions::devices");
+  expect_error(without->register_memory(memory, storage::AccessMode::kReadWrite), ErrorCode::kUnsupported,
+               "LoopbackOptions::devices");
   const auto blind = without->connect(kPeer, theirs->address(), {}).value();
   expect_error(blind->open(describe(*memory, *registration)), ErrorCode::kUnsupported,
                "LoopbackOptions::devices");
@@ -384,7 +454,7 @@ TEST_F(LoopbackTest, ClosingAPathEndsWhatADeviceCopies) {
   const layout::Layout layout = plain();
   const std::shared_ptr<storage::Storage> memory =
       storage::ExternalStorage::create(device->allocate(layout.region_bytes())).value();
-  const auto registration = theirs->register_memory(memory).value();
+  const auto registration = theirs->register_memory(memory, storage::AccessMode::kReadWrite).value();
   const auto remote = set_over(path->open(describe(*memory, *registration)).value(), layout);
   const auto local = BlockSet::allocate(layout, system_).value();
   const auto submit = [&] {

@@ -34,6 +34,11 @@ struct TransportCase {
   std::function<std::unique_ptr<storage::Allocator>()> memory;
   // Whether open() refuses every key that was changed, not only those that make no sense.
   bool proves_keys = true;
+  // Every how many layouts of this side are paired with one of the other; more where a case differs from
+  // another only in how bytes reach their owner.
+  std::size_t layout_step = 1;
+  // A key for writing, made of one for reading, as a hostile peer would make it.
+  std::function<std::vector<std::byte>(std::span<const std::byte>)> forge = {};
   // How a peer writes and reads an image where the host does not reach its memory.
   std::function<void(const BlockSet&, BlockImage&)> store = {};
   std::function<void(const BlockSet&, BlockImage&)> load = {};
@@ -79,7 +84,7 @@ inline std::vector<PlaneShape> peer_shape(std::uint32_t number) {
 }
 
 // What a peer is told: a letter, the number of a set, and a number.
-enum class PeerOrder : std::uint8_t { kShare, kFill, kShow, kUnregister, kDrop };
+enum class PeerOrder : std::uint8_t { kShare, kShareForReading, kFill, kShow, kUnregister, kDrop };
 
 // The role of the child.
 inline int play_peer(const testing::TestChannel& channel, const std::vector<std::string>& words) {
@@ -106,10 +111,13 @@ inline int play_peer(const testing::TestChannel& channel, const std::vector<std:
     Shared& shared = sets[number];
     switch (order) {
       case PeerOrder::kShare:
+      case PeerOrder::kShareForReading: {
+        const auto mode =
+            order == PeerOrder::kShare ? storage::AccessMode::kReadWrite : storage::AccessMode::kRead;
         shared.set = BlockSet::allocate(peer_shape(static_cast<std::uint32_t>(value)), *memory).value();
         for (const Plane& plane : shared.set->planes())
           for (const RegionMemory& region : plane.regions) {
-            shared.registrations.push_back(transport->register_memory(region.storage).value());
+            shared.registrations.push_back(transport->register_memory(region.storage, mode).value());
             const std::span<const std::byte> key = shared.registrations.back()->key();
             out.put(static_cast<std::uint8_t>(region.storage->kind()));
             out.put(static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(region.storage->address())));
@@ -119,6 +127,7 @@ inline int play_peer(const testing::TestChannel& channel, const std::vector<std:
             out.put_bytes(key);
           }
         break;
+      }
       case PeerOrder::kFill: {
         BlockImage image(*shared.set, 0);
         image.scramble(value);
@@ -169,9 +178,11 @@ class PeerProcess {
   testing::ChildProcess& process() noexcept { return child_; }
   void kill() { child_.kill(); }
 
-  PeerSet share(std::uint32_t shape) {
+  PeerSet share(std::uint32_t shape, storage::AccessMode mode = storage::AccessMode::kReadWrite) {
     PeerSet set{.number = next_++, .shapes = peer_shape(shape), .memory = {}};
-    const std::vector<std::byte> answer = ask(PeerOrder::kShare, set.number, shape);
+    const std::vector<std::byte> answer =
+        ask(mode == storage::AccessMode::kRead ? PeerOrder::kShareForReading : PeerOrder::kShare, set.number,
+            shape);
     for (ByteReader in(answer); in.left() > 0;) {
       storage::RemoteMemory one{.kind = static_cast<StorageKind>(in.get<std::uint8_t>()),
                                 .address = in.get<std::uint64_t>(),
@@ -181,6 +192,7 @@ class PeerProcess {
                                 .incarnation = identity_.incarnation};
       const std::span<const std::byte> key = in.get_bytes(in.get<std::uint32_t>());
       one.key.assign(key.begin(), key.end());
+      one.mode = mode;
       set.memory.push_back(std::move(one));
     }
     return set;

@@ -112,8 +112,8 @@ TEST_P(TransportTest, MovesBetweenEveryPairOfLayouts) {
   const std::vector<layout::Layout> layouts = every_layout(small_shape(6, 3, 4));
   std::vector<std::shared_ptr<const BlockSet>> locals;
   for (const layout::Layout& one : layouts) locals.push_back(near({PlaneShape::whole(one)}));
-  // All of this side for every one of the other.
-  const std::size_t step = testing::kSanitized ? 5 : 1;
+  // All of this side for every one of the other, or a part.
+  const std::size_t step = testing::kSanitized ? 5 : GetParam().layout_step;
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     const PeerSet theirs = peer.share(static_cast<std::uint32_t>(i));
     const auto remote = PeerProcess::open(*path, theirs);
@@ -429,6 +429,56 @@ TEST_P(TransportTest, HostileKeysAndAddressesAreRefused) {
   expect_moves(peer, theirs, PeerProcess::open(*path, theirs).value(), there_, near(theirs.shapes), here_);
 }
 
+// The owner's bytes stay, whatever a peer makes of a key for reading.
+TEST_P(TransportTest, MemoryThatIsOfferedForReadingIsNotWritten) {
+  PeerProcess peer(GetParam().name);
+  const std::shared_ptr<RemotePath> path = connect(peer);
+  const PeerSet theirs = peer.share(kLargeShape, storage::AccessMode::kRead);
+  const auto remote = PeerProcess::open(*path, theirs).value();
+  const auto local = near(theirs.shapes);
+  peer.fill(theirs, 9);
+  BlockImage source(*remote, 0);
+  source.scramble(9);
+  BlockImage expected(*local, 0xEE);
+  expected.store(*local);
+  copy_naively(*remote, source, there_, *local, expected, here_);
+  const TransferResult got = run(plan(remote, there_, local, here_).value());
+  ASSERT_TRUE(got) << got.error();
+  EXPECT_TRUE(BlockImage::of(*local) == expected);
+  const auto refuses = [](const auto& result) {
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code(), ErrorCode::kInvalidArgument) << result.error();
+    EXPECT_THAT(result.error().message(), ::testing::HasSubstr("for reading"));
+  };
+  refuses(plan(local, here_, remote, there_));
+  // A plan for other memory, submitted for this.
+  const PeerSet both = peer.share(kLargeShape);
+  const auto writable = PeerProcess::open(*path, both).value();
+  refuses(run(plan(local, here_, writable, there_).value().between(local, remote)));
+  // More than the key allows.
+  PeerSet claimed = theirs;
+  for (storage::RemoteMemory& memory : claimed.memory) memory.mode = storage::AccessMode::kReadWrite;
+  refuses(PeerProcess::open(*path, claimed));
+  // A key that says so. Either it is not one, or the owner refuses the put.
+  if (GetParam().forge) {
+    for (storage::RemoteMemory& memory : claimed.memory) memory.key = GetParam().forge(memory.key);
+    if (const auto forged = PeerProcess::open(*path, claimed)) {
+      refuses(run(plan(local, here_, *forged, there_).value()));
+      const TransferResult read = run(plan(*forged, there_, local, here_).value());
+      EXPECT_TRUE(read) << read.error();
+    } else {
+      EXPECT_EQ(forged.error().code(), ErrorCode::kInvalidArgument) << forged.error();
+    }
+  }
+  EXPECT_TRUE(peer.show(theirs, *remote) == source);
+  EXPECT_FALSE(path->failure());
+  expect_moves(peer, both, writable, there_, local, here_);
+  // Less than the key allows is fine.
+  PeerSet modest = both;
+  for (storage::RemoteMemory& memory : modest.memory) memory.mode = storage::AccessMode::kRead;
+  refuses(plan(local, here_, PeerProcess::open(*path, modest).value(), there_));
+}
+
 TEST_P(TransportTest, RefusesPlansThatAreNotItsOwn) {
   PeerProcess peer(GetParam().name);
   const std::shared_ptr<RemotePath> path = connect(peer);
@@ -446,7 +496,8 @@ TEST_P(TransportTest, RefusesPlansThatAreNotItsOwn) {
   const std::shared_ptr<RemoteTransport> second = GetParam().transport({});
   EXPECT_EQ(code(*second, plan(remote, there_, local, here_).value()), ErrorCode::kUnsupported)
       << "storage belongs to the transport that opened it";
-  EXPECT_FALSE(transport_->register_memory(remote->planes()[0].regions[0].storage));
+  EXPECT_FALSE(
+      transport_->register_memory(remote->planes()[0].regions[0].storage, storage::AccessMode::kReadWrite));
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TransportTest);
@@ -486,7 +537,8 @@ class RemoteAllocator final : public storage::Allocator {
     const std::shared_ptr<TransportPair> pair = TransportPair::latest.lock();
     ASHLAR_CHECK(pair != nullptr, "the executor comes before its memory");
     ASHLAR_TRY(const std::shared_ptr<storage::Storage> made, pair->memory->allocate(bytes, alignment));
-    ASHLAR_TRY(std::unique_ptr<MemoryRegistration> registration, pair->theirs->register_memory(made));
+    ASHLAR_TRY(std::unique_ptr<MemoryRegistration> registration,
+               pair->theirs->register_memory(made, storage::AccessMode::kReadWrite));
     pair->registrations.push_back(std::move(registration));
     const std::span<const std::byte> key = pair->registrations.back()->key();
     return pair->path
@@ -495,7 +547,8 @@ class RemoteAllocator final : public storage::Allocator {
                 .bytes = made->size(),
                 .agent = 3,
                 .incarnation = 4,
-                .key = std::vector<std::byte>(key.begin(), key.end())})
+                .key = std::vector<std::byte>(key.begin(), key.end()),
+                .mode = storage::AccessMode::kReadWrite})
         .transform([](auto&& storage) { return std::shared_ptr<storage::Storage>(storage); });
   }
 };

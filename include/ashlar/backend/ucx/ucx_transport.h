@@ -4,10 +4,10 @@
 // more worker serves the peers that access this process; a thread progresses all of them, and sleeps in the
 // kernel when nothing moves. A small transfer is driven by the thread that submits it.
 //
-// Over TCP the owner answers every request, and refuses memory that it does not offer (any more). UCX itself
-// asks nobody for a password: keys are trusted because RemoteAgent gets them over an authenticated
-// connection, and the ports belong in a network that only peers can reach. Addresses and keys carry a
-// checksum against accidents.
+// Over TCP the owner answers every request, and refuses memory that it does not offer (any more), and writes
+// into memory that it offers for reading. UCX itself asks nobody for a password: keys are trusted because
+// RemoteAgent gets them over an authenticated connection, and the ports belong in a network that only peers
+// can reach. Addresses and keys carry a checksum against accidents.
 //
 // Dead peers are noticed: by their connection, or over shared memory by the end of their process. A peer that
 // hangs is not: deadlines end waits, and RemotePath::close(), which RemoteAgent calls, ends operations.
@@ -52,9 +52,16 @@ struct UcxOptions {
   // Largest single operation, and how many are in flight on a path.
   std::uint64_t strip_bytes = std::uint64_t{1} << 20;
   std::uint32_t window = 32;
-  // How long connect() waits for the peer, and how long a path without operations waits to close in order.
-  Clock::Duration connect_limit = std::chrono::seconds(5);
+  // How long connect() waits for the peer, unless its deadline comes first, and how long a path without
+  // operations waits to close in order. No longer than a call to a peer may take (RemoteShape::call_limit).
+  Clock::Duration connect_limit = std::chrono::seconds(2);
   Clock::Duration close_limit = std::chrono::milliseconds(500);
+  // Where given, device memory can be registered too: for every request of a peer `device_executor` copies it
+  // from or to a buffer of host memory, of which there are bounce_buffers. Pinned memory is fastest, such as
+  // that of storage::PinnedAllocator; null: pageable. Peers need none of this. Only with `tcp` alone.
+  std::shared_ptr<transfer::Executor> device_executor = {};
+  std::shared_ptr<storage::Allocator> bounce_memory = {};
+  std::uint32_t bounce_buffers = 8;
   transfer::QueueLimits limits = {};
   Clock* clock = nullptr;  // of deadlines; null: the machine's
 
@@ -73,13 +80,15 @@ class UcxTransport final : public transfer::RemoteTransport {
   std::string_view name() const noexcept override { return "ucx"; }
   std::vector<std::byte> address() const override;
   Result<std::unique_ptr<transfer::MemoryRegistration>> register_memory(
-      std::shared_ptr<storage::Storage> storage) override;
+      std::shared_ptr<storage::Storage> storage, storage::AccessMode mode) override;
   Result<std::shared_ptr<transfer::RemotePath>> connect(
       const transfer::AgentIdentity& peer, std::span<const std::byte> address,
-      std::function<void(const Error&)> on_failure) override;
+      std::function<void(const Error&)> on_failure,
+      Clock::TimePoint deadline = Clock::TimePoint::max()) override;
   transfer::Executor& executor() noexcept override;
   // Makes memory that UCX allocates. With shared memory in the list peers of this machine map it and copy at
-  // memory speed; other memory they reach through messages. Its storage may outlive the transport.
+  // memory speed where it is registered for reading and writing, since UCX cannot let them map it for reading
+  // alone; other memory they reach through messages. Its storage may outlive the transport.
   std::shared_ptr<storage::Allocator> allocator() const;
 
  private:

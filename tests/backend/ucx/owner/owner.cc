@@ -4,7 +4,7 @@
 // each time.
 //
 //   ucx_owner TRANSPORTS BYTES
-//   ucx_owner TRANSPORTS BYTES ADDRESS KEY PLACE
+//   ucx_owner TRANSPORTS BYTES ADDRESS KEY PLACE DEVICE
 #include <sys/prctl.h>
 
 #include <csignal>
@@ -31,7 +31,7 @@ int serve(const std::string& transports, std::uint64_t size) {
   }
   storage::SystemAllocator allocator;
   const std::shared_ptr<storage::Storage> memory = allocator.allocate(size, 4096).value();
-  const auto registration = (*transport)->register_memory(memory).value();
+  const auto registration = (*transport)->register_memory(memory, storage::AccessMode::kReadWrite).value();
   std::cout << to_hex((*transport)->address()) << " " << to_hex(registration->key()) << " "
             << reinterpret_cast<std::uintptr_t>(memory->address()) << std::endl;
   std::string verb;
@@ -64,8 +64,11 @@ int read_for_ever(const std::string& transports, std::uint64_t size, char** valu
   const auto transport =
       UcxTransport::create({.transports = transports, .connect_limit = std::chrono::minutes(2)}).value();
   const auto path = transport->connect({1, 1}, from_hex(values[0]), {}).value();
-  const auto theirs = one_block(path->open({.address = std::strtoull(values[2], nullptr, 10),
+  const int device = std::atoi(values[3]);  // -1: host memory
+  const auto theirs = one_block(path->open({.kind = device < 0 ? StorageKind::kSystem : StorageKind::kDevice,
+                                            .address = std::strtoull(values[2], nullptr, 10),
                                             .bytes = size,
+                                            .device = device,
                                             .agent = 1,
                                             .incarnation = 1,
                                             .key = from_hex(values[1])})
@@ -95,6 +98,6 @@ int main(int count, char** values) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const std::uint64_t bytes = count < 3 ? 0 : std::strtoull(values[2], nullptr, 10);
   if (count == 3) return ashlar::backend::ucx::serve(values[1], bytes);
-  if (count == 6) return ashlar::backend::ucx::read_for_ever(values[1], bytes, values + 3);
+  if (count == 7) return ashlar::backend::ucx::read_for_ever(values[1], bytes, values + 3);
   return 2;
 }

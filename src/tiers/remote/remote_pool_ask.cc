@@ -1,0 +1,345 @@
+// Asks peers which blocks they have.
+//
+// A round asks several peers at once, and those that must be connected first as soon as they are. It waits for
+// all that are connected, which share the work of reading: a connection whose peer is silent ends soon. It
+// does not wait for connections once the answers so far cover every block, nor, when somebody has answered,
+// for an address whose last attempt failed: who is dead makes nobody wait who has others.
+#include <algorithm>
+#include <deque>
+#include <set>
+#include <utility>
+
+#include "base/in_parallel.h"
+#include "tiers/remote/remote_pool.h"
+
+namespace ashlar::tiers {
+
+using events::Remote;
+using tokens::SequenceHash;
+using transfer::RemotePeer;
+
+namespace {
+
+// Asked for at a time: a prompt of a million tokens.
+constexpr std::size_t kMostHashes = FindRequest::kMaxHashes;
+constexpr std::size_t kMostAtOnce = 16;  // threads that wait for peers
+
+}  // namespace
+
+// Shared with attempts to connect, which may end after the round.
+struct RemotePool::Round {
+  enum class Attempt : std::uint8_t { kOver, kTrying, kDoubtful };
+  struct Heard {
+    std::shared_ptr<Source> source;
+    FindAnswer answer;
+  };
+  // Of a block: what peers said of it, and who has it.
+  struct Holding {
+    TierRecord record;
+    Sources sources;
+  };
+
+  Round(const RemotePool& its, std::span<const SequenceHash> wanted, const Limits& its_limits)
+      : pool(its), hashes(wanted), limits(its_limits) {}
+
+  // The next peer to ask, which is waited for; null: none.
+  std::shared_ptr<RemotePeer> next() ASHLAR_EXCLUDES(mu);
+  // A peer that next() returned has been asked.
+  void asked() ASHLAR_EXCLUDES(mu);
+  void did_not_answer() ASHLAR_EXCLUDES(mu);
+  void heard_from(Heard one) ASHLAR_EXCLUDES(mu);
+  void add(const std::shared_ptr<RemotePeer>& peer) ASHLAR_REQUIRES(mu) {
+    if (met.insert(peer).second) ready.push_back(peer);
+  }
+  // The caller has left.
+  void end() ASHLAR_EXCLUDES(mu);
+  // Whether some peer may still be connected that is worth waiting for.
+  bool waits() const ASHLAR_REQUIRES(mu);
+  Holding holding(std::size_t i) const ASHLAR_REQUIRES(mu);
+
+  const RemotePool& pool;
+  const std::span<const SequenceHash> hashes;  // while the round lasts
+  const Limits limits;
+  Mutex mu;  // before the pool's
+  CondVar changed;
+  std::set<std::shared_ptr<RemotePeer>> met ASHLAR_GUARDED_BY(mu);
+  std::deque<std::shared_ptr<RemotePeer>> ready ASHLAR_GUARDED_BY(mu);
+  std::vector<Attempt> attempts ASHLAR_GUARDED_BY(mu);  // by address
+  std::size_t asking ASHLAR_GUARDED_BY(mu) = 0;
+  std::vector<Heard> heard ASHLAR_GUARDED_BY(mu);
+  std::size_t covered ASHLAR_GUARDED_BY(mu) = 0;  // leading blocks that those heard have
+  bool silent ASHLAR_GUARDED_BY(mu) = false;      // a peer did not answer, or cannot be reached
+  bool over ASHLAR_GUARDED_BY(mu) = false;
+};
+
+bool RemotePool::Round::waits() const {
+  if (covered == hashes.size()) return false;
+  if (std::ranges::find(attempts, Attempt::kTrying) != attempts.end()) return true;
+  return std::ranges::find(attempts, Attempt::kDoubtful) != attempts.end() && (asking > 0 || heard.empty());
+}
+
+std::shared_ptr<RemotePeer> RemotePool::Round::next() {
+  const bool limited = limits.deadline.has_value();
+  const Clock::TimePoint never = Clock::TimePoint::max();
+  const Clock::TimePoint until = limited ? pool.call_limits(limits).deadline.value_or(never) : never;
+  const MutexLock lock(mu);
+  for (;;) {
+    if (over) return nullptr;
+    if (!ready.empty()) {
+      std::shared_ptr<RemotePeer> peer = std::move(ready.front());
+      ready.pop_front();
+      ++asking;
+      return peer;
+    }
+    if (!waits() || Clock::real().now() >= until) return nullptr;
+    if (limited) {
+      Clock::real().wait_until(changed, mu, until);
+    } else {
+      changed.wait(mu);
+    }
+  }
+}
+
+void RemotePool::Round::asked() {
+  const MutexLock lock(mu);
+  --asking;
+  changed.notify_all();
+}
+
+void RemotePool::Round::did_not_answer() {
+  const MutexLock lock(mu);
+  silent = true;
+}
+
+void RemotePool::Round::end() {
+  const MutexLock lock(mu);
+  over = true;
+  changed.notify_all();
+}
+
+RemotePool::Round::Holding RemotePool::Round::holding(std::size_t i) const {
+  Holding out;
+  for (const Heard& one : heard) {
+    const FoundBlock& block = one.answer.blocks[i];
+    if (block.miss != Miss::kNone) continue;
+    // Ranks of one fleet agree; a peer with another text under this name is left out.
+    if (!out.record.empty() &&
+        (!out.record.prefix.agrees_with(block.record.prefix) || out.record.salt != block.record.salt))
+      continue;
+    if (out.record.empty()) out.record = block.record;
+    out.sources.push_back(one.source);
+  }
+  return out;
+}
+
+void RemotePool::Round::heard_from(Heard one) {
+  const MutexLock lock(mu);
+  heard.push_back(std::move(one));
+  while (covered < hashes.size() && pool.recipe(holding(covered).sources)) ++covered;
+  changed.notify_all();
+}
+
+// The rounds of one probe.
+struct RemotePool::Asked {
+  std::span<const SequenceHash> hashes;
+  const Limits& limits;
+  const BlockLineage& first;
+  Miss* why;
+  std::set<std::shared_ptr<RemotePeer>> peers = {};  // that were asked
+  std::size_t found = 0;                             // in the last round
+  bool answered = false;                             // somebody has, in any round
+};
+
+bool RemotePool::probes() const {
+  if (options_.directory != nullptr) return true;
+  if (!options_.ask_peers) return false;
+  if (finder_ != nullptr) return true;
+  return !options_.peers.empty() || !agent_->peers().empty();
+}
+
+std::size_t RemotePool::probe(std::span<const SequenceHash> hashes, const Limits& limits,
+                              const BlockLineage& first, std::span<const std::string> named, Miss* why) {
+  hashes = hashes.first(std::min(hashes.size(), kMostHashes));
+  Asked asked{.hashes = hashes, .limits = limits, .first = first, .why = why};
+  ask(named, {}, asked);
+  if (asked.found != 0) return asked.found;
+  if (options_.directory != nullptr) {
+    std::vector<std::string> addresses;
+    for (RemoteHint& hint : options_.directory->find(hashes)) addresses.push_back(std::move(hint.address));
+    ask(addresses, {}, asked);
+    if (asked.found != 0) return asked.found;
+  }
+  if (!options_.ask_peers) return 0;
+  std::uint64_t seen = finder_ == nullptr ? 0 : finder_->met();
+  ask(options_.peers, agent_->peers(), asked);
+  std::size_t found = asked.found;
+  while (found < hashes.size() && finder_ != nullptr &&
+         finder_->look(call_limits(limits), seen, asked.answered)) {
+    // All of them: parts of a block may be with peers that were asked before and with new ones.
+    asked.peers.clear();
+    ask(options_.peers, agent_->peers(), asked);
+    found = std::max(found, asked.found);
+  }
+  return found;
+}
+
+void RemotePool::ask(std::span<const std::string> addresses,
+                     std::span<const std::shared_ptr<RemotePeer>> peers, Asked& asked) {
+  asked.found = 0;
+  if (asked.hashes.empty() || (addresses.empty() && peers.empty())) return;
+  struct Asking {
+    RemotePool& pool;
+    std::uint64_t since = 0;
+    explicit Asking(RemotePool& its) : pool(its) {
+      const MutexLock lock(pool.mu_);
+      since = pool.withdrawals_;
+      pool.asking_.insert(since);
+    }
+    ~Asking() {
+      const MutexLock lock(pool.mu_);
+      pool.asking_.erase(pool.asking_.find(since));
+      const std::uint64_t oldest = pool.asking_.empty() ? pool.withdrawals_ : *pool.asking_.begin();
+      std::erase_if(pool.withdrawn_, [oldest](const auto& one) { return one.second <= oldest; });
+    }
+  } const asking(*this);
+
+  const auto round = std::make_shared<Round>(*this, asked.hashes, asked.limits);
+  const std::stop_callback on_stop(asked.limits.stop, [round] { round->end(); });
+  std::size_t most = addresses.size();
+  {
+    const MutexLock lock(round->mu);
+    round->met = asked.peers;
+    round->attempts.assign(addresses.size(), Round::Attempt::kTrying);
+    for (const std::shared_ptr<RemotePeer>& peer : peers) round->add(peer);
+    most += round->ready.size();
+  }
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    const PeerReacher::Start start =
+        reacher_.reach(addresses[i], [round, i](const PeerReacher::Outcome& outcome) {
+          const MutexLock lock(round->mu);
+          round->attempts[i] = Round::Attempt::kOver;
+          if (outcome) {
+            round->add(*outcome);
+          } else if (outcome.error().code() != ErrorCode::kAlreadyExists) {  // this agent itself
+            round->silent = true;
+          }
+          round->changed.notify_all();
+        });
+    const MutexLock lock(round->mu);
+    if (start == PeerReacher::Start::kDoubtful && round->attempts[i] != Round::Attempt::kOver)
+      round->attempts[i] = Round::Attempt::kDoubtful;
+  }
+  const FindRequest request{.hashes = {asked.hashes.begin(), asked.hashes.end()}};
+  const std::vector<std::byte> bytes = request.encode();
+  const std::size_t threads = std::min(kMostAtOnce, most);
+  in_parallel(threads, threads, [&](std::size_t) {
+    while (const std::shared_ptr<RemotePeer> peer = round->next()) {
+      ask_peer(*round, peer, bytes);
+      round->asked();
+    }
+  });
+
+  std::vector<TierRecord> records;
+  std::vector<Sources> has;
+  {
+    const MutexLock lock(round->mu);
+    round->over = true;  // attempts that end later have nothing to add
+    asked.peers = round->met;
+    asked.answered = asked.answered || !round->heard.empty();
+    // Not in the order in which they answered: who is named as the place of a block does not depend on it.
+    std::ranges::sort(round->heard, {}, [](const Round::Heard& one) { return one.source->number; });
+    for (std::size_t i = 0; i < asked.hashes.size(); ++i) {
+      auto [record, sources] = round->holding(i);
+      if (!recipe(sources)) break;
+      if (record.parent == SequenceHash() && asked.hashes[i].position() != 0)
+        record.parent = i != 0 ? asked.hashes[i - 1] : asked.first.parent.value_or(SequenceHash());
+      if (!record.root) record.root = asked.first.root;
+      if (!record.local && i < asked.first.locals.size()) record.local = asked.first.locals[i];
+      records.push_back(record);
+      has.push_back(std::move(sources));
+    }
+    const bool unreached = std::ranges::any_of(
+        round->attempts, [](Round::Attempt attempt) { return attempt != Round::Attempt::kOver; });
+    if (records.size() < asked.hashes.size() && (round->silent || unreached) && asked.why != nullptr)
+      *asked.why = Miss::kUnreachable;
+  }
+  asked.found = learn(std::move(records), has, asking.since);
+}
+
+void RemotePool::ask_peer(Round& round, const std::shared_ptr<RemotePeer>& peer,
+                          std::span<const std::byte> request) {
+  bool silent = false;
+  const std::shared_ptr<Source> source = meet(peer, round.limits, &silent);
+  if (source == nullptr) {
+    if (silent) round.did_not_answer();
+    return;
+  }
+  if (rests(*source) || !source->peer->alive()) return round.did_not_answer();
+  const auto said =
+      source->peer->call(static_cast<std::uint16_t>(RemoteMethod::kFind), request, call_limits(round.limits));
+  if (said) {
+    if (Result<FindAnswer> answer = FindAnswer::decode(*said, round.hashes)) {
+      source->load = answer->load;
+      return round.heard_from({source, *std::move(answer)});
+    }
+  }
+  round.did_not_answer();
+  if (!said && is_its_fault(said.error(), round.limits)) source->rests_until = clock_.now() + options_.rest;
+}
+
+// Makes blocks known that peers have. Returns how many leading ones are.
+std::size_t RemotePool::learn(std::vector<TierRecord> records, const std::vector<Sources>& has,
+                              std::uint64_t asked) {
+  std::vector<std::size_t> fresh;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const std::optional<block::Hold> held = hold(records[i].hash);
+    if (!held) {
+      fresh.push_back(i);
+      continue;
+    }
+    const MutexLock lock(mu_);
+    std::vector<Number>& numbers = holders_[held->block_id().value()];
+    for (const auto& source : has[i])
+      if (std::ranges::find(numbers, source->number) == numbers.end()) numbers.push_back(source->number);
+  }
+  // A tier smaller than the prefix knows its beginning.
+  if (fresh.size() > manager_.available_blocks()) fresh.resize(manager_.available_blocks());
+  if (!fresh.empty()) {
+    Result<ReservedBlocks<Remote>> taken = ReservedBlocks<Remote>::take(manager_, fresh.size());
+    if (taken) {
+      std::vector<TierRecord> known;
+      for (std::size_t k = 0; k < fresh.size(); ++k) {
+        known.push_back(records[fresh[k]]);
+        known.back().checksum.reset();
+        const MutexLock lock(mu_);
+        std::vector<Number>& numbers = holders_[taken->ids()[k].value()];
+        numbers.clear();
+        for (const auto& source : has[fresh[k]]) numbers.push_back(source->number);
+      }
+      taken->publish(manager_, records_, known, block::KvReady::asserted_by_caller(),
+                     [&](std::size_t k) { return EventLocation::peer(has[fresh[k]][0]->number); });
+    }
+  }
+  // A peer that died or withdrew meanwhile was not among the holders yet.
+  std::vector<std::pair<std::size_t, std::shared_ptr<Source>>> gone;
+  {
+    const MutexLock lock(mu_);
+    for (std::size_t i = 0; i < records.size() && !withdrawn_.empty(); ++i)
+      for (const auto& source : has[i])
+        if (const auto found = withdrawn_.find({source->number, records[i].hash});
+            found != withdrawn_.end() && found->second > asked)
+          gone.emplace_back(i, source);
+  }
+  for (const auto& [i, source] : gone) not_there(records[i].hash, *source);
+  std::size_t count = 0;
+  bool leading = true;
+  for (const TierRecord& record : records) {
+    const bool is_there = recipe(holders(record.hash)).has_value();
+    if (!is_there) static_cast<void>(remove(record.hash));
+    leading = leading && is_there;
+    if (leading) ++count;
+  }
+  return count;
+}
+
+}  // namespace ashlar::tiers

@@ -1,0 +1,418 @@
+// Peers that do not answer, callers that have left, sets that are dropped, and what is told of peers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <latch>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ashlar/events/event_manager.h"
+#include "support/local_rendezvous.h"
+#include "tiers/remote/peer_reacher.h"
+#include "tiers/remote/peer_totals.h"
+#include "tiers/remote/remote_fixture.h"
+
+namespace ashlar::tiers::remote {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using tokens::SequenceHash;
+
+transfer::AgentIdentity identity(FleetRank& rank) {
+  return rank.kv().remote()->agent().identity();
+}
+
+// A reader that would wait for an hour for a peer that does not answer: what these tests see has not waited.
+KvOptions patient(std::vector<std::string> peers) {
+  KvOptions options = node(std::move(peers));
+  options.remote->call_limit = hours(1);
+  return options;
+}
+
+// ---- peers that do not answer
+
+TEST(RemotePeersTest, ASilentPeerDoesNotDelayTheAnswerOfALivingOne) {
+  SilentPlace silent;
+  silent.listen();
+  FleetRank owner = rank_of(kModel, undivided());
+  const Hashes hashes = KvWorkload::sequence(1, 6);
+  store(owner, hashes);
+  for (const bool first : {true, false}) {
+    const std::string living = address(owner);
+    FleetRank reader(kModel,
+                     patient(first ? std::vector<std::string>{silent.address(), living}
+                                   : std::vector<std::string>{living, silent.address()}),
+                     undivided());
+    EXPECT_EQ(reader.onboard(hashes), 6u);
+    silent.accept();  // it was tried, and is held open still
+    EXPECT_EQ(reader.onboard(hashes), 6u);
+  }
+}
+
+TEST(RemotePeersTest, ManySilentPeersDelayNobody) {
+  std::vector<SilentPlace> silent(PeerReacher::kMostAttempts - 1);
+  std::vector<std::string> peers;
+  for (SilentPlace& one : silent) {
+    one.listen();
+    peers.push_back(one.address());
+  }
+  FleetRank owner = rank_of(kModel, undivided());
+  peers.push_back(address(owner));
+  FleetRank reader(kModel, patient(peers), undivided());
+  const Hashes hashes = KvWorkload::sequence(2, 4);
+  store(owner, hashes);
+  EXPECT_EQ(reader.onboard(hashes), 4u);
+}
+
+// What the living ones have is all there is; who failed before is not waited for.
+TEST(RemotePeersTest, APeerThatFailedBeforeDoesNotDelayAPartOfTheAnswer) {
+  SilentPlace silent;
+  FleetRank owner = rank_of(kModel, undivided());
+  FleetRank reader(kModel, patient({silent.address(), address(owner)}), undivided());
+  const Hashes hashes = KvWorkload::sequence(3, 8);
+  store(owner, {hashes.begin(), hashes.begin() + 5});
+  EXPECT_EQ(reader.onboard(hashes), 5u);  // connections to the other are refused
+  EXPECT_EQ(reader.misses(Miss::kUnreachable), 1u);
+  silent.listen();
+  EXPECT_EQ(reader.onboard(hashes), 5u);  // it is tried, and does not answer
+  silent.accept();
+  EXPECT_EQ(reader.onboard(hashes), 5u);
+  EXPECT_EQ(reader.misses(Miss::kUnreachable), 3u);
+}
+
+// With nobody else to ask it is waited for: it may be back.
+TEST(RemotePeersTest, APeerThatFailedBeforeIsFoundWhenItIsBack) {
+  const SilentPlace place;  // keeps the address from others
+  FleetRank reader = rank_of(kModel, undivided(), {place.address()});
+  const Hashes hashes = KvWorkload::sequence(4, 3);
+  EXPECT_EQ(reader.onboard(hashes), 0u);
+  KvOptions options = node();
+  options.remote->own_agent->listen = place.address();
+  FleetRank back(kModel, options, undivided());
+  store(back, hashes);
+  EXPECT_EQ(reader.onboard(hashes), 3u);
+}
+
+TEST(RemotePeersTest, APeerThatCannotBeReachedOrRestsIsUnreachable) {
+  const SilentPlace nobody;
+  KvOptions options = node({nobody.address()});
+  options.remote->rest = hours(1);
+  FleetRank reader(kModel, options, undivided());
+  const Hashes hashes = KvWorkload::sequence(5, 2);
+  EXPECT_EQ(reader.onboard(hashes), 0u);
+  EXPECT_EQ(reader.misses(Miss::kUnreachable), 1u);
+  EXPECT_EQ(reader.onboard(hashes), 0u);
+  EXPECT_EQ(reader.misses(Miss::kUnreachable), 2u);
+  EXPECT_EQ(reader.misses(Miss::kUnknown), 0u);
+  // A fleet that is given one list to all: the own address is not a peer that fails.
+  FleetRank alone = rank_of(kModel, undivided());
+  options = node();
+  options.remote->own_agent.reset();
+  options.remote->agent = transfer::RemoteAgent::create({}).value();
+  options.remote->peers = {options.remote->agent->address()};
+  FleetRank itself(kModel, options, undivided());
+  EXPECT_EQ(itself.onboard(hashes), 0u);
+  EXPECT_EQ(itself.misses(Miss::kUnreachable), 0u);
+}
+
+// The record of a node whose address does not answer, beside that of one that does.
+TEST(RemotePeersTest, ARecordThatLeadsToASilentPlaceDelaysNobody) {
+  const auto place = std::make_shared<testing::LocalRendezvous>();
+  const auto found_at = [&](KvOptions options) {
+    options.remote->rendezvous = place;
+    options.remote->group = "fleet";
+    options.remote->look_again = Clock::Duration(0);
+    return options;
+  };
+  SilentPlace silent;
+  silent.listen();
+  KvOptions options = found_at(node());
+  options.remote->own_agent->advertise = silent.address();
+  const FleetRank hidden(kModel, options, undivided());
+  FleetRank owner(kModel, found_at(node()), undivided());
+  FleetRank reader(kModel, found_at(patient({})), undivided());
+  const Hashes hashes = KvWorkload::sequence(6, 4);
+  store(owner, hashes);
+  EXPECT_EQ(reader.onboard(hashes), 4u);
+  EXPECT_EQ(reader.kv().remote()->status().met, 1u);
+  silent.accept();
+  EXPECT_EQ(reader.kv().remote()->status().records_refused, 0u) << "it is still being tried";
+}
+
+TEST(RemotePeersTest, AttemptsAreShared) {
+  SilentPlace silent;
+  silent.listen();
+  const auto agent = transfer::RemoteAgent::create({}).value();
+  PeerReacher reacher(agent, {.call_limit = hours(1), .rest = hours(1), .clock = &Clock::real()});
+  const auto ended = std::make_shared<std::atomic<int>>(0);
+  const auto count = [ended](const PeerReacher::Outcome& outcome) {
+    EXPECT_FALSE(outcome);
+    ++*ended;
+  };
+  EXPECT_EQ(reacher.reach(silent.address(), count), PeerReacher::Start::kTrying);
+  silent.accept();
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(reacher.reach(silent.address(), count), PeerReacher::Start::kTrying);
+  EXPECT_EQ(*ended, 0);
+  reacher.stop();
+  EXPECT_EQ(*ended, 41);
+}
+
+// ---- callers that have left
+
+// An owner with one thread for requests, which a test can hold.
+class SlowOwner {
+  static constexpr std::uint16_t kGate = 99;
+  ManualClock clock_;  // it does not move: nothing expires
+  std::latch inside_{1};
+  std::latch open_{1};
+  std::shared_ptr<transfer::RemoteAgent> agent_;
+  transfer::RemoteOffer gate_;
+
+ public:
+  SlowOwner() : agent_(transfer::RemoteAgent::create({.handler_threads = 1}).value()) {
+    KvOptions options = node();
+    options.clock = &clock_;
+    options.remote->own_agent.reset();
+    options.remote->agent = agent_;
+    rank = std::make_unique<FleetRank>(kModel, options, undivided());
+    gate_ = agent_
+                ->serve(kGate,
+                        [this](const auto&, auto) -> Result<std::vector<std::byte>> {
+                          inside_.count_down();
+                          open_.wait();
+                          return std::vector<std::byte>();
+                        })
+                .value();
+  }
+  // Requests wait from now on.
+  void hold(const std::shared_ptr<transfer::RemotePeer>& peer) {
+    ASSERT_TRUE(peer->notify(kGate, {}));
+    inside_.wait();
+  }
+  void go_on() { open_.count_down(); }
+  RemoteStatus status() const { return rank->kv().remote()->status(); }
+
+  std::unique_ptr<FleetRank> rank;
+};
+
+TEST(RemotePeersTest, ALeaseGrantedToACallerThatLeftIsGivenBack) {
+  SlowOwner owner;
+  FleetRank reader = rank_of(kModel, undivided());
+  const Hashes hashes = KvWorkload::sequence(7, 4);
+  store(*owner.rank, hashes);
+  const auto peer = reader.kv().remote()->connect(address(*owner.rank)).value();
+  owner.hold(peer);
+  const auto late = reader.kv().remote()->get_remote_blocks(peer->identity(), hashes,
+                                                            Clock::real().now() + milliseconds(20));
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code(), ErrorCode::kTimeout);
+  owner.go_on();
+  eventually([&] { return owner.status().granted == 1 && owner.status().leases == 0; });
+  EXPECT_EQ(owner.status().expired, 0u);
+  owner.rank->expect_counts_exact();
+}
+
+TEST(RemotePeersTest, AReservationMadeForACallerThatLeftIsGivenBack) {
+  SlowOwner owner;
+  FleetRank writer = rank_of(kModel, undivided());
+  const auto peer = writer.kv().remote()->connect(address(*owner.rank)).value();
+  owner.hold(peer);
+  const auto late = writer.kv().remote()->get_remote_blocks_mutable(peer->identity(), 8,
+                                                                    Clock::real().now() + milliseconds(20));
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code(), ErrorCode::kTimeout);
+  owner.go_on();
+  eventually([&] { return owner.status().reservations == 1 && owner.status().reserved_blocks == 0; });
+  EXPECT_EQ(owner.status().reservations_expired, 0u);
+  EXPECT_TRUE(writer.kv().remote()->get_remote_blocks_mutable(peer->identity(), 16));
+}
+
+// ---- sets that are dropped
+
+TEST(RemotePeersTest, ADroppedSetStaysDroppedUntilItIsTakenBack) {
+  FleetRank owner = rank_of(kModel, undivided());
+  FleetRank reader = rank_of(kModel, undivided(), {address(owner)});
+  const Hashes hashes = KvWorkload::sequence(8, 3);
+  store(owner, hashes);
+  EXPECT_EQ(reader.kv().find(hashes).size(), 1u);
+  EXPECT_TRUE(reader.kv().remote()->drop_remote_blockset(identity(owner)));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(reader.kv().find(hashes).size(), 0u);
+    EXPECT_EQ(reader.onboard(hashes), 0u);
+    EXPECT_FALSE(reader.kv().presence(hashes)[0].in(kRemote));
+    EXPECT_FALSE(reader.kv().remote()->drop_remote_blockset(identity(owner)));
+  }
+  ASSERT_THAT(reader.kv().remote()->status().peers, SizeIs(1));
+  EXPECT_THAT(reader.kv().remote()->status().peers[0].refusal, HasSubstr("were dropped here"));
+  EXPECT_EQ(reader.kv().onboard(hashes, {.sources = {address(owner)}}).size(), 0u);
+  ASSERT_TRUE(reader.kv().remote()->connect(address(owner)));
+  EXPECT_EQ(reader.onboard(hashes), 3u);
+
+  EXPECT_TRUE(reader.kv().remote()->drop_remote_blockset(identity(owner)));
+  ASSERT_TRUE(reader.kv().reset(events::kTierId<events::G1>));
+  ASSERT_TRUE(reader.kv().reset(kHost));
+  EXPECT_EQ(reader.onboard(hashes), 0u);
+  const std::vector<std::byte> bytes = owner.kv().remote()->export_blockset().value();
+  ASSERT_TRUE(reader.kv().remote()->import_remote_blockset(bytes));
+  EXPECT_EQ(reader.onboard(hashes), 3u);
+}
+
+TEST(RemotePeersTest, ANewSetOfTheSameAgentIsNotTheOneThatWasDropped) {
+  KvOptions options = node();
+  options.remote->own_agent.reset();
+  options.remote->agent = transfer::RemoteAgent::create({}).value();
+  const std::string where = options.remote->agent->address();
+  FleetRank reader = rank_of(kModel, undivided(), {where});
+  const Hashes hashes = KvWorkload::sequence(9, 3);
+  {
+    FleetRank owner(kModel, options, undivided());
+    store(owner, hashes);
+    EXPECT_EQ(reader.kv().find(hashes).size(), 1u);
+    EXPECT_TRUE(reader.kv().remote()->drop_remote_blockset(identity(owner)));
+    EXPECT_EQ(reader.onboard(hashes), 0u);
+  }
+  FleetRank owner(kModel, options, undivided());
+  store(owner, hashes);
+  eventually([&] { return reader.onboard(hashes) == 3; });
+}
+
+// ---- what is asked for twice, and by number
+
+TEST(RemotePeersTest, ABlockThatIsNamedAgainAndAgainIsHeldOnce) {
+  KvOptions options = node();
+  FleetRank probe(kModel, options, undivided());
+  const std::uint64_t block = probe.options().model.block_bytes();
+  options.remote->limits.leased_bytes_per_peer = 2 * block;
+  FleetRank owner(kModel, options, undivided());
+  FleetRank reader = rank_of(kModel, undivided());
+  const Hashes hashes = KvWorkload::sequence(10, 2);
+  store(owner, hashes);
+  ASSERT_TRUE(reader.kv().remote()->connect(address(owner)));
+  Hashes many(1000, hashes[0]);
+  many.push_back(hashes[1]);
+  const RemoteBlocks views = reader.kv().remote()->get_remote_blocks(identity(owner), many).value();
+  EXPECT_EQ(owner.kv().remote()->status().leased_bytes, 2 * block);
+  EXPECT_EQ(owner.kv().remote()->status().refused, 0u);
+  ASSERT_THAT(views.blocks(), SizeIs(1001));
+  for (std::size_t i = 0; i < 1000; ++i) {
+    EXPECT_EQ(views.blocks()[i].miss, Miss::kNone);
+    EXPECT_EQ(views.blocks()[i].slot, views.blocks()[0].slot);
+    EXPECT_EQ(views.blocks()[i].checksum, views.blocks()[0].checksum);
+  }
+  EXPECT_NE(views.blocks()[1000].slot, views.blocks()[0].slot);
+}
+
+TEST(RemotePeersTest, BlocksAreFoundByNumberAlone) {
+  FleetRank owner = rank_of(kModel, undivided());
+  FleetRank reader = rank_of(kModel, undivided());
+  const Hashes hashes = KvWorkload::sequence(11, 3);
+  store(owner, hashes);
+  ASSERT_TRUE(reader.kv().remote()->connect(address(owner)));
+  std::map<std::uint32_t, RemoteBlock> known;
+  std::vector<std::uint32_t> all;
+  {
+    const RemoteBlocks views = reader.kv().remote()->get_remote_blocks(identity(owner), hashes).value();
+    for (const RemoteBlock& block : views.blocks()) known[block.slot] = block;
+    for (std::uint32_t slot = 0; slot < views.set().blocks()->block_count(); ++slot) all.push_back(slot);
+  }
+  all.insert(all.end(), {all[0], 64, UINT32_MAX});  // one again, and two that are not there
+  eventually([&] { return owner.kv().remote()->status().leases == 0; });
+  const RemoteBlocks views = reader.kv().remote()->get_remote_blocks(identity(owner), all).value();
+  EXPECT_TRUE(views.active());
+  EXPECT_EQ(owner.kv().remote()->status().leased_bytes, 3 * owner.options().model.block_bytes());
+  ASSERT_EQ(views.blocks().size(), all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const RemoteBlock& block = views.blocks()[i];
+    EXPECT_EQ(block.slot, all[i]);
+    const auto found = known.find(all[i]);
+    EXPECT_EQ(block.miss, found == known.end() ? Miss::kUnknown : Miss::kNone) << all[i];
+    if (found == known.end()) continue;
+    EXPECT_EQ(block.hash, found->second.hash);
+    EXPECT_EQ(block.checksum, found->second.checksum);
+  }
+}
+
+// ---- what is told of peers
+
+TEST(RemotePeersTest, SetsOfPeersAreListed) {
+  FleetRank owner = rank_of(kModel, undivided());
+  KvOptions options = node();
+  options.keys = tokens::NamespaceFingerprint::from_bits(1, 2);
+  FleetRank stranger(kModel, options, undivided());
+  FleetRank reader = rank_of(kModel, undivided(), {address(owner), address(stranger)});
+  EXPECT_THAT(reader.kv().remote()->remote_blocksets(), SizeIs(0));
+  EXPECT_EQ(reader.onboard(KvWorkload::sequence(12, 1)), 0u);  // meets them
+  const auto sets = reader.kv().remote()->remote_blocksets();
+  ASSERT_THAT(sets, SizeIs(2));  // G2 and landing of the one that fits
+  for (const auto& set : sets) EXPECT_EQ(set->peer()->identity(), identity(owner));
+  EXPECT_TRUE(reader.kv().remote()->drop_remote_blockset(identity(owner)));
+  EXPECT_THAT(reader.kv().remote()->remote_blocksets(), SizeIs(0));
+}
+
+TEST(RemotePeersTest, PeersThatAreMetLateHaveANameInEvents) {
+  KvOptions options = node();
+  options.remote->own_agent->name = "prefill-7";
+  FleetRank owner(kModel, options, undivided());
+  options = node({address(owner)});
+  options.event_capacity = 1024;
+  FleetRank reader(kModel, options, undivided());
+  const auto events =
+      events::EventManager::create({.stream = {events::Worker{events::WorkerId(4), 0}, 1}}).value();
+  ASSERT_TRUE(reader.kv().attach_events(*events));
+  const Hashes hashes = KvWorkload::sequence(13, 3);
+  store(owner, hashes);
+  EXPECT_EQ(reader.kv().find(hashes).size(), 1u);
+  const events::OwnedBatch all = events->snapshot();
+  std::map<std::uint16_t, std::string> names;
+  for (const events::LocationName& name : all.locations) names[name.number] = name.name;
+  std::size_t at_the_peer = 0;
+  for (const events::KvEvent& event : all.events)
+    if (event.tier == kRemote && names[event.location] == "prefill-7") ++at_the_peer;
+  EXPECT_EQ(at_the_peer, 3u);
+  reader.kv().detach_events();
+}
+
+TEST(RemotePeersTest, MetricsTellWhatEachPeerGaveAndTook) {
+  KvOptions options = node();
+  options.remote->own_agent->name = "owner";
+  FleetRank owner(kModel, options, undivided());
+  options = node({address(owner)});
+  options.remote->own_agent->name = "reader";
+  FleetRank reader(kModel, options, undivided());
+  const Hashes hashes = KvWorkload::sequence(14, 3);
+  store(owner, hashes);
+  MetricRegistry pulls;
+  MetricRegistry serves;
+  const auto pulling = reader.kv().add_metrics(pulls).value();
+  const auto serving = owner.kv().add_metrics(serves).value();
+  EXPECT_EQ(reader.onboard(hashes), 3u);
+  const std::string bytes = std::to_string(3 * owner.options().model.block_bytes());
+  EXPECT_THAT(pulls.prometheus_text(),
+              HasSubstr(R"(ashlar_remote_peer_pulled_bytes_total{peer="owner"} )" + bytes));
+  EXPECT_THAT(pulls.prometheus_text(),
+              HasSubstr(R"(ashlar_remote_peer_failed_blocks_total{peer="owner"} 0)"));
+  EXPECT_THAT(serves.prometheus_text(), HasSubstr(R"(ashlar_remote_peer_leases_total{peer="reader"} 1)"));
+  EXPECT_THAT(serves.prometheus_text(),
+              HasSubstr(R"(ashlar_remote_peer_served_bytes_total{peer="reader"} )" + bytes));
+}
+
+TEST(RemotePeersTest, TheNamesOfMetricsAreBounded) {
+  PeerTotals totals;
+  for (std::size_t i = 0; i < 1000; ++i)
+    totals.add("peer " + std::to_string(i), PeerTotals::What::kLeases, i < PeerTotals::kMostPeers ? 1 : 2);
+  totals.add("peer 0", PeerTotals::What::kLeases, 10);
+  const std::map<std::string, std::uint64_t> values = totals.values(PeerTotals::What::kLeases);
+  ASSERT_THAT(values, SizeIs(PeerTotals::kMostPeers + 1));
+  EXPECT_EQ(values.at("peer 0"), 11u);
+  EXPECT_EQ(values.at(PeerTotals::kOthers), 2 * (1000 - PeerTotals::kMostPeers));
+  EXPECT_EQ(totals.values(PeerTotals::What::kServedBytes).at("peer 1"), 0u);
+}
+
+}  // namespace
+}  // namespace ashlar::tiers::remote
