@@ -1,9 +1,9 @@
 // Asks peers which blocks they have.
 //
-// A round asks several peers at once, and those that must be connected first as soon as they are. It waits for
-// all that are connected, which share the work of reading: a connection whose peer is silent ends soon. It
-// does not wait for connections once the answers so far cover every block, nor, when somebody has answered,
-// for an address whose last attempt failed: who is dead makes nobody wait who has others.
+// A round asks several peers at once, and those that must be connected first as soon as they are. It waits
+// for all that are connected, which share the work of reading: a connection whose peer is silent ends soon.
+// It does not wait for connections once the answers so far cover every block, nor, when somebody has
+// answered, for an address whose last attempt failed: who is dead makes nobody wait who has others.
 #include <algorithm>
 #include <deque>
 #include <set>
