@@ -132,6 +132,27 @@ TEST_P(UcxPair, MemoryThatUcxAllocatesMovesTheSameBytes) {
   *last->address() = std::byte{1};
 }
 
+// UCX has no keys that only read, so peers do not get one: they ask the owner.
+TEST_P(UcxPair, MemoryThatUcxAllocatesIsReadThroughMessages) {
+  const std::shared_ptr<storage::Storage> memory = other_->allocator()->allocate(kBytes, 4096).value();
+  fill_bytes({memory->address(), kBytes}, 8);
+  const auto both = other_->register_memory(memory, storage::AccessMode::kReadWrite).value();
+  const auto reading = other_->register_memory(memory, storage::AccessMode::kRead).value();
+  const bool maps = std::string_view(GetParam()) != "tcp";
+  EXPECT_EQ(decode_key(both->key()).value().packed.size() > kPadding, maps);
+  EXPECT_EQ(decode_key(reading->key()).value().packed.size(), kPadding);
+  const auto theirs = set_over(path_
+                                   ->open({.address = reinterpret_cast<std::uintptr_t>(memory->address()),
+                                           .bytes = kBytes,
+                                           .agent = kOwner.agent,
+                                           .incarnation = kOwner.incarnation,
+                                           .key = {reading->key().begin(), reading->key().end()}})
+                                   .value());
+  const auto mine = local_set();
+  move(theirs, mine);
+  EXPECT_EQ(count_other_bytes(bytes_of(mine), 8), 0u);
+}
+
 TEST_P(UcxPair, ManyThreadsMoveAtTheSameTime) {
   const auto theirs = local_set();
   const auto view = view_of(theirs);
