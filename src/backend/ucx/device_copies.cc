@@ -112,7 +112,7 @@ void DeviceCopies::start_waiting() {
     const Result<void> started = start(id, running, memory);
     if (started) continue;
     ASHLAR_LOG(LogLevel::kWarn, "ucx", "device memory was not copied for a peer: %s",
-                  started.error().message().c_str());
+               started.error().message().c_str());
     if (running.puts) table_->end_device_write(running.request.region);
     free_.push_back(std::move(running.buffer));
     running.verdict = Verdict::kNotCopied;
