@@ -74,10 +74,11 @@ TEST(RemoteTierTest, RanksOfEveryShapeReadFromEachOther) {
     std::vector<std::uint32_t> ranks;
   };
   const std::vector<std::uint32_t> powers = {1, 2, 4, 8};
-  for (const auto& [model, ranks] :
-       {Fleet{{.heads = 4}, powers}, Fleet{{.heads = 8, .head_scales = true, .moved_axes = true}, powers},
-        Fleet{{.heads = 2, .token_scales = true}, powers},
-        Fleet{{.heads = 6, .head_scales = true, .moved_axes = true}, {2, 3, 6}}})
+  const std::vector<Fleet> fleets = {{{.heads = 4}, powers},
+                                     {{.heads = 8, .head_scales = true, .moved_axes = true}, powers},
+                                     {{.heads = 2, .token_scales = true}, powers},
+                                     {{.heads = 6, .head_scales = true, .moved_axes = true}, {2, 3, 6}}};
+  for (const auto& [model, ranks] : fleets)
     for (const std::uint32_t from : ranks)
       for (const std::uint32_t to : ranks) {
         SCOPED_TRACE(std::to_string(model.heads) + " heads, " + std::to_string(from) + " ranks to " +
@@ -103,8 +104,9 @@ TEST(RemoteTierTest, LayersAreGatheredAsHeadsAre) {
     std::uint32_t stages;
     std::uint32_t ranks;
   };
-  for (const ShardedModel& model : {ShardedModel{.layers = 4, .head_scales = true, .moved_axes = true},
-                                    ShardedModel{.layers = 4, .token_scales = true}}) {
+  const std::vector<ShardedModel> models = {{.layers = 4, .head_scales = true, .moved_axes = true},
+                                            {.layers = 4, .token_scales = true}};
+  for (const ShardedModel& model : models) {
     const auto fleet = [&](const Division& division) {
       std::vector<layout::Shard> shards;
       const std::uint32_t layers = model.layers / division.stages;

@@ -25,7 +25,10 @@ std::vector<TransportCase> transport_cases() {
            .transport = [](const ExecutorSettings& settings) -> std::shared_ptr<RemoteTransport> {
              if (!backend::cuda::device_count()) return nullptr;
              return backend::ucx::UcxTransport::create(
-                        {.connect_limit = std::chrono::minutes(2),
+                        {.inline_bytes = 4096,
+                         .strip_bytes = 8192,
+                         .window = settings.threads * 4,
+                         .connect_limit = std::chrono::minutes(2),
                          .device_executor = backend::cuda::CudaExecutor::create({}).value(),
                          .bounce_memory = std::make_shared<storage::PinnedAllocator>(
                              backend::cuda::CudaPageLocker::create().value()),
