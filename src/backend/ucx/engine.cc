@@ -137,13 +137,16 @@ Result<std::shared_ptr<Link>> Engine::connect(const transfer::AgentIdentity& pee
   std::vector<std::string> hosts = split_list(address.hosts);
   if (same_machine) std::reverse(hosts.begin(), hosts.end());
   if (same_machine && shares_memory_) hosts = {""};
+  if (!same_machine) std::erase_if(hosts, [](const std::string& host) { return host.starts_with("127."); });
   Result<std::shared_ptr<Link>> link =
       make_error(ErrorCode::kUnavailable, "agent %s names no address at which it can be reached",
                  peer.to_string().c_str());
-  for (const std::string& host : hosts) {
-    if (!same_machine && host.starts_with("127.")) continue;
+  for (std::size_t i = 0; i < hosts.size() && !link; ++i) {
+    const std::string& host = hosts[i];
     const Clock::Duration left = until - machine_now();
     if (left <= Clock::Duration{}) break;
+    // One that does not answer leaves time for the others.
+    const Clock::Duration share = left / static_cast<Clock::Duration::rep>(hosts.size() - i);
     std::uint64_t number = 0;
     {
       const MutexLock lock(mu_);
@@ -156,9 +159,8 @@ Result<std::shared_ptr<Link>> Engine::connect(const transfer::AgentIdentity& pee
                           .owner = this,
                           .messages = !host.empty(),
                           .host = host,
-                          .connect_limit = left,
+                          .connect_limit = share,
                           .on_failure = on_failure});
-    if (link) break;
   }
   if (link) attend(*link);
   return link;

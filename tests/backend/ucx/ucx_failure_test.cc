@@ -8,7 +8,9 @@
 #include <thread>
 
 #include "ashlar/base/random.h"
+#include "backend/ucx/framing.h"
 #include "backend/ucx/owner_bytes.h"
+#include "backend/ucx/port_forwarder.h"
 #include "backend/ucx/ucx_fixture.h"
 #include "support/sanitizers.h"
 
@@ -179,6 +181,26 @@ TEST_P(UcxFailure, AConnectEndsAtTheDeadlineOfItsCaller) {
   ASSERT_FALSE(hung);
   EXPECT_EQ(hung.error().code(), ErrorCode::kUnavailable);
   stopped.send(SIGCONT);
+}
+
+// A peer names several addresses, and the first is dead: there is time for the next, however long it takes.
+TEST(UcxHostsTest, AnAddressWithoutAnAnswerLeavesTimeForTheOthers) {
+  const auto owner = UcxTransport::create({}).value();
+  WorkerAddress address = decode_address(owner->address()).value();
+  const PortForwarder forwarder(address.port);
+  address.port = forwarder.port();
+  // Of one machine, where they are tried in this order: the last one first.
+  address.hosts = std::string(PortForwarder::kLiving) + "," + PortForwarder::kSilent;
+  bool connected = false;
+  for (Clock::Duration limit = std::chrono::milliseconds(250); !connected; limit *= 2) {
+    ASSERT_LE(limit, std::chrono::minutes(1)) << "the second address was never tried";
+    const auto reader = UcxTransport::create({.connect_limit = limit}).value();
+    const auto path = reader->connect({0xA1, 0x51}, encode(address), {});
+    connected = path.has_value();
+    if (!connected) {
+      EXPECT_EQ(path.error().code(), ErrorCode::kUnavailable) << path.error();
+    }
+  }
 }
 
 // Kills the peer at a random point of a stream of reads and writes, and goes on with its successor.
