@@ -17,6 +17,8 @@ namespace {
 constexpr std::size_t kMostWaiting = std::size_t{1} << 14;
 constexpr std::uint64_t kMostWaitingBytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kBufferAlignment = 4096;
+// How often an executor that was full is tried again, unless a copy has ended.
+constexpr Clock::Duration kRetryEvery = std::chrono::milliseconds(1);
 
 // `bytes` of a storage from `offset` on, as a set with one block.
 Result<std::shared_ptr<const transfer::BlockSet>> plain_bytes(std::shared_ptr<storage::Storage> storage,
@@ -94,6 +96,8 @@ void DeviceCopies::forget(ucp_ep_h endpoint) {
 }
 
 void DeviceCopies::start_waiting() {
+  if (full_ && Clock::real().now() < retry_at_) return;
+  full_ = false;
   while (!waiting_.empty() && !free_.empty()) {
     Copy copy = std::move(waiting_.front());
     waiting_.pop_front();
@@ -111,10 +115,18 @@ void DeviceCopies::start_waiting() {
     Copy& running = running_.emplace(id, std::move(copy)).first->second;
     const Result<void> started = start(id, running, memory);
     if (started) continue;
-    ASHLAR_LOG(LogLevel::kWarn, "ucx", "device memory was not copied for a peer: %s",
-               started.error().message().c_str());
     if (running.puts) table_->end_device_write(running.request.region);
     free_.push_back(std::move(running.buffer));
+    if (started.error().code() == ErrorCode::kCapacity) {
+      full_ = true;
+      retry_at_ = Clock::real().now() + kRetryEvery;
+      waiting_bytes_ += running.bytes.size();
+      waiting_.push_front(std::move(running));
+      running_.erase(id);
+      return;
+    }
+    ASHLAR_LOG(LogLevel::kWarn, "ucx", "device memory was not copied for a peer: %s",
+               started.error().message().c_str());
     running.verdict = Verdict::kNotCopied;
     refused_.push_back(std::move(running));
     running_.erase(id);
@@ -129,7 +141,6 @@ Result<void> DeviceCopies::start(std::uint64_t id, Copy& copy,
                       "a request for %llu bytes, and buffers of %llu; give both sides the same segment_bytes",
                       wide(request.bytes), wide(copy.buffer->size()));
   if (copy.puts) std::memcpy(copy.buffer->address(), copy.bytes.data(), copy.bytes.size());
-  copy.bytes = {};
   const auto bytes = static_cast<std::uint32_t>(request.bytes);
   ASHLAR_TRY(std::shared_ptr<const transfer::BlockSet> there, plain_bytes(memory, request.offset, bytes));
   ASHLAR_TRY(std::shared_ptr<const transfer::BlockSet> here, plain_bytes(copy.buffer, 0, bytes));
@@ -147,6 +158,7 @@ Result<void> DeviceCopies::start(std::uint64_t id, Copy& copy,
   const Result<transfer::Transfer> transfer =
       executor_->submit({.plan = std::move(plan), .wait_for_room = false, .on_done = ended});
   if (!transfer) return transfer.error();
+  copy.bytes = {};
   return {};
 }
 
@@ -156,6 +168,7 @@ std::vector<DeviceCopies::Copy> DeviceCopies::take_ended() {
     const MutexLock lock(ends_->mu);
     list.swap(ends_->list);
   }
+  if (!list.empty()) retry_at_ = {};
   std::vector<Copy> out;
   for (const auto& [id, succeeded] : list) {
     const auto found = running_.find(id);

@@ -1,8 +1,8 @@
 // DeviceCopies: brings device memory of this process to host memory and back, for peers that UCX cannot let
 // reach it: a request is copied through a buffer of a pool by the executor of a GPU leaf.
 //
-// A request that finds no buffer free waits for one, in order. Of memory that is no longer offered when its
-// turn comes nothing is copied.
+// A request that finds no buffer free, or the executor full, waits, in order. Of memory that is no longer
+// offered when its turn comes nothing is copied.
 //
 // Thread safety: confined to the thread that progresses the service, except the end of a copy, which comes
 // on a thread of the executor.
@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "ashlar/backend/ucx/ucx_transport.h"
+#include "ashlar/base/clock.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/result.h"
 #include "ashlar/storage/storage.h"
@@ -52,6 +53,8 @@ class DeviceCopies {
   // What has ended since the last call. The buffer of a get goes back with give_back().
   std::vector<Copy> take_ended();
   void give_back(std::shared_ptr<storage::Storage> buffer);
+  // Whether the executor was full: take_ended() tries again, and is to be called every few milliseconds.
+  bool waits_for_executor() const noexcept { return full_; }
   // The peer is gone: its copies end without a reply.
   void forget(ucp_ep_h endpoint);
 
@@ -66,7 +69,7 @@ class DeviceCopies {
   DeviceCopies(std::shared_ptr<transfer::Executor> executor, std::shared_ptr<RegionTable> table,
                std::function<void()> wake);
   void start_waiting();
-  // The verdict, unless the copy runs.
+  // Errors: kCapacity: the executor is full; others: why it cannot be copied.
   Result<void> start(std::uint64_t id, Copy& copy, const std::shared_ptr<storage::Storage>& memory);
 
   const std::shared_ptr<transfer::Executor> executor_;
@@ -79,6 +82,8 @@ class DeviceCopies {
   std::unordered_map<std::uint64_t, Copy> running_;
   std::vector<Copy> refused_;
   std::uint64_t next_ = 0;
+  bool full_ = false;  // the executor was
+  Clock::TimePoint retry_at_ = {};
 };
 
 }  // namespace ashlar::backend::ucx

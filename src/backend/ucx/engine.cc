@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::uint64_t kWakeEvent = 0;
 constexpr std::uint64_t kServiceEvent = 1;
-// How often deadlines are checked while transfers are queued.
+// How often deadlines are checked while transfers are queued, and what waits for a full executor.
 constexpr int kTickMilliseconds = 10;
 // How often a link is asked to sleep before the thread does without it, and for how long.
 constexpr unsigned kStalledRounds = 64;
@@ -213,7 +213,8 @@ void Engine::run() {
       asleep_ = calls_.empty();
       if (!asleep_) continue;
     }
-    const int tick = unfinished_.empty() && !stop_seen_ ? -1 : kTickMilliseconds;
+    const bool ticks = !unfinished_.empty() || stop_seen_ || service_->needs_ticks();
+    const int tick = ticks ? kTickMilliseconds : -1;
     wait(all_asleep ? tick : kStalledMilliseconds);
     const MutexLock lock(mu_);
     asleep_ = false;

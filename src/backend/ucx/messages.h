@@ -47,6 +47,8 @@ class Responder {
   std::uint16_t port() const noexcept { return port_; }
   // Whether anything happened.
   bool progress();
+  // Whether progress() is to be called every few milliseconds, event or not.
+  bool needs_ticks() const noexcept { return devices_ != nullptr && devices_->waits_for_executor(); }
 
  private:
   // A reply on its way: UCX reads both until it says otherwise.

@@ -24,7 +24,8 @@ using transfer::TransferState;
 // Copies when the test says so, or fails.
 class HeldDevice final : public transfer::Executor {
  public:
-  explicit HeldDevice(std::shared_ptr<const FakeDevice> device) : device_(std::move(device)) {}
+  explicit HeldDevice(std::shared_ptr<const FakeDevice> device, const transfer::QueueLimits& limits = {})
+      : device_(std::move(device)), admission_(limits, Clock::real()) {}
 
   std::string_view name() const noexcept override { return "held_device"; }
   bool handles(const BlockSet& from, const BlockSet& to) const noexcept override {
@@ -71,7 +72,7 @@ class HeldDevice final : public transfer::Executor {
 
  private:
   const std::shared_ptr<const FakeDevice> device_;
-  transfer::Admission admission_{{}, Clock::real()};
+  transfer::Admission admission_;
   mutable Mutex mu_;
   std::deque<std::shared_ptr<TransferState>> held_ ASHLAR_GUARDED_BY(mu_);
   std::size_t most_ ASHLAR_GUARDED_BY(mu_) = 0;
@@ -174,6 +175,36 @@ TEST_P(UcxDeviceTest, ACopyThatFailsIsAnErrorOfOneTransfer) {
     if (!executor->end_one()) std::this_thread::yield();
   EXPECT_TRUE(again.wait());
   EXPECT_EQ(count_other_bytes(bytes_of(mine), 5), 0u);
+}
+
+// It takes one copy at a time, and the first is neither the peer's nor the owner's.
+TEST_P(UcxDeviceTest, AnExecutorThatIsFullIsWaitedFor) {
+  const auto executor = std::make_shared<HeldDevice>(device_, transfer::QueueLimits{.transfers = 1});
+  const auto owner = make_owner(executor);
+  const auto registration = owner->register_memory(memory_, storage::AccessMode::kReadWrite).value();
+  const auto path = transport_->connect(kOwner, owner->address(), {}).value();
+  const auto theirs = set_over(path->open(describe(*memory_, *registration)).value());
+  const auto mine = local_set();
+  for (const bool puts : {false, true}) {
+    const std::uint64_t seed = puts ? 6 : 5;
+    fill_bytes(puts ? bytes_of(mine) : driver_bytes(), seed);
+    const Transfer other = executor->submit({.plan = plan_all(set_over(memory_), local_set())}).value();
+    const std::uint64_t refused = executor->counters().refused;
+    const Transfer copied = transport_->executor()
+                                .submit({.plan = puts ? plan_all(mine, theirs) : plan_all(theirs, mine)})
+                                .value();
+    // It was tried again, and no copy has ended.
+    while (executor->counters().refused < refused + 3) std::this_thread::yield();
+    EXPECT_EQ(executor->held(), 1u);
+    EXPECT_FALSE(copied.done());
+    while (!copied.done())
+      if (!executor->end_one()) std::this_thread::yield();
+    const TransferResult result = copied.wait_for_end();
+    ASSERT_TRUE(result) << result.error();
+    EXPECT_EQ(count_other_bytes(puts ? driver_bytes() : bytes_of(mine), seed), 0u);
+    EXPECT_TRUE(other.wait());
+  }
+  EXPECT_EQ(executor->most(), 1u);
 }
 
 // Taking memory back waits for the copies into it that have started, and lets no other start.
