@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::uint64_t kWakeEvent = 0;
 constexpr std::uint64_t kServiceEvent = 1;
-// How often deadlines are checked while transfers are queued, and what waits for a full executor.
+// How often deadlines are checked while transfers are queued, and the service looks after its peers.
 constexpr int kTickMilliseconds = 10;
 // How often a link is asked to sleep before the thread does without it, and for how long.
 constexpr unsigned kStalledRounds = 64;
@@ -79,7 +79,8 @@ Result<void> Engine::open() {
     ASHLAR_TRY(devices, DeviceCopies::create(options_, Link::message_bytes(options_), table_,
                                              [this] { attend(nullptr); }));
   }
-  ASHLAR_TRY(service_, Responder::create(std::move(worker), table_, std::move(devices)));
+  ASHLAR_TRY(service_,
+             Responder::create(std::move(worker), table_, std::move(devices), options_.reply_limit));
   address.port = service_->port();
   address_ = encode(address);
   if (address_.size() > transfer::RemoteTransport::kMaxAddressBytes)
@@ -193,6 +194,7 @@ void Engine::run() {
     take_calls();
     bool moved = false;
     for (int i = 0; i < kServiceRounds && service_->progress(); ++i) moved = true;
+    moved = service_->close_stalled(machine_now()) || moved;
     moved = look_at_links() || moved;
     if (stop_seen_ && wind_up()) return;
     const Clock::TimePoint now = machine_now();
