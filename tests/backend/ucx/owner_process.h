@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -51,10 +52,16 @@ class PipedProcess {
   PipedProcess& operator=(const PipedProcess&) = delete;
 
   void send(int signal) const { ::kill(pid_, signal); }
-  // Returns when it stands still.
+  // Returns when it stands still, or has ended.
   void stop() const {
     send(SIGSTOP);
-    EXPECT_EQ(waitpid(pid_, nullptr, WUNTRACED), pid_);
+    siginfo_t how{};
+    EXPECT_EQ(waitid(P_PID, static_cast<id_t>(pid_), &how, WSTOPPED | WEXITED | WNOWAIT), 0);
+  }
+  // Whether it has, whatever it has written before.
+  bool ended() const {
+    pollfd end{fileno(from_), 0, 0};
+    return poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
   }
   // Ends it, whatever state it is in.
   void kill() {

@@ -1,5 +1,5 @@
-// PortForwarder: a port of 127.0.0.3 behind which is another port of 127.0.0.1, while the same port of
-// 127.0.0.4 accepts connections and never says a word: the addresses of a peer of which one is dead.
+// PortForwarder: a port of 127.0.0.1 behind which is another port of it, while the same port of 127.0.0.4
+// accepts connections and never says a word: the addresses of a peer of which one is dead.
 //
 // Thread safety: confined to the test's thread.
 #pragma once
@@ -25,7 +25,7 @@ namespace ashlar::backend::ucx {
 
 class PortForwarder {
  public:
-  static constexpr const char* kLiving = "127.0.0.3";
+  static constexpr const char* kLiving = "127.0.0.1";
   static constexpr const char* kSilent = "127.0.0.4";
 
   explicit PortForwarder(std::uint16_t target) : target_(target), stop_(eventfd(0, EFD_CLOEXEC)) {
@@ -83,7 +83,7 @@ class PortForwarder {
       if (waits[1].revents == 0) continue;
       OwnedFd here(::accept4(living_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       OwnedFd there = make_socket();
-      const sockaddr_in target = address_of("127.0.0.1", target_);
+      const sockaddr_in target = address_of(kLiving, target_);
       if (::connect(there.get(), reinterpret_cast<const sockaddr*>(&target), sizeof target) != 0) continue;
       ends.push_back(std::move(here));
       ends.push_back(std::move(there));

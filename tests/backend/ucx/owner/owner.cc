@@ -83,9 +83,10 @@ int read_for_ever(const std::string& transports, std::uint64_t size, char** valu
   for (;;) {
     while (running.size() < 4) {
       const auto mine = one_block(allocator.allocate(size, 4096).value());
-      running.emplace_back(
-          mine,
-          transport->executor().submit({.plan = transfer::plan(theirs, block, mine, block).value()}).value());
+      auto reading =
+          transport->executor().submit({.plan = transfer::plan(theirs, block, mine, block).value()});
+      if (!reading) return 1;
+      running.emplace_back(mine, *std::move(reading));
     }
     if (!running.front().second.wait()) break;
     std::cout << (std::memcmp(running.front().first->address(0, {}), expected.data(), size) == 0 ? 0 : 1)
