@@ -375,11 +375,13 @@ TEST(RemoteAgentTest, AnAddressWithoutAnAnswerLeavesTimeForTheOthers) {
   const std::string port = server->address().substr(server->address().rfind(':'));
   const auto silent = SocketAddress::from_number("127.0.0.2" + port).value()->listen();
   ASSERT_TRUE(silent) << silent.error();
-  const auto client = make_agent(fake_options("client"));
+  AgentOptions options = fake_options("client");
+  options.silence = std::chrono::hours(1);  // only the deadline ends the wait
+  const auto client = make_agent(options);
   std::shared_ptr<RemotePeer> peer;
   // However long the second one takes.
   for (Clock::Duration limit = std::chrono::milliseconds(100); peer == nullptr; limit *= 2) {
-    ASSERT_LE(limit, std::chrono::minutes(1)) << "the second address was never tried";
+    ASSERT_LE(limit, std::chrono::seconds(30)) << "the second address was never tried";
     const auto found =
         client->connect(std::string(kTwoAddresses) + port, {.deadline = Clock::real().now() + limit});
     if (found) {
