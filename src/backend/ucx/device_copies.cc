@@ -17,6 +17,8 @@ namespace {
 constexpr std::size_t kMostWaiting = std::size_t{1} << 14;
 constexpr std::uint64_t kMostWaitingBytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kBufferAlignment = 4096;
+// How often an executor that was full is tried again, unless a copy has ended.
+constexpr Clock::Duration kRetryEvery = std::chrono::milliseconds(1);
 
 // `bytes` of a storage from `offset` on, as a set with one block.
 Result<std::shared_ptr<const transfer::BlockSet>> plain_bytes(std::shared_ptr<storage::Storage> storage,
@@ -69,70 +71,108 @@ DeviceCopies::~DeviceCopies() {
 }
 
 bool DeviceCopies::add(Copy copy) {
-  if (waiting_.size() >= kMostWaiting || copy.bytes.size() > kMostWaitingBytes - waiting_bytes_) return false;
+  if (waiting_ >= kMostWaiting || copy.bytes.size() > kMostWaitingBytes - waiting_bytes_) return false;
+  ++waiting_;
   waiting_bytes_ += copy.bytes.size();
-  waiting_.push_back(std::move(copy));
+  std::shared_ptr<Asker>& asker = askers_[copy.endpoint];
+  if (asker == nullptr) asker = std::make_shared<Asker>();
+  if (asker->waiting.empty()) turns_.push_back(asker);
+  asker->waiting.push_back(std::move(copy));
   start_waiting();
   return true;
 }
 
-void DeviceCopies::give_back(std::shared_ptr<storage::Storage> buffer) {
-  ASHLAR_DCHECK(buffer->size() >= buffer_bytes_, "a buffer of %llu bytes comes back with %llu",
-                wide(buffer_bytes_), wide(buffer->size()));
-  free_.push_back(std::move(buffer));
+void DeviceCopies::give_back(Buffer buffer) {
+  free_buffer(buffer);
   start_waiting();
 }
 
+void DeviceCopies::free_buffer(Buffer& buffer) {
+  ASHLAR_DCHECK(buffer.memory->size() >= buffer_bytes_, "a buffer of %llu bytes comes back with %llu",
+                wide(buffer_bytes_), wide(buffer.memory->size()));
+  ASHLAR_CHECK(buffer.asker->buffers != 0, "a buffer comes back twice");
+  --buffer.asker->buffers;
+  free_.push_back(std::move(buffer.memory));
+  buffer = {};
+}
+
 void DeviceCopies::forget(ucp_ep_h endpoint) {
-  std::erase_if(waiting_, [&](const Copy& copy) {
-    if (copy.endpoint == endpoint) waiting_bytes_ -= copy.bytes.size();
-    return copy.endpoint == endpoint;
-  });
   std::erase_if(refused_, [&](const Copy& copy) { return copy.endpoint == endpoint; });
   for (auto& [id, copy] : running_)
     if (copy.endpoint == endpoint) copy.endpoint = nullptr;
+  const auto found = askers_.find(endpoint);
+  if (found == askers_.end()) return;
+  waiting_ -= found->second->waiting.size();
+  for (const Copy& copy : found->second->waiting) waiting_bytes_ -= copy.bytes.size();
+  found->second->waiting.clear();
+  std::erase(turns_, found->second);
+  askers_.erase(found);
 }
 
 void DeviceCopies::start_waiting() {
-  while (!waiting_.empty() && !free_.empty()) {
-    Copy copy = std::move(waiting_.front());
-    waiting_.pop_front();
-    waiting_bytes_ -= copy.bytes.size();
-    const std::shared_ptr<storage::Storage> memory =
-        copy.puts ? table_->begin_device_write(copy.request) : table_->find(copy.request);
-    if (memory == nullptr) {
-      copy.verdict = Verdict::kNotOffered;
-      refused_.push_back(std::move(copy));
-      continue;
-    }
-    copy.buffer = std::move(free_.back());
-    free_.pop_back();
-    const std::uint64_t id = next_++;
-    Copy& running = running_.emplace(id, std::move(copy)).first->second;
-    const Result<void> started = start(id, running, memory);
-    if (started) continue;
-    ASHLAR_LOG(LogLevel::kWarn, "ucx", "device memory was not copied for a peer: %s",
-               started.error().message().c_str());
-    if (running.puts) table_->end_device_write(running.request.region);
-    free_.push_back(std::move(running.buffer));
-    running.verdict = Verdict::kNotCopied;
-    refused_.push_back(std::move(running));
-    running_.erase(id);
+  if (full_ && Clock::real().now() < retry_at_) return;
+  full_ = false;
+  // Until all that wait have as many buffers as they may.
+  for (std::size_t passed = 0; passed < turns_.size() && !free_.empty();) {
+    const std::shared_ptr<Asker> asker = turns_.front();
+    const bool may = asker->buffers < free_.size();
+    if (may && !start_next(asker)) return;
+    turns_.pop_front();
+    if (!asker->waiting.empty()) turns_.push_back(asker);
+    passed = may ? 0 : passed + 1;
   }
+}
+
+bool DeviceCopies::start_next(const std::shared_ptr<Asker>& asker) {
+  Copy copy = std::move(asker->waiting.front());
+  asker->waiting.pop_front();
+  const std::uint64_t put_bytes = copy.bytes.size();
+  --waiting_;
+  waiting_bytes_ -= put_bytes;
+  const std::shared_ptr<storage::Storage> memory =
+      copy.puts ? table_->begin_device_write(copy.request) : table_->find(copy.request);
+  if (memory == nullptr) {
+    copy.verdict = Verdict::kNotOffered;
+    refused_.push_back(std::move(copy));
+    return true;
+  }
+  copy.buffer = {std::move(free_.back()), asker};
+  free_.pop_back();
+  ++asker->buffers;
+  const std::uint64_t id = next_++;
+  Copy& running = running_.emplace(id, std::move(copy)).first->second;
+  const Result<void> started = start(id, running, memory);
+  if (started) return true;
+  copy = std::move(running);
+  running_.erase(id);
+  if (copy.puts) table_->end_device_write(copy.request.region);
+  free_buffer(copy.buffer);
+  if (started.error().code() == ErrorCode::kCapacity) {
+    full_ = true;
+    retry_at_ = Clock::real().now() + kRetryEvery;
+    ++waiting_;
+    waiting_bytes_ += put_bytes;
+    asker->waiting.push_front(std::move(copy));
+    return false;
+  }
+  ASHLAR_LOG(LogLevel::kWarn, "ucx", "device memory was not copied for a peer: %s",
+             started.error().message().c_str());
+  copy.verdict = Verdict::kNotCopied;
+  refused_.push_back(std::move(copy));
+  return true;
 }
 
 Result<void> DeviceCopies::start(std::uint64_t id, Copy& copy,
                                  const std::shared_ptr<storage::Storage>& memory) {
   const RequestHeader& request = copy.request;
-  if (request.bytes > copy.buffer->size())
+  if (request.bytes > copy.buffer.memory->size())
     return make_error(ErrorCode::kInvalidArgument,
                       "a request for %llu bytes, and buffers of %llu; give both sides the same segment_bytes",
-                      wide(request.bytes), wide(copy.buffer->size()));
-  if (copy.puts) std::memcpy(copy.buffer->address(), copy.bytes.data(), copy.bytes.size());
-  copy.bytes = {};
+                      wide(request.bytes), wide(copy.buffer.memory->size()));
+  if (copy.puts) std::memcpy(copy.buffer.memory->address(), copy.bytes.data(), copy.bytes.size());
   const auto bytes = static_cast<std::uint32_t>(request.bytes);
   ASHLAR_TRY(std::shared_ptr<const transfer::BlockSet> there, plain_bytes(memory, request.offset, bytes));
-  ASHLAR_TRY(std::shared_ptr<const transfer::BlockSet> here, plain_bytes(copy.buffer, 0, bytes));
+  ASHLAR_TRY(std::shared_ptr<const transfer::BlockSet> here, plain_bytes(copy.buffer.memory, 0, bytes));
   if (copy.puts) std::swap(there, here);
   const std::uint32_t block = 0;
   ASHLAR_TRY(transfer::TransferPlan plan,
@@ -147,6 +187,7 @@ Result<void> DeviceCopies::start(std::uint64_t id, Copy& copy,
   const Result<transfer::Transfer> transfer =
       executor_->submit({.plan = std::move(plan), .wait_for_room = false, .on_done = ended});
   if (!transfer) return transfer.error();
+  copy.bytes = {};
   return {};
 }
 
@@ -156,6 +197,7 @@ std::vector<DeviceCopies::Copy> DeviceCopies::take_ended() {
     const MutexLock lock(ends_->mu);
     list.swap(ends_->list);
   }
+  if (!list.empty()) retry_at_ = {};
   std::vector<Copy> out;
   for (const auto& [id, succeeded] : list) {
     const auto found = running_.find(id);
@@ -164,7 +206,7 @@ std::vector<DeviceCopies::Copy> DeviceCopies::take_ended() {
     running_.erase(found);
     copy.verdict = succeeded ? Verdict::kGranted : Verdict::kNotCopied;
     // Only the bytes of a get are still needed.
-    if (copy.puts || !succeeded || copy.endpoint == nullptr) free_.push_back(std::move(copy.buffer));
+    if (copy.puts || !succeeded || copy.endpoint == nullptr) free_buffer(copy.buffer);
     if (copy.endpoint != nullptr) out.push_back(std::move(copy));
   }
   start_waiting();

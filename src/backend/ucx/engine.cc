@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::uint64_t kWakeEvent = 0;
 constexpr std::uint64_t kServiceEvent = 1;
-// How often deadlines are checked while transfers are queued.
+// How often deadlines are checked while transfers are queued, and the service looks after its peers.
 constexpr int kTickMilliseconds = 10;
 // How often a link is asked to sleep before the thread does without it, and for how long.
 constexpr unsigned kStalledRounds = 64;
@@ -79,7 +79,8 @@ Result<void> Engine::open() {
     ASHLAR_TRY(devices, DeviceCopies::create(options_, Link::message_bytes(options_), table_,
                                              [this] { attend(nullptr); }));
   }
-  ASHLAR_TRY(service_, Responder::create(std::move(worker), table_, std::move(devices)));
+  ASHLAR_TRY(service_,
+             Responder::create(std::move(worker), table_, std::move(devices), options_.reply_limit));
   address.port = service_->port();
   address_ = encode(address);
   if (address_.size() > transfer::RemoteTransport::kMaxAddressBytes)
@@ -137,13 +138,16 @@ Result<std::shared_ptr<Link>> Engine::connect(const transfer::AgentIdentity& pee
   std::vector<std::string> hosts = split_list(address.hosts);
   if (same_machine) std::reverse(hosts.begin(), hosts.end());
   if (same_machine && shares_memory_) hosts = {""};
+  if (!same_machine) std::erase_if(hosts, [](const std::string& host) { return host.starts_with("127."); });
   Result<std::shared_ptr<Link>> link =
       make_error(ErrorCode::kUnavailable, "agent %s names no address at which it can be reached",
                  peer.to_string().c_str());
-  for (const std::string& host : hosts) {
-    if (!same_machine && host.starts_with("127.")) continue;
+  for (std::size_t i = 0; i < hosts.size() && !link; ++i) {
+    const std::string& host = hosts[i];
     const Clock::Duration left = until - machine_now();
     if (left <= Clock::Duration{}) break;
+    // One that does not answer leaves time for the others.
+    const Clock::Duration share = left / static_cast<Clock::Duration::rep>(hosts.size() - i);
     std::uint64_t number = 0;
     {
       const MutexLock lock(mu_);
@@ -156,9 +160,8 @@ Result<std::shared_ptr<Link>> Engine::connect(const transfer::AgentIdentity& pee
                           .owner = this,
                           .messages = !host.empty(),
                           .host = host,
-                          .connect_limit = left,
+                          .connect_limit = share,
                           .on_failure = on_failure});
-    if (link) break;
   }
   if (link) attend(*link);
   return link;
@@ -190,6 +193,7 @@ void Engine::run() {
     take_calls();
     bool moved = false;
     for (int i = 0; i < kServiceRounds && service_->progress(); ++i) moved = true;
+    moved = service_->close_stalled(machine_now()) || moved;
     moved = look_at_links() || moved;
     if (stop_seen_ && wind_up()) return;
     const Clock::TimePoint now = machine_now();
@@ -210,7 +214,8 @@ void Engine::run() {
       asleep_ = calls_.empty();
       if (!asleep_) continue;
     }
-    const int tick = unfinished_.empty() && !stop_seen_ ? -1 : kTickMilliseconds;
+    const bool ticks = !unfinished_.empty() || stop_seen_ || service_->needs_ticks();
+    const int tick = ticks ? kTickMilliseconds : -1;
     wait(all_asleep ? tick : kStalledMilliseconds);
     const MutexLock lock(mu_);
     asleep_ = false;

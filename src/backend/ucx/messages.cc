@@ -7,9 +7,13 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
+#include "ashlar/base/log.h"
 
 namespace ashlar::backend::ucx {
 namespace {
+
+// How often peers are looked at that may have stopped taking replies.
+constexpr Clock::Duration kCheckStalledEvery = std::chrono::milliseconds(10);
 
 // The header of a message, if it has the right size and its sender can be answered.
 const RequestHeader* request_of(const void* header, std::size_t length, const ucp_am_recv_param_t* parameters,
@@ -34,8 +38,10 @@ void take_messages(UcxWorker& worker, unsigned id, ucp_am_recv_callback_t handle
 
 Result<std::unique_ptr<Responder>> Responder::create(std::unique_ptr<UcxWorker> worker,
                                                      std::shared_ptr<RegionTable> table,
-                                                     std::unique_ptr<DeviceCopies> devices) {
-  std::unique_ptr<Responder> out(new Responder(std::move(worker), std::move(table), std::move(devices)));
+                                                     std::unique_ptr<DeviceCopies> devices,
+                                                     Clock::Duration reply_limit) {
+  std::unique_ptr<Responder> out(
+      new Responder(std::move(worker), std::move(table), std::move(devices), reply_limit));
   take_messages(*out->worker_, kQuestion, asked, out.get());
   take_messages(*out->worker_, kGet, wants_bytes, out.get());
   take_messages(*out->worker_, kPut, brings_bytes, out.get());
@@ -81,34 +87,57 @@ bool Responder::progress() {
     parameters.err_handler = {lost, this};
     arrivals_.pop_back();
     ucp_ep_h endpoint = nullptr;
-    ucp_ep_create(worker_->handle(), &parameters, &endpoint);  // a peer that is gone already is nobody's loss
+    // A peer that is gone already is nobody's loss.
+    if (ucp_ep_create(worker_->handle(), &parameters, &endpoint) == UCS_OK)
+      peers_.emplace(endpoint, std::make_shared<Peer>());
     moved = true;
   }
   while (!lost_.empty()) {
-    ucp_request_param_t force{};
-    force.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    force.flags = UCP_EP_CLOSE_FLAG_FORCE;
     const ucp_ep_h endpoint = lost_.back();
     lost_.pop_back();
-    if (devices_ != nullptr) devices_->forget(endpoint);
-    ucs_status_ptr_t closing = ucp_ep_close_nbx(endpoint, &force);
-    if (UCS_PTR_IS_PTR(closing)) ucp_request_free(closing);
+    disconnect(endpoint);
     moved = true;
   }
   if (devices_ != nullptr && progress_devices()) moved = true;
   return moved;
 }
 
+void Responder::disconnect(ucp_ep_h endpoint) {
+  if (peers_.erase(endpoint) == 0) return;  // before UCX found it lost
+  if (devices_ != nullptr) devices_->forget(endpoint);
+  ucp_request_param_t force{};
+  force.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  force.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  ucs_status_ptr_t closing = ucp_ep_close_nbx(endpoint, &force);
+  if (UCS_PTR_IS_PTR(closing)) ucp_request_free(closing);
+}
+
+bool Responder::close_stalled(Clock::TimePoint now) {
+  if (replies_ == 0 || now - checked_ < kCheckStalledEvery) return false;
+  checked_ = now;
+  std::vector<ucp_ep_h> stalled;
+  for (const auto& [endpoint, peer] : peers_)
+    if (peer->replies != 0 && now - peer->moved >= reply_limit_) stalled.push_back(endpoint);
+  for (const ucp_ep_h endpoint : stalled) {
+    ASHLAR_LOG(LogLevel::kWarn, "ucx",
+               "a peer is disconnected: %zu replies wait, and it took none of them for %lld ms",
+               peers_.at(endpoint)->replies,
+               static_cast<long long>(reply_limit_ / std::chrono::milliseconds(1)));
+    disconnect(endpoint);
+  }
+  return !stalled.empty();
+}
+
 bool Responder::progress_devices() {
   bool moved = false;
-  for (std::shared_ptr<storage::Storage>& buffer : std::exchange(returned_, {})) {
+  for (DeviceCopies::Buffer& buffer : std::exchange(returned_, {})) {
     devices_->give_back(std::move(buffer));
     moved = true;
   }
   for (DeviceCopies::Copy& copy : devices_->take_ended()) {
-    const std::uint64_t bytes = copy.buffer == nullptr ? 0 : copy.request.bytes;
+    const std::uint64_t bytes = copy.buffer.memory == nullptr ? 0 : copy.request.bytes;
     reply(copy.endpoint, kReply, {copy.request.tag, copy.verdict},
-          {.memory = std::move(copy.buffer), .bytes = bytes, .bounced = bytes != 0});
+          {.bytes = bytes, .buffer = std::move(copy.buffer)});
     moved = true;
   }
   return moved;
@@ -118,9 +147,11 @@ void Responder::reply(ucp_ep_h endpoint, unsigned id, const ReplyHeader& header,
   auto sending = std::make_unique<Sending>();
   sending->responder = this;
   sending->header = header;
-  sending->bounced = bytes.bounced;
-  const std::byte* start = bytes.memory == nullptr ? nullptr : bytes.memory->address() + bytes.offset;
+  const storage::Storage* const memory =
+      bytes.memory == nullptr ? bytes.buffer.memory.get() : bytes.memory.get();
+  const std::byte* start = memory == nullptr ? nullptr : memory->address() + bytes.offset;
   sending->memory = std::move(bytes.memory);
+  sending->buffer = std::move(bytes.buffer);
   ucp_request_param_t options{};
   options.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   options.cb.send = sent;
@@ -130,6 +161,11 @@ void Responder::reply(ucp_ep_h endpoint, unsigned id, const ReplyHeader& header,
   if (UCS_PTR_IS_PTR(ucp_am_send_nbx(endpoint, id, &sending->header, sizeof sending->header, start,
                                      bytes.bytes, &options))) {
     Sending* key = sending.get();
+    if (const auto peer = peers_.find(endpoint); peer != peers_.end()) {
+      sending->peer = peer->second;
+      if (sending->peer->replies++ == 0) sending->peer->moved = Clock::real().now();
+      ++replies_;
+    }
     sending_.emplace(key, std::move(sending));
     return;
   }
@@ -137,13 +173,18 @@ void Responder::reply(ucp_ep_h endpoint, unsigned id, const ReplyHeader& header,
 }
 
 void Responder::release(Sending& sending) {
-  if (sending.bounced) returned_.push_back(std::move(sending.memory));
+  if (sending.buffer.memory != nullptr) returned_.push_back(std::move(sending.buffer));
 }
 
 void Responder::sent(void* request, ucs_status_t, void* user) {
   auto* sending = static_cast<Sending*>(user);
   Responder* const responder = sending->responder;
   responder->release(*sending);
+  if (sending->peer != nullptr) {
+    --sending->peer->replies;
+    sending->peer->moved = Clock::real().now();
+    --responder->replies_;
+  }
   responder->sending_.erase(sending);
   ucp_request_free(request);
 }

@@ -5,6 +5,9 @@
 // every request can refuse what it did not offer: a request names a region, a token that only its key has,
 // and a range inside it.
 //
+// UCX reports peers that are gone, not those that hang. A peer that takes none of its replies for a while is
+// disconnected, because they keep memory and buffers.
+//
 // Thread safety: confined to the thread that progresses its worker.
 #pragma once
 
@@ -16,6 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
 #include "ashlar/storage/storage.h"
 #include "backend/ucx/context.h"
@@ -29,16 +33,17 @@ struct ReplyBytes {
   std::shared_ptr<storage::Storage> memory = {};
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
-  bool bounced = false;  // the memory is a buffer, and goes back
+  DeviceCopies::Buffer buffer = {};  // in place of memory; goes back
 };
 
 class Responder {
  public:
   // Accepts connections and takes the requests of a worker. `devices` is null where no device memory is
-  // offered. Errors: kIo: no port can be listened on.
+  // offered. `reply_limit`: as in the options. Errors: kIo: no port can be listened on.
   static Result<std::unique_ptr<Responder>> create(std::unique_ptr<UcxWorker> worker,
                                                    std::shared_ptr<RegionTable> table,
-                                                   std::unique_ptr<DeviceCopies> devices);
+                                                   std::unique_ptr<DeviceCopies> devices,
+                                                   Clock::Duration reply_limit);
   ~Responder();
   Responder(const Responder&) = delete;
   Responder& operator=(const Responder&) = delete;
@@ -47,14 +52,26 @@ class Responder {
   std::uint16_t port() const noexcept { return port_; }
   // Whether anything happened.
   bool progress();
+  // Disconnects peers that take no replies. Whether there was one.
+  bool close_stalled(Clock::TimePoint now);
+  // Whether both are to be called every few milliseconds, event or not.
+  bool needs_ticks() const noexcept {
+    return replies_ != 0 || (devices_ != nullptr && devices_->waits_for_executor());
+  }
 
  private:
-  // A reply on its way: UCX reads both until it says otherwise.
+  // A peer that connected by TCP.
+  struct Peer {
+    std::size_t replies = 0;      // on their way
+    Clock::TimePoint moved = {};  // when it took one, or when the first of them was sent
+  };
+  // A reply on its way: UCX reads header and bytes until it says otherwise.
   struct Sending {
     Responder* responder = nullptr;
     ReplyHeader header;
     std::shared_ptr<storage::Storage> memory;
-    bool bounced = false;  // it is a buffer, and goes back
+    DeviceCopies::Buffer buffer;
+    std::shared_ptr<Peer> peer;  // null over shared memory, where nobody can be disconnected
   };
 
   static ucs_status_t asked(void* user, const void* header, std::size_t header_length, void* data,
@@ -71,11 +88,17 @@ class Responder {
   bool progress_devices();
   // UCX needs the memory of a reply no more.
   void release(Sending& sending);
+  // Ends what is in flight to a peer. Not in UCX's callbacks.
+  void disconnect(ucp_ep_h endpoint);
 
   Responder(std::unique_ptr<UcxWorker> worker, std::shared_ptr<RegionTable> table,
-            std::unique_ptr<DeviceCopies> devices) noexcept
-      : table_(std::move(table)), devices_(std::move(devices)), worker_(std::move(worker)) {}
+            std::unique_ptr<DeviceCopies> devices, Clock::Duration reply_limit) noexcept
+      : reply_limit_(reply_limit),
+        table_(std::move(table)),
+        devices_(std::move(devices)),
+        worker_(std::move(worker)) {}
 
+  const Clock::Duration reply_limit_;
   std::shared_ptr<RegionTable> table_;
   std::unique_ptr<DeviceCopies> devices_;
   std::unique_ptr<UcxWorker> worker_;
@@ -84,7 +107,10 @@ class Responder {
   std::vector<ucp_conn_request_h> arrivals_;
   std::vector<ucp_ep_h> lost_;  // closed outside UCX's callbacks
   std::unordered_map<Sending*, std::unique_ptr<Sending>> sending_;
-  std::vector<std::shared_ptr<storage::Storage>> returned_;  // buffers, given back outside UCX's callbacks
+  std::vector<DeviceCopies::Buffer> returned_;  // given back outside UCX's callbacks
+  std::unordered_map<ucp_ep_h, std::shared_ptr<Peer>> peers_;
+  std::size_t replies_ = 0;  // on their way to a Peer
+  Clock::TimePoint checked_ = {};
 };
 
 // Lets `handler` take the messages `id` of a worker.

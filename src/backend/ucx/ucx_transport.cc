@@ -120,6 +120,7 @@ Result<void> UcxOptions::validate() const {
   ASHLAR_RETURN_IF_ERROR(check_duration("inline_limit", inline_limit, {}));
   ASHLAR_RETURN_IF_ERROR(check_duration("connect_limit", connect_limit, std::chrono::milliseconds(1)));
   ASHLAR_RETURN_IF_ERROR(check_duration("close_limit", close_limit, std::chrono::milliseconds(1)));
+  ASHLAR_RETURN_IF_ERROR(check_duration("reply_limit", reply_limit, std::chrono::milliseconds(1)));
   if (bounce_buffers == 0 || bounce_buffers > 1024)
     return make_error(ErrorCode::kInvalidArgument, "bounce_buffers is %u; it is 1 to 1024", bounce_buffers);
   // UCX cannot take a buffer back from a reader that was killed, unless it was connected by TCP.

@@ -24,6 +24,13 @@ class OfferEnd {
   std::function<void()> end_;
 };
 
+// The time that one of `attempts` may take, so that one without an answer leaves some for the others.
+Clock::TimePoint end_of_attempt(Clock::TimePoint deadline, std::size_t attempts) {
+  const Clock::TimePoint now = Clock::real().now();
+  if (attempts == 1 || deadline <= now) return deadline;
+  return now + (deadline - now) / static_cast<Clock::Duration::rep>(attempts);
+}
+
 std::uint64_t random_identity() noexcept {
   std::uint64_t drawn = 0;
   while (drawn == 0) drawn = random_word();
@@ -341,15 +348,15 @@ Result<std::shared_ptr<RemotePeer>> AgentCore::connect(std::string_view address,
   for (;;) {
     Error last(ErrorCode::kUnavailable, "no address");
     bool again = false;
-    for (const SocketAddress& one : addresses) {
-      Result<std::shared_ptr<RemotePeer>> peer = dial(one, deadline, limits.stop);
+    for (std::size_t i = 0; i < addresses.size(); ++i) {
+      Result<std::shared_ptr<RemotePeer>> peer =
+          dial(addresses[i], end_of_attempt(deadline, addresses.size() - i), limits.stop);
       if (peer && *peer != nullptr) return peer;
       again = again || peer.has_value();
-      if (!peer && peer.error().code() == ErrorCode::kTimeout)
-        return Error(ErrorCode::kUnavailable, peer.error().message());
       if (!peer && peer.error().code() == ErrorCode::kCancelled) return peer;
       if (!peer) last = std::move(peer).error();
     }
+    if (!again && last.code() == ErrorCode::kTimeout) return Error(ErrorCode::kUnavailable, last.message());
     if (!again) return last;
     if (limits.stop.stop_requested())
       return make_error(ErrorCode::kCancelled, "connecting to %s was cancelled",

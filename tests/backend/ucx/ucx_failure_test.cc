@@ -7,8 +7,11 @@
 #include <cstdlib>
 #include <thread>
 
+#include "ashlar/base/log.h"
 #include "ashlar/base/random.h"
+#include "backend/ucx/framing.h"
 #include "backend/ucx/owner_bytes.h"
+#include "backend/ucx/port_forwarder.h"
 #include "backend/ucx/ucx_fixture.h"
 #include "support/sanitizers.h"
 
@@ -181,6 +184,27 @@ TEST_P(UcxFailure, AConnectEndsAtTheDeadlineOfItsCaller) {
   stopped.send(SIGCONT);
 }
 
+// A peer names several addresses, and the first is dead: there is time for the next, however long it takes.
+TEST(UcxHostsTest, AnAddressWithoutAnAnswerLeavesTimeForTheOthers) {
+  const auto owner = UcxTransport::create({}).value();
+  WorkerAddress address = decode_address(owner->address()).value();
+  const PortForwarder forwarder(address.port);
+  address.packed = {};  // and its padding
+  address.port = forwarder.port();
+  // Of one machine, where they are tried in this order: the last one first.
+  address.hosts = std::string(PortForwarder::kLiving) + "," + PortForwarder::kSilent;
+  bool connected = false;
+  for (Clock::Duration limit = std::chrono::milliseconds(250); !connected; limit *= 2) {
+    ASSERT_LE(limit, std::chrono::minutes(1)) << "the second address was never tried";
+    const auto reader = UcxTransport::create({.connect_limit = limit}).value();
+    const auto path = reader->connect({0xA1, 0x51}, encode(address), {});
+    connected = path.has_value();
+    if (!connected) {
+      EXPECT_EQ(path.error().code(), ErrorCode::kUnavailable) << path.error();
+    }
+  }
+}
+
 // Kills the peer at a random point of a stream of reads and writes, and goes on with its successor.
 TEST_P(UcxFailure, PeersThatRestartAreOtherPeers) {
   Random random(7);
@@ -284,6 +308,24 @@ TEST_P(UcxFailure, NoPutThatIsOnItsWayReachesMemoryThatWasTakenBack) {
     }
     ASSERT_EQ(count_other_bytes({memory->address(), kBytes}, 2), 0u);
   }
+}
+
+// What a reader asked for is not kept for ever because it is stopped.
+TEST(UcxReadersTest, AReaderThatIsStoppedDoesNotKeepTheMemoryThatItReads) {
+  const ScopedLogSink quiet([](LogLevel, std::string_view, std::string_view) {});
+  const auto owner = UcxTransport::create({.reply_limit = std::chrono::milliseconds(200)}).value();
+  constexpr std::uint64_t kMemory = std::uint64_t{4} << 20;
+  storage::SystemAllocator allocator;
+  std::shared_ptr<storage::Storage> memory = allocator.allocate(kMemory, 4096).value();
+  fill_bytes({memory->address(), kMemory}, 4);
+  auto registration = owner->register_memory(memory, storage::AccessMode::kRead).value();
+  ReaderProcess reader("tcp", owner->address(), registration->key(),
+                       reinterpret_cast<std::uintptr_t>(memory->address()), kMemory);
+  ASSERT_TRUE(reader.has_read());
+  reader.stop();
+  registration.reset();
+  const std::weak_ptr<storage::Storage> watched = std::exchange(memory, nullptr);
+  while (!watched.expired()) std::this_thread::yield();
 }
 
 // The other way round: this process owns the memory, and those that read it are killed.

@@ -338,6 +338,7 @@ TEST(UcxOptionsTest, AreChecked) {
   refuses({.strip_bytes = 0}, "strip_bytes is 0");
   refuses({.window = 0}, "window is 0");
   refuses({.connect_limit = {}}, "connect_limit");
+  refuses({.reply_limit = {}}, "reply_limit");
   refuses({.limits = {.transfers = 0}}, "let nothing through");
 }
 

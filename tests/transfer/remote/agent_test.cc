@@ -1,3 +1,6 @@
+#include <dlfcn.h>
+#include <netdb.h>
+
 #include <condition_variable>
 #include <latch>
 #include <set>
@@ -5,6 +8,23 @@
 #include "support/rounds.h"
 #include "transfer/remote/agent_core.h"
 #include "transfer/remote/agent_fixture.h"
+
+namespace {
+
+// A name with two addresses.
+constexpr std::string_view kTwoAddresses = "silent-then-living.test";
+
+}  // namespace
+
+// As the system's, which knows it not. A list of addresses is freed one by one.
+extern "C" int getaddrinfo(const char* host, const char* port, const addrinfo* hints, addrinfo** found) {
+  using Function = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
+  static const auto real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (host == nullptr || host != kTwoAddresses || (hints->ai_flags & AI_NUMERICHOST) != 0)
+    return real(host, port, hints, found);
+  const int failed = real("127.0.0.2", port, hints, found);
+  return failed != 0 ? failed : real("127.0.0.1", port, hints, &(*found)->ai_next);
+}
 
 namespace ashlar::transfer {
 namespace {
@@ -347,6 +367,28 @@ TEST(RemoteAgentTest, NobodyListensIsUnavailable) {
   const auto server = make_agent(fake_options("server"));
   expect_error(client->connect(server->address(), {.stop = stop.get_token()}), ErrorCode::kCancelled,
                "cancelled");
+}
+
+// The first address accepts connections and never says a word.
+TEST(RemoteAgentTest, AnAddressWithoutAnAnswerLeavesTimeForTheOthers) {
+  const auto server = make_agent(fake_options("server"));
+  const std::string port = server->address().substr(server->address().rfind(':'));
+  const auto silent = SocketAddress::from_number("127.0.0.2" + port).value()->listen();
+  ASSERT_TRUE(silent) << silent.error();
+  const auto client = make_agent(fake_options("client"));
+  std::shared_ptr<RemotePeer> peer;
+  // However long the second one takes.
+  for (Clock::Duration limit = std::chrono::milliseconds(100); peer == nullptr; limit *= 2) {
+    ASSERT_LE(limit, std::chrono::minutes(1)) << "the second address was never tried";
+    const auto found =
+        client->connect(std::string(kTwoAddresses) + port, {.deadline = Clock::real().now() + limit});
+    if (found) {
+      peer = *found;
+    } else {
+      EXPECT_EQ(found.error().code(), ErrorCode::kUnavailable) << found.error();
+    }
+  }
+  EXPECT_EQ(peer->identity(), server->identity());
 }
 
 TEST(RemoteAgentTest, MaxPeersCountsLinks) {

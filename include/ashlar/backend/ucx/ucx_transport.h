@@ -9,8 +9,9 @@
 // RemoteAgent gets them over an authenticated connection, and the ports belong in a network that only peers
 // can reach. Addresses and keys carry a checksum against accidents.
 //
-// Dead peers are noticed: by their connection, or over shared memory by the end of their process. A peer that
-// hangs is not: deadlines end waits, and RemotePath::close(), which RemoteAgent calls, ends operations.
+// Dead peers are noticed: by their connection, or over shared memory by the end of their process. An owner
+// that hangs is not: deadlines end waits, and RemotePath::close(), which RemoteAgent calls, ends operations.
+// Over TCP a reader that hangs is disconnected after reply_limit.
 //
 // Thread safety: thread-safe.
 // Invariant:     memory of an operation is held until UCX has reported its end or its worker is destroyed.
@@ -56,12 +57,16 @@ struct UcxOptions {
   // operations waits to close in order. No longer than a call to a peer may take (RemoteShape::call_limit).
   Clock::Duration connect_limit = std::chrono::seconds(2);
   Clock::Duration close_limit = std::chrono::milliseconds(500);
+  // A peer that was connected by TCP and takes none of the bytes that it asked for, for so long, is
+  // disconnected: they keep memory of this process. Its paths fail when it wakes, and it connects again.
+  Clock::Duration reply_limit = std::chrono::seconds(5);
   // Where given, device memory can be registered too: for every request of a peer `device_executor` copies it
-  // from or to a buffer of host memory, of which there are bounce_buffers. Pinned memory is fastest, such as
-  // that of storage::PinnedAllocator; null: pageable. Peers need none of this. Only with `tcp` alone.
+  // from or to a buffer of host memory, of which there are bounce_buffers, and a peer alone has half of them.
+  // Pinned memory is fastest, such as that of storage::PinnedAllocator; null: pageable. Peers need none of
+  // this. Only with `tcp` alone.
   std::shared_ptr<transfer::Executor> device_executor = {};
   std::shared_ptr<storage::Allocator> bounce_memory = {};
-  std::uint32_t bounce_buffers = 8;
+  std::uint32_t bounce_buffers = 16;
   transfer::QueueLimits limits = {};
   Clock* clock = nullptr;  // of deadlines; null: the machine's
 
