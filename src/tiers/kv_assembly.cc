@@ -102,14 +102,21 @@ Result<void> KvBlockManager::Assembly::open() {
       stack, *onboarder, [this](std::span<const SequenceHash> hashes) { offer_leaving(hashes); });
   stack.g1_manager->set_prefix_source(*source);
   // Last: peers find a whole manager.
-  if (remote_core != nullptr) {
-    ASHLAR_RETURN_IF_ERROR(stack.remote->start());
-    if (remote_core->server != nullptr) {
-      ASHLAR_RETURN_IF_ERROR(remote_core->server->start());
-      if (PeerFinder* const finder = stack.remote->finder()) ASHLAR_RETURN_IF_ERROR(finder->announce());
-    }
+  if (Result<void> met = meet_peers(); !met) {
+    if (remote_core->server != nullptr) remote_core->server->stop();
+    stack.remote->stop();
+    return met;
   }
   return relay->start();
+}
+
+Result<void> KvBlockManager::Assembly::meet_peers() {
+  if (remote_core == nullptr) return {};
+  ASHLAR_RETURN_IF_ERROR(stack.remote->start());
+  if (remote_core->server == nullptr) return {};
+  ASHLAR_RETURN_IF_ERROR(remote_core->server->start());
+  if (PeerFinder* const finder = stack.remote->finder()) ASHLAR_RETURN_IF_ERROR(finder->announce());
+  return {};
 }
 
 template <events::Tier Tier, class Shape>

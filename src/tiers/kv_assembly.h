@@ -93,6 +93,7 @@ struct KvBlockManager::Assembly final : block::BlockObserver {
   Result<void> open_volumes();
   Result<void> open_remote();
   Result<void> open_workers();
+  Result<void> meet_peers();
 };
 
 }  // namespace ashlar::tiers

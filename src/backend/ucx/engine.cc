@@ -172,8 +172,7 @@ Result<Transfer> Engine::submit(transfer::TransferRequest request, const std::sh
   ASHLAR_TRY(std::shared_ptr<TransferState> state, TransferState::admit(std::move(request), admission_));
   const Transfer handle(state);
   const bool small = state->bytes_total() <= options_.inline_bytes;
-  const std::uint64_t strip_bytes = link->strip_bytes(state->bytes_total());
-  const auto job = std::make_shared<Job>(std::move(state), strip_bytes);
+  const auto job = std::make_shared<Job>(std::move(state), link->strip_bytes());
   if (small && !driving) {
     driving = true;
     const Link::Drive driven = link->drive(job);

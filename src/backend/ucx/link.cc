@@ -32,9 +32,6 @@ constexpr int kRounds = 32;
 constexpr int kForceRounds = 1000;
 // Room for headers in a segment, so that an operation is one message and is not assembled.
 constexpr std::uint64_t kHeaderRoom = 4096;
-// How many messages a small transfer should be, and what is too little for one.
-constexpr std::uint64_t kStripsOfATransfer = 8;
-constexpr std::uint64_t kSmallStrip = std::uint64_t{64} << 10;
 
 Clock::TimePoint real_now() {
   return Clock::real().now();
@@ -74,12 +71,6 @@ Link::Link(const UcxOptions& options, std::unique_ptr<UcxWorker> worker, Setting
 
 std::uint64_t Link::message_bytes(const UcxOptions& options) noexcept {
   return std::min(options.strip_bytes, options.segment_bytes - kHeaderRoom);
-}
-
-// Both sides work at once only on different messages: a small transfer is several.
-std::uint64_t Link::strip_bytes(std::uint64_t transfer_bytes) const noexcept {
-  if (!settings_.messages) return strip_bytes_;
-  return std::min(strip_bytes_, std::max(kSmallStrip, transfer_bytes / kStripsOfATransfer));
 }
 
 Link::~Link() {

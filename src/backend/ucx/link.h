@@ -85,8 +85,8 @@ class Link {
 
   const transfer::AgentIdentity& peer() const noexcept { return settings_.peer; }
   std::uint64_t number() const noexcept { return settings_.number; }
-  // Largest operation of a transfer of so many bytes.
-  std::uint64_t strip_bytes(std::uint64_t transfer_bytes) const noexcept;
+  // Largest operation.
+  std::uint64_t strip_bytes() const noexcept { return strip_bytes_; }
   bool belongs_to(const void* engine) const noexcept { return settings_.owner == engine; }
   std::optional<Error> failure() const;
   // Marks the link as failed; the engine's thread does the rest. False: it was already.

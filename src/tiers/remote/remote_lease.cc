@@ -4,10 +4,16 @@
 #include <map>
 #include <utility>
 
+#include "base/in_parallel.h"
 #include "base/start_thread.h"
 #include "tiers/remote/remote_messages.h"
 
 namespace ashlar::tiers {
+namespace {
+
+constexpr std::size_t kOwnersAtOnce = 16;
+
+}  // namespace
 
 RemoteLease::~RemoteLease() {
   // The owner's time ends it where this does not arrive.
@@ -63,31 +69,36 @@ void LeaseKeeper::run() {
         if (std::shared_ptr<RemoteLease> lease = one.lock()) leases.push_back(std::move(lease));
     }
     due = clock_.now() + renew_;
-    renew(leases);
+    renew(leases, {.deadline = Clock::real().now() + call_limit_});
   }
 }
 
-bool LeaseKeeper::confirm(const std::shared_ptr<RemoteLease>& lease) {
-  return lease->active() && renew({lease}) && lease->active();
+bool LeaseKeeper::confirm(const std::shared_ptr<RemoteLease>& lease,
+                          const transfer::RemoteCallLimits& limits) {
+  return lease->active() && renew({lease}, limits) && lease->active();
 }
 
-bool LeaseKeeper::renew(const std::vector<std::shared_ptr<RemoteLease>>& leases) {
-  bool all_answered = true;
+bool LeaseKeeper::renew(const std::vector<std::shared_ptr<RemoteLease>>& leases,
+                        const transfer::RemoteCallLimits& limits) {
   std::map<std::shared_ptr<transfer::RemotePeer>, std::vector<RemoteLease*>> by_peer;
   for (const std::shared_ptr<RemoteLease>& lease : leases)
     if (lease->active()) by_peer[lease->peer()].push_back(lease.get());
-  for (const auto& [peer, its] : by_peer) {
+  std::vector<const decltype(by_peer)::value_type*> owners;
+  for (const auto& one : by_peer) owners.push_back(&one);
+  std::atomic<bool> all_answered{true};
+  in_parallel(owners.size(), kOwnersAtOnce, [&](std::size_t i) {
+    const auto& [peer, its] = *owners[i];
     std::vector<std::uint64_t> request = {
         static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(lease_).count())};
     for (const RemoteLease* const lease : its) request.push_back(lease->id());
     const Clock::TimePoint sent = clock_.now();
-    const auto answer = peer->call(static_cast<std::uint16_t>(RemoteMethod::kRenew), encode_numbers(request),
-                                   {.deadline = Clock::real().now() + call_limit_});
+    const auto answer =
+        peer->call(static_cast<std::uint16_t>(RemoteMethod::kRenew), encode_numbers(request), limits);
     const Result<std::vector<std::uint64_t>> renewed =
         answer ? decode_numbers(*answer) : Result<std::vector<std::uint64_t>>(answer.error());
     if (!renewed) {
       all_answered = false;
-      continue;  // it ends in its time
+      return;  // its leases end in their time
     }
     for (RemoteLease* const lease : its) {
       if (std::ranges::find(*renewed, lease->id()) == renewed->end()) {
@@ -96,7 +107,7 @@ bool LeaseKeeper::renew(const std::vector<std::shared_ptr<RemoteLease>>& leases)
         lease->renewed(sent);
       }
     }
-  }
+  });
   return all_answered;
 }
 

@@ -55,13 +55,14 @@ class LeaseKeeper {
   // Renews the lease until it is dropped. Without a thread it is not renewed, and ends in its time.
   void keep(const std::shared_ptr<RemoteLease>& lease);
   // Asks the owner whether the lease lasts. False: no, or it does not answer.
-  bool confirm(const std::shared_ptr<RemoteLease>& lease);
+  bool confirm(const std::shared_ptr<RemoteLease>& lease, const transfer::RemoteCallLimits& limits);
   void stop();
 
  private:
   void run();
-  // False: an owner did not answer.
-  bool renew(const std::vector<std::shared_ptr<RemoteLease>>& leases);
+  // At all owners at once: who does not answer costs the others nothing. False: one did not.
+  bool renew(const std::vector<std::shared_ptr<RemoteLease>>& leases,
+             const transfer::RemoteCallLimits& limits);
 
   Clock& clock_;
   const Clock::Duration lease_;

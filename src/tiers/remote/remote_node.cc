@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "ashlar/tiers/remote.h"
@@ -102,9 +103,14 @@ Result<std::vector<Result<void>>> RemoteReservation::commit(std::span<const Sequ
     record.checksum = *made;
   }
   over_ = true;  // the peer takes it out, whatever it answers
-  ASHLAR_TRY(const std::vector<std::byte> said,
-             set_->peer()->call(static_cast<std::uint16_t>(RemoteMethod::kCommit), request.encode(), limits));
-  ASHLAR_TRY(CommitAnswer answer, CommitAnswer::decode(said));
+  const auto said =
+      set_->peer()->call(static_cast<std::uint16_t>(RemoteMethod::kCommit), request.encode(), limits);
+  // It may never have been sent. A reservation that was taken out is not there to be aborted.
+  if (!said)
+    static_cast<void>(set_->peer()->notify(static_cast<std::uint16_t>(RemoteMethod::kAbort),
+                                           encode_numbers(std::span(&id_, 1))));
+  ASHLAR_RETURN_IF_ERROR(said);
+  ASHLAR_TRY(CommitAnswer answer, CommitAnswer::decode(*said));
   if (answer.blocks.size() != hashes.size())
     return make_error(ErrorCode::kInvalidArgument, "a peer answers for %zu of %zu blocks",
                       answer.blocks.size(), hashes.size());
@@ -322,6 +328,7 @@ Result<std::vector<Result<void>>> RemoteNode::push_some(const transfer::AgentIde
     pushed.push_back(hashes[i]);
   }
   if (members.empty()) return outcomes;
+  ASHLAR_TRY(const std::shared_ptr<const RemoteBlockSet> landing, set_of(*core_->pool, peer, kLandingSet));
   ASHLAR_TRY(RemoteBlocksMutable target, get_remote_blocks_mutable(peer, members.size(), until));
   held->target = target;
   const std::shared_ptr<const transfer::BlockSet> set = target.blocks();
@@ -334,6 +341,7 @@ Result<std::vector<Result<void>>> RemoteNode::push_some(const transfer::AgentIde
   const Clock::TimePoint end = Clock::real().now() + patience;
   ASHLAR_TRY(const transfer::Transfer transfer,
              core_->agent->executor().submit({.plan = std::move(plan), .owned = held, .deadline = end}));
+  core_->pool->follow(landing->peer(), transfer);
   const transfer::TransferResult moved = transfer.wait_until(end);
   if (!moved) {
     transfer.cancel();
@@ -366,16 +374,23 @@ Result<std::vector<HintOutcome>> RemoteNode::execute_hints(std::string_view enve
                             encode_numbers(hint.block_hashes), limits));
       ASHLAR_TRY(std::vector<SequenceHash> names, decode_hashes(said));
       // A name of 64 bits may stand for several blocks; all of them are fetched, in the order of their chain.
+      const std::unordered_set<std::uint64_t> wanted(hint.block_hashes.begin(), hint.block_hashes.end());
+      std::erase_if(names, [&](const SequenceHash& name) { return !wanted.contains(name.chain()); });
       std::ranges::sort(names);
+      std::unordered_set<std::uint64_t> there;
+      for (const SequenceHash& name : names) there.insert(name.chain());
+      const auto covered = static_cast<std::size_t>(
+          std::ranges::count_if(hint.block_hashes, [&](std::uint64_t name) { return there.contains(name); }));
       if (names.empty()) {
         outcome.reason = "the source has none of these blocks";
         return {};
       }
       const auto [fetched, why] = core_->fetch(names, hint.source, until);
-      outcome.fetched = fetched;
-      outcome.reason = !why.empty()                         ? why
-                       : fetched < hint.block_hashes.size() ? "the source does not have all of these blocks"
-                                                            : "";
+      outcome.fetched = fetched == names.size() ? covered : std::min(fetched, covered);
+      outcome.reason = !why.empty() ? why
+                       : outcome.fetched < hint.block_hashes.size()
+                           ? "the source does not have all of these blocks"
+                           : "";
       return {};
     };
     if (const Result<void> done = fetch(); !done) outcome.reason = done.error().message();

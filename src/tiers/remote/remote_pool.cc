@@ -127,6 +127,7 @@ Result<void> RemotePool::adopt(const std::shared_ptr<RemotePeer>& peer, const Re
                                std::uint64_t since) {
   auto made = std::make_shared<Source>();
   made->peer = peer;
+  made->unanswered = !sets;
   for (const auto& set : sets ? *sets : Sets()) {
     if (set->id() == kG2Set) made->set = set;
     if (set->id() == kLandingSet) made->landing = set;
@@ -140,6 +141,7 @@ Result<void> RemotePool::adopt(const std::shared_ptr<RemotePeer>& peer, const Re
   } else {
     fits = check_fits(*made->set);
   }
+  const Sets listed = agent_->remote_blocksets();
   std::shared_ptr<Source> old;  // of an earlier connection, or the same peer before
   {
     const MutexLock lock(mu_);
@@ -158,10 +160,19 @@ Result<void> RemotePool::adopt(const std::shared_ptr<RemotePeer>& peer, const Re
         sources_, [&](const auto& source) { return source->peer->identity() == peer->identity(); });
     if (found != sources_.end()) {
       old = *found;
+      // What is known of a peer stays while nothing has changed. A list without sets may have been asked for
+      // before one that another call took over.
+      const bool same = old->set == made->set && old->landing == made->landing &&
+                        old->refusal == made->refusal && made->set != nullptr;
+      const bool earlier = sets && made->set == nullptr && old->set != nullptr &&
+                           std::ranges::find(listed, old->set) != listed.end();
+      if (old->peer == peer && (same || earlier)) return same ? fits : Result<void>();
       sources_.erase(found);
     }
     if (old != nullptr && old->peer == peer) {
       made->number = old->number;
+      made->got.add(old->got.value());
+      made->failed.add(old->failed.value());
     } else {
       do {
         made->number = next_++ % EventLocation::kFirstPeer;
@@ -171,8 +182,9 @@ Result<void> RemotePool::adopt(const std::shared_ptr<RemotePeer>& peer, const Re
     sources_.push_back(made);
   }
   if (made->set == nullptr) made->rests_until = clock_.now() + options_.rest;
+  // Of another set nothing is known yet.
+  if (old != nullptr && old->set != nullptr && old->set != made->set) forget_blocks(*old);
   if (old != nullptr && old->peer == peer) return fits;
-  if (old != nullptr) forget_blocks(*old);
   if (options_.named) options_.named(made->number, PeerTotals::label(*peer));
   // The end of this connection, not of one that follows it.
   peer->on_closed([ends = ends_, closed = std::weak_ptr<RemotePeer>(peer)](const Error&) {
@@ -189,14 +201,18 @@ std::shared_ptr<RemotePool::Source> RemotePool::meet(const std::shared_ptr<Remot
                                                      const Limits& limits, bool* silent) {
   std::shared_ptr<Source> known = source_of(peer->identity());
   const bool is_new = known == nullptr || known->peer != peer;
-  // One that shares nothing may have been met while it started: it is asked again.
-  if (is_new || (known->set == nullptr && !rests(*known))) {
+  // One that shares nothing may have been met while it started, and a set may have been withdrawn for a new
+  // one: it is asked again.
+  if (is_new || (known->set == nullptr ? !rests(*known) : !is_offered(known->set))) {
     const std::uint64_t since = drops();
     const Result<Sets> sets = agent_->exchange(peer, call_limits(limits));
     *silent =
         !sets && (sets.error().code() == ErrorCode::kUnavailable ||
                   sets.error().code() == ErrorCode::kTimeout || sets.error().code() == ErrorCode::kCancelled);
-    if (*silent) return nullptr;
+    if (*silent) {
+      if (is_its_fault(sets.error(), limits)) static_cast<void>(adopt(peer, sets, since));  // it rests
+      return nullptr;
+    }
     const Result<void> fits = adopt(peer, sets, since);
     known = source_of(peer->identity());
     if (!fits && is_new) {
@@ -209,7 +225,19 @@ std::shared_ptr<RemotePool::Source> RemotePool::meet(const std::shared_ptr<Remot
                  fits.error().to_string().c_str());
     }
   }
+  if (known != nullptr && known->unanswered) *silent = true;
   return known == nullptr || !known->refusal.empty() ? nullptr : known;
+}
+
+bool RemotePool::is_offered(const std::shared_ptr<const RemoteBlockSet>& set) const {
+  const Sets listed = agent_->remote_blocksets();
+  return std::ranges::find(listed, set) != listed.end();
+}
+
+void RemotePool::follow(const std::shared_ptr<RemotePeer>& peer, const transfer::Transfer& transfer) {
+  const MutexLock lock(transfers_mu_);
+  std::erase_if(transfers_, [](const auto& one) { return one.second.second.done(); });
+  transfers_.emplace(next_transfer_++, std::pair(peer, transfer));
 }
 
 Result<std::shared_ptr<RemotePeer>> RemotePool::connect(std::string_view address,
@@ -273,7 +301,8 @@ RemotePool::Sources RemotePool::holders(const SequenceHash& hash) {
   const MutexLock lock(mu_);
   const std::vector<Number>& numbers = holders_[held->block_id().value()];
   for (const auto& source : sources_)
-    if (source->peer->alive() && std::ranges::find(numbers, source->number) != numbers.end())
+    if (source->peer->alive() && source->set != nullptr && source->refusal.empty() &&
+        std::ranges::find(numbers, source->number) != numbers.end())
       out.push_back(source);
   return out;
 }

@@ -121,6 +121,8 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   // Asks one peer for the blocks in its slots, with a lease on those that have one.
   Result<Leased> lease_slots(const transfer::RemoteBlockSet& set, std::span<const std::uint32_t> slots,
                              const RemotePart& part, const Limits& limits);
+  // A transfer that owns blocks of G2: stop() ends it.
+  void follow(const std::shared_ptr<transfer::RemotePeer>& peer, const transfer::Transfer& transfer);
   // Those that are part of this tier.
   Sets sets() const;
   const PeerTotals& totals() const noexcept { return totals_; }
@@ -142,6 +144,7 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
     std::shared_ptr<const transfer::RemoteBlockSet> set;
     std::shared_ptr<const transfer::RemoteBlockSet> landing;  // null: none
     std::string refusal;                                      // why its blocks cannot be used
+    bool unanswered = false;                                  // it did not say what it shares
     std::atomic<std::uint64_t> load{0};
     std::atomic<std::uint64_t> in_flight{0};  // bytes that this node reads from it now
     std::atomic<Clock::TimePoint> rests_until{};
@@ -173,6 +176,8 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   void forget_blocks(const Source& source);
   void withdrawn(const transfer::AgentIdentity& peer, std::span<const tokens::SequenceHash> hashes);
   bool rests(const Source& source) const;
+  // Whether its owner still offers it.
+  bool is_offered(const std::shared_ptr<const transfer::RemoteBlockSet>& set) const;
   // How this rank's shard is divided among sources, the preferred first. Errors: kNotFound: they do not have
   // all of it.
   Result<std::vector<Part>> recipe(const Sources& sources) const;
@@ -196,12 +201,13 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   // Sources that refused a block of the request in this call.
   using Refusals = std::set<std::pair<std::size_t, Number>>;
   std::vector<Chunk> chunks_of(std::span<const tokens::SequenceHash> hashes,
-                               std::span<const std::size_t> members, const Refusals& refusals);
+                               std::span<const std::size_t> members, const Refusals& refusals,
+                               MoveReport& report);
   void read(Chunk& chunk, std::span<const tokens::SequenceHash> hashes, BytePool& to,
             const MoveOptions& options);
   bool lease_parts(Chunk& chunk, const Limits& limits);
   bool copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& options);
-  void settle(Chunk& chunk, BytePool& to);
+  void settle(Chunk& chunk, BytePool& to, const Limits& limits);
 
   const std::shared_ptr<transfer::RemoteAgent> agent_;
   const std::shared_ptr<const transfer::BlockSet> blocks_;

@@ -245,6 +245,7 @@ void RemotePool::ask(std::span<const std::string> addresses,
     const MutexLock lock(round->mu);
     round->over = true;  // attempts that end later have nothing to add
     asked.peers = round->met;
+    for (const std::shared_ptr<RemotePeer>& late : round->ready) asked.peers.erase(late);
     asked.answered = asked.answered || !round->heard.empty();
     // Not in the order in which they answered: who is named as the place of a block does not depend on it.
     std::ranges::sort(round->heard, {}, [](const Round::Heard& one) { return one.source->number; });

@@ -65,15 +65,20 @@ struct RemotePool::Chunk {
   }
 };
 
-// Blocks of one recipe together; sources that have all but one of the most blocks share them by load.
+// Blocks of one recipe together; sources that have all but one of the most blocks share them by load. What
+// only sources have that rest is reported at once.
 std::vector<RemotePool::Chunk> RemotePool::chunks_of(std::span<const SequenceHash> hashes,
                                                      std::span<const std::size_t> members,
-                                                     const Refusals& refusals) {
+                                                     const Refusals& refusals, MoveReport& report) {
   std::vector<Sources> has;
   std::map<std::shared_ptr<Source>, std::size_t> depths;
   for (const std::size_t i : members) {
     has.push_back(holders(hashes[i]));
     std::erase_if(has.back(), [&](const auto& source) { return refusals.contains({i, source->number}); });
+    const Sources with_resting = has.back();
+    if (std::erase_if(has.back(), [&](const auto& source) { return rests(*source); }) != 0 &&
+        !recipe(has.back()) && recipe(with_resting))
+      report.blocks[i] = Moved::kUnreachable;
     for (const auto& source : has.back()) ++depths[source];
   }
   std::size_t best = 0;
@@ -96,7 +101,7 @@ std::vector<RemotePool::Chunk> RemotePool::chunks_of(std::span<const SequenceHas
       Sources sources = has[k];
       std::ranges::sort(sources, {}, weight);
       Result<std::vector<Part>> parts = recipe(sources);
-      if (!parts) continue;  // no longer known
+      if (!parts) continue;  // no longer known, or its sources rest
       for (const Part& part : *parts) planned[part.source] += kChunkBlocks * block_bytes();
       open[key] = chunks.size();
       chunks.push_back({});
@@ -125,7 +130,7 @@ MoveReport RemotePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
   }
   Refusals refusals;
   for (int round = 0; round < kRounds && !wanted.empty(); ++round) {
-    std::vector<Chunk> chunks = chunks_of(hashes, wanted, refusals);
+    std::vector<Chunk> chunks = chunks_of(hashes, wanted, refusals, report);
     in_parallel(chunks.size(), kChunksAtOnce, [&](std::size_t i) { read(chunks[i], hashes, to, options); });
     std::vector<std::size_t> again;
     for (const Chunk& chunk : chunks) {
@@ -180,8 +185,10 @@ Result<RemotePool::Leased> RemotePool::lease(const RemoteBlockSet& set, std::spa
   ASHLAR_TRY(const std::vector<std::byte> said,
              set.peer()->call(static_cast<std::uint16_t>(RemoteMethod::kFind), request.encode(),
                               call_limits(limits), give_back_late(set.peer())));
-  ASHLAR_TRY(FindAnswer answer, FindAnswer::decode(said, hashes));
-  return take(set, std::move(answer), sent);
+  Result<FindAnswer> answer = FindAnswer::decode(said, hashes);
+  if (!answer) give_back_late(set.peer())(said);
+  ASHLAR_RETURN_IF_ERROR(answer);
+  return take(set, *std::move(answer), sent);
 }
 
 Result<RemotePool::Leased> RemotePool::lease_slots(const RemoteBlockSet& set,
@@ -194,8 +201,10 @@ Result<RemotePool::Leased> RemotePool::lease_slots(const RemoteBlockSet& set,
   ASHLAR_TRY(const std::vector<std::byte> said,
              set.peer()->call(static_cast<std::uint16_t>(RemoteMethod::kSlots), request.encode(),
                               call_limits(limits), give_back_late(set.peer())));
-  ASHLAR_TRY(FindAnswer answer, FindAnswer::decode_slots(said, slots));
-  return take(set, std::move(answer), sent);
+  Result<FindAnswer> answer = FindAnswer::decode_slots(said, slots);
+  if (!answer) give_back_late(set.peer())(said);
+  ASHLAR_RETURN_IF_ERROR(answer);
+  return take(set, *std::move(answer), sent);
 }
 
 RemotePool::Leased RemotePool::take(const RemoteBlockSet& set, FindAnswer answer, Clock::TimePoint sent) {
@@ -219,7 +228,7 @@ void RemotePool::read(Chunk& chunk, std::span<const SequenceHash>, BytePool& to,
   for (std::size_t k = 0; k < chunk.hashes.size(); ++k) chunk.left.push_back(k);
   if (!lease_parts(chunk, limits)) return;
   if (!copy_parts(chunk, to, options)) return;
-  settle(chunk, to);
+  settle(chunk, to, limits);
 }
 
 bool RemotePool::lease_parts(Chunk& chunk, const Limits& limits) {
@@ -344,8 +353,9 @@ bool RemotePool::copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& optio
 }
 
 // What arrived counts only if it is what the owners had under these names.
-void RemotePool::settle(Chunk& chunk, BytePool& to) {
+void RemotePool::settle(Chunk& chunk, BytePool& to, const Limits& limits) {
   const transfer::BlockSet& set = *to.blocks();
+  std::vector<std::optional<bool>> leased_still(chunk.parts.size());  // asked once, of who is in doubt
   std::vector<TierRecord> records(chunk.left.size());
   for (std::size_t n = 0; n < chunk.left.size(); ++n) {
     const std::size_t k = chunk.left[n];
@@ -364,9 +374,9 @@ void RemotePool::settle(Chunk& chunk, BytePool& to) {
         failed(*part.source, 1);
         // After the lease other bytes are no damage: the owner has reused the place. It may have ended the
         // lease before its time.
-        const bool leased = keeper_.confirm(chunk.leased[p].lease);
-        chunk.fail(k, leased ? Moved::kDamaged : Moved::kGone, p);
-        if (leased)
+        if (!leased_still[p]) leased_still[p] = keeper_.confirm(chunk.leased[p].lease, call_limits(limits));
+        chunk.fail(k, *leased_still[p] ? Moved::kDamaged : Moved::kGone, p);
+        if (*leased_still[p])
           ASHLAR_LOG(LogLevel::kError, "tiers", "block %s from agent %s does not match its checksum",
                      chunk.hashes[k].to_string().c_str(), part.source->peer->identity().to_string().c_str());
       } else if (record.empty()) {

@@ -278,8 +278,11 @@ FindAnswer RemoteServer::look_up(const Peer& peer, const FindRequest& request,
   }
   repeat();
   answer.load = leases_.leased_bytes();
-  // A peer that died meanwhile releases nothing.
-  if (answer.lease != 0 && !peer->alive()) gone(peer->identity(), peer.get());
+  // A peer that died meanwhile releases nothing; another connection of the same agent does not know of it.
+  if (answer.lease != 0 && !peer->alive()) {
+    leases_.release(peer->identity(), answer.lease);
+    gone(peer->identity(), peer.get());
+  }
   return answer;
 }
 

@@ -233,6 +233,102 @@ TEST(RemotePeersTest, AReservationMadeForACallerThatLeftIsGivenBack) {
   EXPECT_TRUE(writer.kv().remote()->get_remote_blocks_mutable(peer->identity(), 16));
 }
 
+TEST(RemotePeersTest, AReservationWhoseCommitIsNotSentIsGivenBack) {
+  FleetRank owner = rank_of(kModel, undivided());
+  KvOptions options = node();
+  options.remote->lease = hours(1);
+  FleetRank writer(kModel, options, undivided());
+  const Hashes hashes = KvWorkload::sequence(31, 2);
+  store(writer, hashes);
+  const auto peer = writer.kv().remote()->connect(address(owner)).value();
+  auto reserved = writer.kv().remote()->get_remote_blocks_mutable(peer->identity(), 2);
+  ASSERT_TRUE(reserved) << reserved.error();
+  EXPECT_EQ(owner.kv().remote()->status().reserved_blocks, 2u);
+  const auto late = std::move(*reserved).commit(hashes, {.deadline = Clock::real().now() - milliseconds(1)});
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code(), ErrorCode::kTimeout) << late.error();
+  eventually([&] { return owner.kv().remote()->status().reserved_blocks == 0; });
+  EXPECT_EQ(owner.kv().remote()->status().reservations_expired, 0u);
+}
+
+// ---- peers that rest
+
+TEST(RemotePeersTest, APeerThatDidNotAnswerIsNotReadFromUntilItHasRested) {
+  SlowOwner owner;
+  ManualClock clock;
+  KvOptions options = node({address(*owner.rank)});
+  options.clock = &clock;
+  options.remote->call_limit = milliseconds(50);
+  options.remote->rest = hours(1);
+  FleetRank reader(kModel, options, undivided());
+  const Hashes some = KvWorkload::sequence(32, 2);
+  const Hashes others = KvWorkload::sequence(33, 2);
+  store(*owner.rank, some);
+  store(*owner.rank, others);
+  // A busy machine may take longer than the limit: rests end with the clock.
+  const auto knows_all = [&] {
+    clock.advance(hours(2));
+    return reader.kv().find(some).size() == 1 && reader.kv().find(others).size() == 1;
+  };
+  eventually(knows_all);
+  const auto peer = reader.kv().remote()->agent().peers().at(0);
+  owner.hold(peer);
+  EXPECT_EQ(reader.onboard(some), 0u);
+  owner.go_on();
+  EXPECT_EQ(reader.onboard(others), 0u) << "it rests, though it would answer";
+  EXPECT_GT(reader.misses(Miss::kUnreachable), 0u);
+  eventually([&] {
+    clock.advance(hours(2));
+    return reader.onboard(others) == 2;
+  });
+}
+
+TEST(RemotePeersTest, APeerThatDoesNotSayWhatItSharesRestsToo) {
+  SlowOwner owner;
+  const Hashes hashes = KvWorkload::sequence(34, 2);
+  store(*owner.rank, hashes);
+  FleetRank other = rank_of(kModel, undivided());
+  owner.hold(other.kv().remote()->connect(address(*owner.rank)).value());
+  KvOptions options = node({address(*owner.rank)});
+  options.remote->call_limit = milliseconds(50);
+  options.remote->rest = hours(1);
+  FleetRank reader(kModel, options, undivided());
+  ASSERT_TRUE(reader.kv().remote()->agent().connect(address(*owner.rank)));  // which is no exchange
+  EXPECT_EQ(reader.onboard(hashes), 0u);
+  owner.go_on();
+  EXPECT_EQ(reader.onboard(hashes), 0u);
+  EXPECT_EQ(reader.misses(Miss::kUnreachable), 2u);
+  EXPECT_EQ(reader.misses(Miss::kUnknown), 0u);
+}
+
+// ---- managers that come and go over one agent
+
+TEST(RemotePeersTest, BlocksOfAManagerThatIsGoneAreAMissAndThoseOfItsSuccessorAreFound) {
+  for (const bool asked_between : {false, true}) {
+    KvOptions options = node();
+    options.remote->own_agent.reset();
+    options.remote->agent = transfer::RemoteAgent::create({}).value();
+    const std::string where = options.remote->agent->address();
+    FleetRank reader = rank_of(kModel, undivided(), {where});
+    const Hashes hashes = KvWorkload::sequence(35, 3);
+    {
+      FleetRank owner(kModel, options, undivided());
+      store(owner, hashes);
+      EXPECT_EQ(reader.kv().find(hashes).size(), 1u);
+    }
+    if (asked_between) {
+      eventually([&] { return !reader.kv().remote()->connect(where); });
+      EXPECT_EQ(reader.onboard(hashes), 0u);
+    }
+    FleetRank owner(kModel, options, undivided());
+    const Hashes fresh = KvWorkload::sequence(36, 3);
+    store(owner, hashes);
+    store(owner, fresh);
+    eventually([&] { return reader.onboard(hashes) == 3; });
+    EXPECT_EQ(reader.onboard(fresh), 3u);
+  }
+}
+
 // ---- sets that are dropped
 
 TEST(RemotePeersTest, ADroppedSetStaysDroppedUntilItIsTakenBack) {

@@ -110,10 +110,11 @@ TEST(RemoteTierTest, LayersAreGatheredAsHeadsAre) {
     const auto fleet = [&](const Division& division) {
       std::vector<layout::Shard> shards;
       const std::uint32_t layers = model.layers / division.stages;
-      for (std::uint32_t stage = 0; stage < division.stages; ++stage)
-        for (const layout::Shard& shard :
-             layout::Shard::tensor_ranks(division.ranks, model.heads, {stage * layers, layers}).value())
-          shards.push_back(shard);
+      for (std::uint32_t stage = 0; stage < division.stages; ++stage) {
+        const std::vector<layout::Shard> ranks =
+            layout::Shard::tensor_ranks(division.ranks, model.heads, {stage * layers, layers}).value();
+        shards.insert(shards.end(), ranks.begin(), ranks.end());
+      }
       return shards;
     };
     for (const Division from : {Division{2, 2}, {4, 1}, {1, 1}})
