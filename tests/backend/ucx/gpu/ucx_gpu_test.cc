@@ -1,26 +1,16 @@
 // G1 of one process, read and written by another over UCX: the suite of transports over device memory, which
 // its owner copies through pinned buffers. Skips itself where there is no GPU.
-#include <cuda_runtime_api.h>
-
 #include "ashlar/backend/cuda/cuda_executor.h"
 #include "ashlar/backend/cuda/cuda_page_locker.h"
 #include "ashlar/backend/cuda/device.h"
 #include "ashlar/backend/cuda/device_storage.h"
 #include "ashlar/backend/ucx/ucx_transport.h"
+#include "backend/cuda/device_image.h"
 #include "transfer/remote/transport_conformance.h"
 
 namespace ashlar::transfer {
 
 std::vector<TransportCase> transport_cases() {
-  const auto copy = [](const BlockSet& set, BlockImage& image, bool store) {
-    image.each_region(set, [&](const RegionMemory& region, BlockImage::Bytes& bytes) {
-      std::byte* const there = region.storage->address() + region.offset;
-      void* const to = store ? static_cast<void*>(there) : bytes.data();
-      const void* const from = store ? static_cast<const void*>(bytes.data()) : there;
-      ASHLAR_CHECK(cudaMemcpy(to, from, bytes.size(), cudaMemcpyDefault) == cudaSuccess, "no copy");
-    });
-    ASHLAR_CHECK(cudaStreamSynchronize(cudaStreamLegacy) == cudaSuccess, "the copy has not ended");
-  };
   return {{.name = "UcxGpu",
            .transport = [](const ExecutorSettings& settings) -> std::shared_ptr<RemoteTransport> {
              if (!backend::cuda::device_count()) return nullptr;
@@ -37,8 +27,8 @@ std::vector<TransportCase> transport_cases() {
                  .value();
            },
            .memory = [] { return std::make_unique<backend::cuda::DeviceAllocator>(); },
-           .store = [copy](const BlockSet& set, BlockImage& image) { copy(set, image, true); },
-           .load = [copy](const BlockSet& set, BlockImage& image) { copy(set, image, false); }}};
+           .store = store_on_device,
+           .load = load_from_device}};
 }
 
 namespace {
