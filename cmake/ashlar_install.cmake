@@ -3,7 +3,7 @@ include(CMakePackageConfigHelpers)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ashlar DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   PATTERN backend EXCLUDE)
-foreach(leaf cuda uring ucx s3 redis nats zmq)
+foreach(leaf cuda uring ucx s3 redis nats zmq http)
   if(TARGET ashlar_${leaf})
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ashlar/backend/${leaf}
       DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ashlar/backend)
@@ -12,8 +12,9 @@ endforeach()
 if(TARGET ashlar_program)
   install(TARGETS ashlar_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
-set(ASHLAR_INSTALLED ashlar ashlar_base ashlar_memory ashlar_routing ashlar_testing)
-foreach(leaf uring ucx s3 redis nats zmq)
+set(ASHLAR_INSTALLED ashlar ashlar_base ashlar_memory ashlar_routing ashlar_service
+  ashlar_testing)
+foreach(leaf uring ucx s3 redis nats zmq http)
   if(TARGET ashlar_${leaf})
     list(APPEND ASHLAR_INSTALLED ashlar_${leaf})
   endif()

@@ -1,0 +1,121 @@
+// ServeOptions: everything `ashlar serve` can be told, from a TOML file, the environment and flags out of one
+// table of settings. A flag wins over the environment, which wins over the file, which wins over the default.
+//
+// Thread safety: values.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/result.h"
+#include "ashlar/service/passage.h"
+#include "ashlar/service/router.h"
+
+namespace ashlar::service {
+
+// One engine. Written as text (--worker) it is a URL and options after commas:
+//   http://gpu1:8000,events=tcp://gpu1:5557,replay=tcp://gpu1:5558,dp=4,name=gpu1
+struct WorkerOptions {
+  std::string name;  // default: host:port
+  HttpAddress address;
+  std::string events;  // ZeroMQ endpoint of rank 0; empty: none. Rank r has the port + r
+  std::string replay;  // empty: none; ports as for events
+  std::string topic;
+  std::uint32_t dp = 1;          // data-parallel ranks
+  std::string model;             // empty: as the worker says (/v1/models)
+  std::uint32_t block_size = 0;  // tokens; 0: as its events say
+
+  friend bool operator==(const WorkerOptions&, const WorkerOptions&) = default;
+};
+
+// Errors: kInvalidArgument, with what is wrong.
+Result<WorkerOptions> parse_worker(std::string_view text);
+
+struct ServeOptions {
+  std::string address = "127.0.0.1";
+  std::uint16_t port = 8080;
+  unsigned threads = 2;
+  std::string token;  // of clients and operators, in x-ashlar-token; required unless `address` is loopback
+  std::string tls_certificate;
+  std::string tls_key;
+  std::string worker_authorities;
+  std::vector<WorkerOptions> workers;
+  std::string worker_file;  // TOML with [[worker]], read again on SIGHUP
+
+  Policy policy = Policy::kPrefix;
+  CostWeights weights;
+  Clock::Duration prediction_ttl = std::chrono::seconds(5);  // of workers with events
+  Clock::Duration fallback_ttl = std::chrono::seconds(120);  // of workers without
+  std::uint64_t seed = 0;                                    // of random choices; 0: drawn at the start
+
+  std::size_t max_body_bytes = std::size_t{64} << 20;
+  std::size_t max_head_bytes = 64 << 10;
+  std::size_t max_connections = 16'384;
+  std::uint32_t max_running = 1024;  // requests at one worker at a time
+  std::uint32_t max_queued = 4096;   // requests that wait for a worker
+  Clock::Duration queue_timeout = std::chrono::seconds(30);
+  Clock::Duration connect_timeout = std::chrono::seconds(5);
+  Clock::Duration head_timeout = std::chrono::minutes(30);
+  Clock::Duration idle_timeout = std::chrono::minutes(10);
+  Clock::Duration drain_timeout = std::chrono::seconds(30);
+  std::uint32_t max_attempts = 3;      // workers tried for one request
+  std::uint32_t breaker_failures = 3;  // in a row, that take a worker out
+  Clock::Duration breaker_rest = std::chrono::seconds(5);
+  Clock::Duration health_interval = std::chrono::seconds(2);
+  bool tokenize = true;  // ask workers for the tokens of texts
+  Clock::Duration tokenize_timeout = std::chrono::seconds(5);
+  std::size_t prompt_cache_bytes = std::size_t{64} << 20;
+  std::uint32_t receipts = 65'536;  // decisions that are kept
+
+  std::string journal;      // folder; empty: none
+  std::string journal_key;  // file with the key of its hashes; empty: drawn, kept in the folder
+  std::string record;       // file; empty: none
+  std::string snapshot;     // file with a dump to start from, or URL of a peer's /dump
+  std::string log_level = "info";
+
+  // Errors: kInvalidArgument, with the setting, its value and what is allowed.
+  Result<void> validate() const;
+};
+
+// Where a value came from.
+enum class SettingSource : std::uint8_t { kDefault, kFile, kEnvironment, kFlag };
+
+// A row of the table: `name` is the key in the file; the flag is --name with dashes, the variable ASHLAR_NAME.
+struct Setting {
+  std::string_view name;
+  std::string_view unit;  // "seconds", "bytes", "one of prefix, …"; for help
+  std::string_view help;
+  bool is_secret = false;
+};
+std::span<const Setting> serve_settings();
+
+// Builds options out of the three sources. `flags` are (name, value) pairs of the table, `worker` among them as
+// often as it is given.
+class ServeConfig {
+ public:
+  // Errors: kInvalidArgument: with file and line, variable or flag.
+  static Result<ServeConfig> load(std::string_view file_name, std::string_view file_text,
+                                  const std::map<std::string, std::string>& environment,
+                                  const std::vector<std::pair<std::string, std::string>>& flags);
+
+  const ServeOptions& options() const noexcept { return options_; }
+  // One line per setting with its value and source, as TOML with comments; secrets hidden.
+  std::string describe() const;
+
+ private:
+  ServeOptions options_;
+  std::map<std::string, SettingSource, std::less<>> sources_;
+};
+
+// The workers of a worker file. Errors: kInvalidArgument, with the line.
+Result<std::vector<WorkerOptions>> parse_worker_file(std::string_view name, std::string_view text);
+
+}  // namespace ashlar::service

@@ -1,0 +1,90 @@
+// PromptTokens: the tokens of requests, without a tokenizer of our own.
+//
+// Token-id prompts need nothing. Other prompts are asked of a worker (/tokenize), and what was asked once is
+// remembered: a bounded cache leads from the messages of a conversation to its tokens. A follow-up turn then
+// asks only for its tail: the first message (so that the template puts no default one in its place) and the
+// messages that are new; what stands between is known. That is right where a template writes message after
+// message. Whether it does is learned per model: the first follow-ups are asked whole and compared with their
+// joined form; only after kTrials equal ones, and no unequal one, is a tail trusted; one in kSample is still
+// compared, and the engine's own count of prompt tokens checks every one (check()). A difference ends it for
+// that model, and is counted.
+//
+// Thread safety: thread-safe.
+// Complexity:    O(body) per request. Memory: at most max_bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "ashlar/base/result.h"
+#include "ashlar/tokens/token.h"
+#include "service/request/request_view.h"
+
+namespace ashlar::service {
+
+using TokenList = std::shared_ptr<const std::vector<tokens::Token>>;
+
+// The tokens of a prompt, and how they were found.
+struct KnownPrompt {
+  enum class Source : std::uint8_t { kGiven, kRemembered, kAsked, kJoined };
+
+  TokenList tokens;
+  Source source = Source::kGiven;
+};
+
+// No tokens can be had: images, an endpoint without a prompt, several prompts.
+struct NoTokens {
+  std::string reason;
+};
+
+// What to ask of a worker. Opaque but for the body; given back to learn().
+struct TokenQuestion {
+  std::string target;  // of POST
+  std::string body;
+  std::shared_ptr<const void> state;
+};
+
+struct PromptTokensCounters {
+  std::uint64_t given = 0;       // requests with token ids
+  std::uint64_t remembered = 0;  // answered without asking
+  std::uint64_t asked = 0;       // whole
+  std::uint64_t joined = 0;      // tails
+  std::uint64_t trials = 0;      // tails compared with the whole
+  std::uint64_t differences = 0;
+  std::uint64_t failed = 0;  // answers that could not be read
+  std::uint64_t evicted = 0;
+  std::uint64_t bytes = 0;  // now
+};
+
+class PromptTokens {
+ public:
+  struct Options {
+    std::size_t max_bytes = std::size_t{64} << 20;
+    bool tails = true;
+  };
+  explicit PromptTokens(const Options& options);
+  ~PromptTokens();
+
+  using Lookup = std::variant<KnownPrompt, TokenQuestion, NoTokens>;
+  // `body` is the request's, of which `view` was read.
+  Lookup look_up(const RequestView& view, std::string_view body);
+  // The worker's answer to a question: its tokens, or another question (the whole, where a tail is compared).
+  // Errors: kCorruption: not the answer of /tokenize.
+  Result<Lookup> learn(const TokenQuestion& question, unsigned status, std::string_view answer);
+  // An engine said how many prompt tokens it counted. False: they differ, and what was known of that model's
+  // tails is dropped.
+  bool check(std::string_view model, const KnownPrompt& known, std::uint64_t counted);
+
+  PromptTokensCounters counters() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ashlar::service
