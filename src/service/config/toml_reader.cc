@@ -262,6 +262,7 @@ class TomlReader {
     }
     const std::size_t point = rest.find('.');
     const std::size_t exponent = rest.find_first_of("eE");
+    if (point == exponent) return false;  // neither: an integer that is too large
     const std::string_view whole = rest.substr(0, std::min(point, exponent));
     if (!take_digits(whole, plain, 10) || (whole.size() > 1 && whole[0] == '0')) return false;
     if (point != std::string_view::npos) {
