@@ -1,5 +1,7 @@
 #include "events/json_reader.h"
 
+#include <cstring>
+
 namespace ashlar::events {
 
 JsonReader::Type JsonReader::peek() noexcept {
@@ -179,6 +181,47 @@ bool JsonReader::read_text(std::string& out, const char* what) {
   return fail_at("the text ends within a string", start);
 }
 
+bool JsonReader::read_bool(bool& out, const char* what) noexcept {
+  spaces();
+  out = text_.substr(at_, 4) == "true";
+  if (!out && text_.substr(at_, 5) != "false") return fail(what);
+  at_ += out ? 4 : 5;
+  return true;
+}
+
+// Eight bytes at a time while none of them ends the text, escapes or is a control character: a byte is zero
+// where (x - ones) & ~x has its high bit, and below 0x20 where (x - ones * 0x20) & ~x has it. A borrow may
+// mark a byte above such a one too, never without one.
+bool JsonReader::skip_text() noexcept {
+  constexpr std::uint64_t kOnes = 0x0101'0101'0101'0101u;
+  const std::size_t start = at_++;
+  for (;;) {
+    for (; text_.size() - at_ >= 8; at_ += 8) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, text_.data() + at_, sizeof(word));
+      const std::uint64_t quote = word ^ (kOnes * '"');
+      const std::uint64_t slash = word ^ (kOnes * '\\');
+      const std::uint64_t marks =
+          ((quote - kOnes) & ~quote) | ((slash - kOnes) & ~slash) | ((word - kOnes * 0x20) & ~word);
+      if ((marks & (kOnes * 0x80)) != 0) break;
+    }
+    while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' &&
+           static_cast<unsigned char>(text_[at_]) >= 0x20)
+      ++at_;
+    if (at_ == text_.size()) return fail_at("the text ends within a string", start);
+    const char c = text_[at_];
+    if (c != '"' && c != '\\') return fail("a control character within a text");
+    ++at_;
+    if (c == '"') return true;
+    if (at_ == text_.size()) return fail("the text ends within an escape");
+    const char escape = text_[at_++];
+    std::uint32_t unused = 0;
+    if (escape == 'u' ? !read_hex(unused)
+                      : std::string_view("\"\\/bfnrt").find(escape) == std::string_view::npos)
+      return fail_at("no escape of JSON", at_ - 1);
+  }
+}
+
 bool JsonReader::skip_number() noexcept {
   const std::size_t start = at_;
   const auto digits = [this] {
@@ -223,7 +266,7 @@ bool JsonReader::skip() {
         if (!skip_number()) return false;
         break;
       case Type::kText:
-        if (!read_text(unused, "")) return false;
+        if (!skip_text()) return false;
         break;
       case Type::kArray:
         if (!begin_array("")) return false;

@@ -51,7 +51,8 @@ class JsonReader {
   // A 64-bit integer: unsigned, or negative as its two's complement.
   bool read_bits(std::uint64_t& out, const char* what) noexcept;
   bool read_text(std::string& out, const char* what);
-  // Skips one value.
+  bool read_bool(bool& out, const char* what) noexcept;
+  // Skips one value. Texts are checked for their form only: half of a surrogate pair passes.
   bool skip();
   // Whether only white space is left.
   bool at_end() noexcept {
@@ -70,6 +71,7 @@ class JsonReader {
   bool read_hex(std::uint32_t& code) noexcept;
   bool read_escape(std::string& out);
   bool skip_number() noexcept;
+  bool skip_text() noexcept;
 
   std::string_view text_;
   std::size_t at_ = 0;

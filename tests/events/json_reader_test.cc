@@ -18,12 +18,42 @@ bool skips(std::string_view text) {
 
 TEST(JsonReader, StepsOverEveryValue) {
   for (const char* text : {"null", "true", "false", "0", "-1.5e+10", "\"\"", "[]", "{}",
-                           " [ 1 , [ ] , { \"a\" : [ 2 ] , \"b\" : { } } ] ", "\"\\u0041\\ud83d\\ude00\\n\""})
+                           " [ 1 , [ ] , { \"a\" : [ 2 ] , \"b\" : { } } ] ", "\"\\u0041\\ud83d\\ude00\\n\"",
+                           "\"\\ud800\"", "\"\\udc00 a text that is longer than a word\""})
     EXPECT_TRUE(skips(text)) << text;
-  for (const char* text : {"",         "nul",         "tru",         "-",     "1.",   "1e",    "\"",
-                           "\"\\x\"",  "\"\\ud800\"", "\"\\udc00\"", "[1 2]", "[1,]", "[",     "{\"a\"}",
-                           "{\"a\":}", "{1:2}",       "{\"a\":1,}",  "1 2",   "]",    "\"\n\""})
+  for (const char* text : {"",         "nul",        "tru",        "-",     "1.",   "1e",    "\"",
+                           "\"\\x\"",  "\"\\ud80\"", "\"\\u\"",    "[1 2]", "[1,]", "[",     "{\"a\"}",
+                           "{\"a\":}", "{1:2}",      "{\"a\":1,}", "1 2",   "]",    "\"\n\""})
     EXPECT_FALSE(skips(text)) << text;
+}
+
+// Skipping reads words of eight bytes: every place of what ends a text, in texts of every length.
+TEST(JsonReader, TextsOfEveryLengthAreSkipped) {
+  for (std::size_t length = 0; length < 40; ++length) {
+    const std::string text(length, '\xc3');
+    EXPECT_TRUE(skips('"' + text + '"')) << length;
+    EXPECT_FALSE(skips('"' + text)) << length;
+    for (std::size_t at = 0; at <= length; ++at) {
+      const auto with = [&](std::string_view part) {
+        return '"' + text.substr(0, at) + std::string(part) + text.substr(at) + '"';
+      };
+      EXPECT_TRUE(skips(with("\\\""))) << length << ' ' << at;
+      EXPECT_TRUE(skips(with("\\\\"))) << length << ' ' << at;
+      EXPECT_TRUE(skips(with("! #[]\x7f"))) << length << ' ' << at;
+      EXPECT_FALSE(skips(with("\x1f"))) << length << ' ' << at;
+      EXPECT_FALSE(skips(with("\""))) << length << ' ' << at;
+    }
+  }
+}
+
+TEST(JsonReader, BooleansAreWords) {
+  bool value = false;
+  EXPECT_TRUE(JsonReader(" true").read_bool(value, "what"));
+  EXPECT_TRUE(value);
+  EXPECT_TRUE(JsonReader("false").read_bool(value, "what"));
+  EXPECT_FALSE(value);
+  for (const char* text : {"", "tru", "null", "1", "\"true\""})
+    EXPECT_FALSE(JsonReader(text).read_bool(value, "what")) << text;
 }
 
 TEST(JsonReader, IntegersAreExactTo64Bits) {

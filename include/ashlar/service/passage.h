@@ -14,7 +14,8 @@
 // Load is reserved when a Forward is returned and released exactly once: by failed(), by ended(), or by the
 // destructor.
 //
-// Thread safety: Gateway is thread-safe; a Passage is thread-compatible, and Wake may be called by any thread.
+// Thread safety: Gateway is thread-safe; a Passage is thread-compatible, and Wake may be called by any
+// thread.
 #pragma once
 
 #include <chrono>
@@ -32,19 +33,9 @@
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
+#include "ashlar/service/http_address.h"
 
 namespace ashlar::service {
-
-// Where a worker listens.
-struct HttpAddress {
-  std::string host;
-  std::uint16_t port = 80;
-  bool tls = false;
-
-  // "host:port", with brackets around an IPv6 address.
-  std::string authority() const;
-  friend auto operator<=>(const HttpAddress&, const HttpAddress&) = default;
-};
 
 struct HeaderView {
   std::string_view name;

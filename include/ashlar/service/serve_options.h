@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -16,7 +17,7 @@
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
-#include "ashlar/service/passage.h"
+#include "ashlar/service/http_address.h"
 #include "ashlar/service/router.h"
 
 namespace ashlar::service {
@@ -36,17 +37,22 @@ struct WorkerOptions {
   friend bool operator==(const WorkerOptions&, const WorkerOptions&) = default;
 };
 
-// Errors: kInvalidArgument, with what is wrong.
+// Errors: kInvalidArgument, with what is wrong. A text with an @, which may have a password before it, is
+// never part of the message.
 Result<WorkerOptions> parse_worker(std::string_view text);
+
+// Whether only this machine reaches an address: 127.0.0.0/8, ::1, localhost.
+bool is_loopback(std::string_view address);
 
 struct ServeOptions {
   std::string address = "127.0.0.1";
   std::uint16_t port = 8080;
   unsigned threads = 2;
   std::string token;  // of clients and operators, in x-ashlar-token; required unless `address` is loopback
+  std::string token_file;  // holds the token instead; read by ServeConfig::load()
   std::string tls_certificate;
   std::string tls_key;
-  std::string worker_authorities;
+  std::string worker_authorities;  // PEM file; empty: those of the system
   std::vector<WorkerOptions> workers;
   std::string worker_file;  // TOML with [[worker]], read again on SIGHUP
 
@@ -88,17 +94,21 @@ struct ServeOptions {
 // Where a value came from.
 enum class SettingSource : std::uint8_t { kDefault, kFile, kEnvironment, kFlag };
 
-// A row of the table: `name` is the key in the file; the flag is --name with dashes, the variable ASHLAR_NAME.
+// A row of the table: `name` is the key in the file; the flag is --name with dashes, the variable
+// ASHLAR_NAME. In the file, a worker is a table [[worker]] with `url` and the options of its text; a variable
+// has workers with spaces between them, and an empty one counts as not set.
 struct Setting {
   std::string_view name;
-  std::string_view unit;  // "seconds", "bytes", "one of prefix, …"; for help
+  std::string_view unit;      // "text", "duration", "bytes", "one of prefix, …"; for help
+  std::string_view standard;  // the default, as text
   std::string_view help;
   bool is_secret = false;
 };
+// The texts live as long as the program.
 std::span<const Setting> serve_settings();
 
-// Builds options out of the three sources. `flags` are (name, value) pairs of the table, `worker` among them as
-// often as it is given.
+// Builds options out of the three sources. `flags` are (name, value) pairs of the table, `worker` among them
+// as often as it is given.
 class ServeConfig {
  public:
   // Errors: kInvalidArgument: with file and line, variable or flag.

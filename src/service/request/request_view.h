@@ -1,9 +1,13 @@
 // read_request(): what routing needs to know of a client's request, read from its body without changing it.
 //
+// Of a key that stands twice the last one counts, as in the engines. Depth is bounded by JsonReader; memory
+// is O(body), whatever the body is.
+//
 // Thread safety: free functions.
 // Complexity:    O(body), one pass; texts of messages are not copied.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,6 +34,7 @@ enum class Endpoint : std::uint8_t {
 
 // By the path of a target, without its query; a path prefix such as /v1 is part of the match.
 Endpoint endpoint_of(std::string_view method, std::string_view target);
+// "chat", "completions", … "other": for metrics and logs.
 std::string_view to_string(Endpoint endpoint) noexcept;
 
 // Byte range of a value inside the body, brackets or quotes included.
@@ -50,20 +55,29 @@ struct RequestView {
   std::uint64_t max_tokens = 0;  // 0: not said
   std::uint32_t prompts = 1;     // of a batch of prompts in one body
   bool has_media = false;        // images, audio, video, embeddings: their tokens cannot be asked for
-  // The prompt of /v1/completions as token ids; nullopt if it is text.
+  // The engine makes other messages out of these before its template sees them, or cuts the prompt: tool
+  // blocks of /v1/messages, items and tools of /v1/responses, documents, truncate_prompt_tokens. /tokenize
+  // does not do the same.
+  bool is_rewritten = false;
+  // The prompt as token ids; nullopt if it is text. Of a batch of one prompt, that one.
   std::optional<std::vector<tokens::Token>> prompt_tokens = {};
-  JsonSlice prompt = {};                 // a text
-  std::vector<JsonSlice> messages = {};  // one per message
+  JsonSlice prompt = {};  // a text
+  // One per message: an object; or, as the first, the bare content of a system message (`system` of
+  // /v1/messages, `instructions` of /v1/responses); or, of /v1/responses, the bare content of a user's
+  // message.
+  std::vector<JsonSlice> messages = {};
+  bool has_system = false;  // the first of `messages` is such a bare content
   JsonSlice tools = {};
   JsonSlice template_arguments = {};  // chat_template_kwargs
+  JsonSlice reasoning_effort = {};
   JsonSlice chat_template = {};
   std::optional<bool> add_generation_prompt = {};
   std::optional<bool> continue_final_message = {};
   std::optional<bool> add_special_tokens = {};
 };
 
-// Errors: kInvalidArgument: not JSON, or a field of another type; the message says which and at which byte. An
-// empty body is an empty object.
+// Errors: kInvalidArgument: not JSON, or a field of another type; the message says which and at which byte.
+// An empty body is an empty object.
 Result<RequestView> read_request(Endpoint endpoint, std::string_view body);
 
 }  // namespace ashlar::service

@@ -1,10 +1,11 @@
 // TraceRecorder: writes the traffic as a trace that replay tools read: a line of JSON per request in
 // Mooncake's form,
 //
-//   {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, …], "session_id": "…"}
+//   {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, …], "session_id":
+//   "…"}
 //
-// with timestamps in milliseconds since the start, and no text: a hash id stands for a block of the prompt, by
-// a keyed hash, numbered in order of appearance. A line is written when its request ends.
+// with timestamps in milliseconds since the start, and no text: a hash id stands for a block of the prompt,
+// by a keyed hash, numbered in order of appearance. A line is written when its request ends.
 //
 // Thread safety: thread-safe. A thread of its own writes; a disk that is full or slow never delays a request:
 //                lines are dropped and counted.

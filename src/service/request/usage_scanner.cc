@@ -1,0 +1,304 @@
+// A machine that takes byte after byte. JSON is followed only as far as the way to the usage needs it:
+//
+//   {"usage": {"prompt_tokens": n, "prompt_tokens_details": {"cached_tokens": n}}}
+//   {"message" or "response": {"usage": …}}                                        in events only
+//
+// Objects on that way have a role; inside any other container only depth and texts are followed. So a "usage"
+// inside a text, a list or another object is never taken for one.
+#include "service/request/usage_scanner.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+
+#include "ashlar/base/check.h"
+
+namespace ashlar::service {
+namespace {
+
+constexpr std::string_view kDataField = "data:";
+constexpr std::string_view kDoneMark = "[DONE]";
+
+bool is_json_space(char c) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+}  // namespace
+
+UsageScanner::UsageScanner(std::string_view content_type) : form_(Form::kNeither) {
+  std::string type(content_type.substr(0, content_type.find(';')));
+  while (!type.empty() && (type.back() == ' ' || type.back() == '\t')) type.pop_back();
+  std::ranges::transform(type, type.begin(), [](char c) {
+    return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  });
+  if (type == "text/event-stream") form_ = Form::kEvents;
+  if (type.ends_with("/json") || type.ends_with("+json")) form_ = Form::kJson;
+}
+
+void UsageScanner::feed(std::string_view bytes) {
+  if (form_ == Form::kJson) json(bytes);
+  if (form_ == Form::kEvents) feed_events(bytes);
+}
+
+void UsageScanner::finish() {
+  if (form_ != Form::kEvents) return;
+  if (has_line_) end_line();
+  end_event();
+}
+
+// ---- events
+// ------------------------------------------------------------------------------------------------
+
+void UsageScanner::feed_events(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const char c = bytes.front();
+    if (c == '\n' || c == '\r') {
+      // The line feed of CR LF ends nothing: the CR did.
+      if (c == '\r' || !was_return_) has_line_ ? end_line() : end_event();
+      was_return_ = c == '\r';
+      bytes.remove_prefix(1);
+      continue;
+    }
+    was_return_ = false;
+    has_line_ = true;
+    const std::string_view rest = bytes.substr(0, bytes.find_first_of("\r\n"));
+    std::size_t taken = 1;
+    switch (line_) {
+      case Line::kName:
+        if (c != kDataField[name_size_]) {
+          line_ = Line::kIgnored;
+        } else if (++name_size_ == kDataField.size()) {
+          line_ = Line::kSpace;
+        }
+        break;
+      case Line::kSpace:
+        line_ = Line::kData;
+        if (c != ' ') taken = 0;
+        break;
+      case Line::kData:
+        data(rest);
+        taken = rest.size();
+        break;
+      case Line::kIgnored:
+        taken = rest.size();
+        break;
+    }
+    bytes.remove_prefix(taken);
+  }
+}
+
+void UsageScanner::data(std::string_view bytes) {
+  for (const char c : bytes.substr(0, kDoneMark.size() + 1)) {
+    if (done_size_ > kDoneMark.size()) break;
+    const bool agrees = done_size_ < kDoneMark.size() && c == kDoneMark[done_size_];
+    done_size_ = agrees ? done_size_ + 1 : kDoneMark.size() + 1;
+  }
+  json(bytes);
+}
+
+// Lines of data of one event are one text, with a line feed between them.
+void UsageScanner::end_line() {
+  if (line_ == Line::kData || line_ == Line::kSpace) {
+    if (has_data_) done_size_ = kDoneMark.size() + 1;
+    has_data_ = true;
+    json("\n");
+  }
+  line_ = Line::kName;
+  name_size_ = 0;
+  has_line_ = false;
+}
+
+void UsageScanner::end_event() {
+  if (has_data_ && done_size_ != kDoneMark.size()) ++events_;
+  has_data_ = false;
+  done_size_ = 0;
+  reset_json();
+}
+
+// ---- JSON
+// --------------------------------------------------------------------------------------------------
+
+void UsageScanner::reset_json() {
+  at_ = At::kStart;
+  found_ = {};
+  depth_ = 0;
+  roles_size_ = 0;
+  is_key_ = false;
+}
+
+void UsageScanner::json(std::string_view bytes) {
+  while (!bytes.empty() && at_ != At::kDone) {
+    if (at_ == At::kText && !is_key_) {  // most of an answer
+      const std::size_t end = bytes.find_first_of("\"\\");
+      if (end == std::string_view::npos) return;
+      bytes.remove_prefix(end);
+    }
+    json_byte(bytes.front());
+    bytes.remove_prefix(1);
+  }
+}
+
+void UsageScanner::json_byte(char c) {
+  const bool is_followed = depth_ == roles_size_;  // the innermost container is on the way
+  switch (at_) {
+    case At::kText:
+    case At::kEscape:
+    case At::kHex:
+      return text_byte(c);
+    case At::kNumber:
+      if (c >= '0' && c <= '9') {
+        const auto digit = static_cast<std::uint64_t>(c - '0');
+        is_number_good_ = is_number_good_ && number_ <= (UINT64_MAX - digit) / 10;
+        number_ = number_ * 10 + digit;
+        return;
+      }
+      if (c != ',' && c != '}' && c != ']' && !is_json_space(c)) {
+        is_number_good_ = false;  // a fraction, an exponent, or no number at all
+        return;
+      }
+      end_number();
+      break;
+    default:
+      break;
+  }
+  if (is_json_space(c)) return;
+  switch (c) {
+    case '{':
+    case '[':
+      return begin_container(c);
+    case '}':
+    case ']':
+      return end_container();
+    case '"':
+      return begin_text();
+    case ':':
+      if (is_followed && at_ == At::kColon) at_ = At::kValue;
+      return;
+    case ',':
+      if (is_followed) {
+        at_ = At::kKey;
+        key_size_ = 0;
+      }
+      return;
+    default:
+      break;
+  }
+  if (depth_ == 0) {
+    at_ = At::kDone;  // a bare value has no usage
+    return;
+  }
+  if (!is_followed || at_ != At::kValue) return;  // true, null, or a number of nobody
+  at_ = At::kNumber;
+  is_number_good_ = c >= '0' && c <= '9';
+  number_ = is_number_good_ ? static_cast<std::uint64_t>(c - '0') : 0;
+}
+
+void UsageScanner::begin_text() {
+  is_key_ = depth_ == roles_size_ && at_ == At::kKey;
+  if (depth_ == 0) {
+    at_ = At::kDone;
+    return;
+  }
+  if (is_key_) key_size_ = 0;
+  at_ = At::kText;
+}
+
+void UsageScanner::text_byte(char c) {
+  if (at_ == At::kHex) {
+    const int value = std::isxdigit(static_cast<unsigned char>(c)) == 0 ? -1
+                      : c <= '9'                                        ? c - '0'
+                                                                        : (c | 0x20) - 'a' + 10;
+    // Characters beyond ASCII are in no key of ours.
+    code_ = value < 0 ? 0xFFFF : code_ << 4 | static_cast<std::uint32_t>(value);
+    if (++digits_ < 4) return;
+    at_ = At::kText;
+    if (is_key_) add_to_key(code_ < 0x80 ? static_cast<char>(code_) : '\xFF');
+    return;
+  }
+  if (at_ == At::kEscape) {
+    at_ = At::kText;
+    if (c == 'u') {
+      at_ = At::kHex;
+      code_ = 0;
+      digits_ = 0;
+    } else if (is_key_) {
+      add_to_key('\xFF');  // no key of ours has a quote, a slash or a control character
+    }
+    return;
+  }
+  if (c == '"') return end_text();
+  if (c == '\\') {
+    at_ = At::kEscape;
+  } else if (is_key_) {
+    add_to_key(c);
+  }
+}
+
+void UsageScanner::add_to_key(char c) {
+  if (key_size_ < kMaxKey) key_[key_size_] = c;
+  key_size_ = std::min(key_size_ + 1, kMaxKey + 1);
+}
+
+void UsageScanner::end_text() {
+  at_ = is_key_ ? At::kColon : At::kAfter;
+  is_key_ = false;
+}
+
+void UsageScanner::begin_container(char c) {
+  std::optional<Role> role;
+  if (c == '{' && depth_ == 0) role = Role::kTop;
+  if (c == '{' && depth_ != 0 && depth_ == roles_size_ && at_ == At::kValue) {
+    const Role outer = roles_[roles_size_ - 1];
+    const bool holds_usage = outer == Role::kTop || outer == Role::kEnvelope;
+    if (holds_usage && key() == "usage") role = Role::kUsage;
+    if (outer == Role::kTop && form_ == Form::kEvents && (key() == "message" || key() == "response"))
+      role = Role::kEnvelope;
+    if (outer == Role::kUsage && (key() == "prompt_tokens_details" || key() == "input_tokens_details"))
+      role = Role::kDetails;
+  }
+  if (depth_ == 0 && !role) {
+    at_ = At::kDone;
+    return;
+  }
+  ++depth_;
+  at_ = At::kAfter;
+  if (!role) return;
+  ASHLAR_DCHECK(roles_size_ < kMaxRoles, "the way to the details of a usage has four objects");
+  roles_[roles_size_++] = *role;
+  at_ = At::kKey;
+  key_size_ = 0;
+}
+
+void UsageScanner::end_container() {
+  if (depth_ == 0) {
+    at_ = At::kDone;
+    return;
+  }
+  if (depth_ == roles_size_) --roles_size_;
+  --depth_;
+  at_ = At::kAfter;
+  if (depth_ != 0) return;
+  // The value is whole.
+  at_ = At::kDone;
+  if (found_.prompt_tokens) usage_.prompt_tokens = found_.prompt_tokens;
+  if (found_.completion_tokens) usage_.completion_tokens = found_.completion_tokens;
+  if (found_.cached_tokens) usage_.cached_tokens = found_.cached_tokens;
+}
+
+std::optional<std::uint64_t>* UsageScanner::field_of_key() {
+  const Role role = roles_[roles_size_ - 1];
+  if (role == Role::kDetails) return key() == "cached_tokens" ? &found_.cached_tokens : nullptr;
+  if (role != Role::kUsage) return nullptr;
+  if (key() == "prompt_tokens" || key() == "input_tokens") return &found_.prompt_tokens;
+  if (key() == "completion_tokens" || key() == "output_tokens") return &found_.completion_tokens;
+  return key() == "cache_read_input_tokens" ? &found_.cached_tokens : nullptr;
+}
+
+void UsageScanner::end_number() {
+  at_ = At::kAfter;
+  ASHLAR_DCHECK(roles_size_ > 0, "numbers are read only in objects on the way to the usage");
+  if (!is_number_good_) return;
+  if (std::optional<std::uint64_t>* const field = field_of_key()) *field = number_;
+}
+
+}  // namespace ashlar::service

@@ -1,0 +1,102 @@
+// Bodies of requests, and answers of workers, damaged in every way: read or refused, without reading beyond
+// the end (under the address sanitizer every input has a block of memory of its own) and without allocating
+// more than in proportion to the input.
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ashlar/base/random.h"
+#include "ashlar/testing/time_box.h"
+#include "service/request/request_view.h"
+#include "service/request/usage_scanner.h"
+#include "support/counted_new.h"
+#include "support/damage.h"
+
+namespace ashlar::service {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+constexpr std::string_view kBodies[] = {
+    R"({"model":"m","messages":[{"role":"system","content":"s"},{"role":"user","content":[{"type":"text",
+    "text":"a\u00e9\n"},{"type":"image_url","image_url":{"url":"x"}}]}],"stream":true,
+    "stream_options":{"include_usage":true},"tools":[{"type":"function"}],"max_tokens":12})",
+    R"({"prompt":[1,2,3,4294967295],"cache_salt":"x","prompt":[[1,2],[3]],"temperature":-1.5e+3})",
+    R"({"prompt":["a","b"],"max_tokens":1,"chat_template_kwargs":{"a":[{}]},"add_special_tokens":false})",
+    R"({"system":[{"type":"text","text":"s"}],"messages":[{"role":"user","content":[{"type":"tool_result",
+    "content":[{"type":"text","text":"x"}]}]}]})",
+    R"({"input":[{"type":"message","role":"user","content":"x"},{"type":"function_call"}],"instructions":"i"})",
+    R"({"messages":[{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}]})",
+};
+
+std::string_view text_of(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+TEST(RequestFuzz, DamagedBodiesAreReadOrRefused) {
+  Random random(1);
+  std::size_t accepted = 0;
+  std::size_t refused = 0;
+  const testing::TimeBox box(0.7);
+  for (int round = 0; round < 2000 || accepted == 0 || refused == 0 || !box.over(); ++round) {
+    const auto seed = std::as_bytes(std::span(kBodies[random.below(std::size(kBodies))]));
+    Bytes body(seed.begin(), seed.end());
+    testing::damage(body, random);
+    body.shrink_to_fit();
+    const auto endpoint =
+        static_cast<Endpoint>(random.below(static_cast<std::uint64_t>(Endpoint::kOther) + 1));
+    const std::size_t before = g_allocated_bytes.load();
+    const Result<RequestView> view = read_request(endpoint, text_of(body));
+    ASSERT_LE(g_allocated_bytes.load() - before, 4096 + 32 * body.size());
+    (view ? accepted : refused) += 1;
+    if (!view) continue;
+    for (const JsonSlice& message : view->messages) {
+      ASSERT_LT(message.begin, message.end);
+      ASSERT_LE(message.end, body.size());
+    }
+  }
+}
+
+TEST(RequestFuzz, LongBodiesTakeMemoryInProportion) {
+  for (const std::string& unit :
+       {std::string("{},"), std::string("\"\","), std::string("0,"), std::string("[],"), std::string("["),
+        std::string("{\"a\":"), std::string("\"\\u0041\",")}) {
+    std::string body = R"({"model":")" + std::string(1000, 'm') + R"(","messages":[)";
+    std::string prompt = R"({"prompt":[)";
+    for (int i = 0; i < 100'000; ++i) {
+      body += unit;
+      prompt += unit;
+    }
+    for (const auto& [endpoint, text] :
+         {std::pair(Endpoint::kChat, body), {Endpoint::kCompletions, prompt}}) {
+      const std::size_t before = g_allocated_bytes.load();
+      EXPECT_FALSE(read_request(endpoint, text).has_value());
+      EXPECT_LE(g_allocated_bytes.load() - before, 4096 + 32 * text.size()) << unit;
+    }
+  }
+}
+
+TEST(RequestFuzz, AScannerAllocatesNothing) {
+  Random random(2);
+  UsageScanner json("application/json");
+  UsageScanner events("text/event-stream");
+  std::string bytes;
+  for (int i = 0; i < 2000; ++i) {
+    const std::string_view body = kBodies[random.below(std::size(kBodies))];
+    bytes += "data: ";
+    bytes += body.substr(random.below(body.size()));
+    bytes += random.below(2) == 0 ? "\n" : "\n\n";
+  }
+  const std::size_t before = g_allocated_bytes.load();
+  json.feed(bytes);
+  events.feed(bytes);
+  json.finish();
+  events.finish();
+  EXPECT_EQ(g_allocated_bytes.load(), before);
+}
+
+}  // namespace
+}  // namespace ashlar::service
