@@ -30,7 +30,7 @@ enum class JournalRecord : std::uint8_t {
   kReleased,
 };
 
-inline constexpr std::string_view kJournalMagic = "ASHLARJ1";
+inline constexpr std::uint64_t kJournalMagic = 0x314A'5241'4C48'5341;  // "ASHLARJ1" in the file
 inline constexpr std::uint32_t kJournalVersion = 1;
 // Of a record's payload. The largest is a store of one message.
 inline constexpr std::uint32_t kMaxJournalRecord = std::uint32_t{1} << 28;

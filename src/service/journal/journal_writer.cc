@@ -88,7 +88,7 @@ class JournalWriter::State {
         max_waiting_(options.max_waiting_bytes),
         file_(std::move(file)) {
     ByteWriter head;
-    head.put_bytes(std::as_bytes(std::span(kJournalMagic)));
+    head.put(kJournalMagic);
     head.put(kJournalVersion);
     head.put(options.run);
     put_options(head, options.router);

@@ -48,8 +48,8 @@ Result<JournalHead> read_head(JournalFile& file, const JournalCipher& cipher) {
   constexpr std::size_t kHeadBytes = 8 + 4 + 8 + 32 + 8;
   const std::vector<std::byte> bytes = file.read(kHeadBytes);
   ByteReader in(bytes);
-  const auto magic = in.get_bytes(kJournalMagic.size());
-  if (bytes.size() != kHeadBytes || !std::ranges::equal(magic, std::as_bytes(std::span(kJournalMagic))))
+  const auto magic = in.get<std::uint64_t>();
+  if (bytes.size() != kHeadBytes || magic != kJournalMagic)
     return file.damaged("this is no journal of Ashlar");
   const auto version = in.get<std::uint32_t>();
   if (version != kJournalVersion) return file.damaged("a journal of another version");
