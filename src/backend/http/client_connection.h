@@ -36,12 +36,13 @@ class ClientConnection final : public ReadySink {
   };
   // Reads the next request into request().
   Task<Next> read_request();
-  WholeRequest& request() noexcept { return reader_.request(); }
+  const WholeRequest& request() const noexcept { return reader_.request(); }
   std::unique_ptr<WholeRequest> release_request() noexcept { return reader_.release(); }
 
   // From here on the client is watched; until read_request().
   void watch();
   bool is_gone() const noexcept { return gone_; }
+  bool is_open() const noexcept { return stream_.is_open(); }
 
   // Sends the parts; what does not go now is kept for flush(). False: the client is gone.
   bool send(std::initializer_list<std::string_view> parts);

@@ -1,8 +1,8 @@
 // IoLoop: a thread with an Asio context; what its coroutines wait for, and until when.
 //
 // An EventWaiter is where one coroutine waits for any of several events: a socket is ready, a call from
-// another thread, a deadline. Deadlines are checked every 50 ms by one timer, and only if the nearest one may have
-// passed; so a wait costs no timer.
+// another thread, a deadline. Deadlines are checked every 50 ms by one timer, and only if the nearest one may
+// have passed; so a wait costs no timer.
 //
 // Thread safety: confined to the loop's thread, except start(), join() and post().
 // Complexity:    a wait is O(1); a check of deadlines that is due is O(waiters).

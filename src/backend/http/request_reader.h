@@ -44,7 +44,7 @@ class RequestReader {
   bool take_continue() noexcept;
   // The status to answer with. Requires: kRefused.
   unsigned refusal() const noexcept { return refusal_; }
-  WholeRequest& request() noexcept { return *request_; }
+  const WholeRequest& request() const noexcept { return *request_; }
   // The request itself, for those that outlive the connection. Requires: kComplete.
   std::unique_ptr<WholeRequest> release() noexcept { return std::move(request_); }
   // Ready for the next request.

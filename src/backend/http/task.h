@@ -21,8 +21,8 @@ struct TaskPromiseBase {
     bool await_ready() noexcept { return false; }
     template <class Promise>
     std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> self) noexcept {
-      const std::coroutine_handle<> awaiting = self.promise().awaiting;
-      return awaiting ? awaiting : std::noop_coroutine();
+      const std::coroutine_handle<> next = self.promise().awaiting;
+      return next ? next : std::noop_coroutine();
     }
     void await_resume() noexcept {}
   };
@@ -67,7 +67,7 @@ class [[nodiscard]] Task {
   }
 
   bool await_ready() const noexcept { return handle_.done(); }
-  void await_suspend(std::coroutine_handle<> awaiting) noexcept { handle_.promise().awaiting = awaiting; }
+  void await_suspend(std::coroutine_handle<> next) noexcept { handle_.promise().awaiting = next; }
   T await_resume() {
     if (handle_.promise().error) std::rethrow_exception(handle_.promise().error);
     return handle_.promise().take();

@@ -11,9 +11,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <map>
@@ -53,6 +56,8 @@ class RawClient {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     EXPECT_EQ(connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0) << errno;
   }
+
+  explicit RawClient(OwnedFd socket) : socket_(std::move(socket)) {}
 
   int fd() const { return socket_.get(); }
 
@@ -177,6 +182,34 @@ class RawClient {
   OwnedFd socket_;
   std::string buffer_;
   bool reset_ = false;
+};
+
+// A worker that the test plays itself: it accepts, reads and writes when the test says so.
+class RawWorker {
+ public:
+  RawWorker() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), size), 0) << errno;
+    EXPECT_EQ(listen(socket_.get(), 128), 0) << errno;
+    getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &size);
+    port_ = ntohs(address.sin_port);
+  }
+  std::uint16_t port() const { return port_; }
+  // The next connection, in the order in which they came.
+  RawClient accept() const {
+    pollfd entry{.fd = socket_.get(), .events = POLLIN, .revents = 0};
+    EXPECT_EQ(poll(&entry, 1, 120'000), 1) << "no connection for two minutes";
+    return RawClient(OwnedFd(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+  }
+  // From now on connections are refused.
+  void close() { socket_ = OwnedFd(); }
+
+ private:
+  OwnedFd socket_;
+  std::uint16_t port_ = 0;
 };
 
 inline std::string get(const std::string& target, const std::string& headers = "") {
