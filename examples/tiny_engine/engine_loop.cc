@@ -83,6 +83,7 @@ void EngineLoop::run() {
     if (clients_.empty()) continue;
     engine_->step();
     publish_events();
+    collect_replies();
     note_gauges();  // first: a client that has its answer does not find itself among the running
     deliver();
   }
@@ -115,6 +116,7 @@ void EngineLoop::drop_gone_clients() {
     if (!client.second->is_gone()) return false;
     engine_->abort(client.first);
     --load_;
+    ++aborted_;
     return true;
   });
 }
@@ -130,13 +132,20 @@ void EngineLoop::deliver() {
   for (const NewToken& token : engine_->new_tokens())
     if (const auto client = clients_.find(token.request); client != clients_.end())
       client->second->on_token(token.sample, token.token, token.cached_tokens);
-  std::erase_if(clients_, [&](const auto& client) {
-    std::vector<Reply> replies = engine_->take(client.first);
-    if (replies.empty()) return false;
-    --load_;
-    client.second->on_end(std::move(replies));
-    return true;
-  });
+  for (auto& [id, replies] : ended_) {
+    const auto client = clients_.extract(id);
+    client.mapped()->on_end(std::move(replies));
+  }
+}
+
+void EngineLoop::collect_replies() {
+  ended_.clear();
+  for (const auto& [id, client] : clients_) {
+    std::vector<Reply> replies = engine_->take(id);
+    if (!replies.empty()) ended_.emplace_back(id, std::move(replies));
+  }
+  load_ -= ended_.size();
+  finished_ += ended_.size();
 }
 
 void EngineLoop::note_gauges() {
@@ -145,7 +154,9 @@ void EngineLoop::note_gauges() {
              .waiting = engine_->waiting() + submitted_.size(),
              .prompt_tokens = prompt_tokens_,
              .cached_tokens = engine_->counters().cached_tokens,
-             .preemptions = engine_->counters().preemptions};
+             .preemptions = engine_->counters().preemptions,
+             .finished = finished_,
+             .aborted = aborted_};
 }
 
 }  // namespace tiny_engine

@@ -16,6 +16,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tiny_engine/engine.h"
@@ -47,6 +48,8 @@ struct LoopGauges {
   std::uint64_t prompt_tokens = 0;  // of all requests so far
   std::uint64_t cached_tokens = 0;
   std::uint64_t preemptions = 0;
+  std::uint64_t finished = 0;
+  std::uint64_t aborted = 0;  // their clients had left
 };
 
 class EngineLoop {
@@ -87,13 +90,18 @@ class EngineLoop {
   void admit(Submitted& submitted);
   void drop_gone_clients();
   void publish_events();
+  void collect_replies();
   void deliver();
   void note_gauges();
 
   const std::unique_ptr<Engine> engine_;
   const std::unique_ptr<VllmEvents> events_;
-  Clients clients_;  // of the loop's thread
+  // Of the loop's thread.
+  Clients clients_;
+  std::vector<std::pair<Engine::RequestId, std::vector<Reply>>> ended_;  // in the last step
   std::uint64_t prompt_tokens_ = 0;
+  std::uint64_t finished_ = 0;
+  std::uint64_t aborted_ = 0;
 
   std::atomic<std::size_t> load_{0};
   mutable std::mutex mu_;

@@ -316,17 +316,25 @@ void HttpFace::show_metrics(const Exchange& exchange) {
   std::vector<LoopGauges> gauges;
   for (const auto& loop : loops_) gauges.push_back(loop->gauges());
   std::string out;
-  const auto add = [&](const std::string& name, std::string_view kind, auto value) {
-    out += "# TYPE " + name + " " + std::string(kind) + "\n";
+  const auto add = [&](const std::string& name, std::string_view kind, auto value,
+                       const std::string& labels = {}) {
+    if (!kind.empty()) out += "# TYPE " + name + " " + std::string(kind) + "\n";
     for (std::size_t rank = 0; rank < gauges.size(); ++rank)
-      out += name + "{engine=\"" + std::to_string(rank) + "\",model_name=" + json_quoted(options_.card.name) +
-             "} " + std::to_string(value(gauges[rank])) + "\n";
+      out += name + "{engine=\"" + std::to_string(rank) + "\"," + labels +
+             "model_name=" + json_quoted(options_.card.name) + "} " + std::to_string(value(gauges[rank])) +
+             "\n";
   };
   add("vllm:num_requests_running", "gauge", [](const LoopGauges& of) { return of.running; });
   add("vllm:num_requests_waiting", "gauge", [](const LoopGauges& of) { return of.waiting; });
   add("vllm:prefix_cache_queries_total", "counter", [](const LoopGauges& of) { return of.prompt_tokens; });
   add("vllm:prefix_cache_hits_total", "counter", [](const LoopGauges& of) { return of.cached_tokens; });
   add("vllm:num_preemptions_total", "counter", [](const LoopGauges& of) { return of.preemptions; });
+  add(
+      "vllm:request_success_total", "counter", [](const LoopGauges& of) { return of.finished; },
+      "finished_reason=\"length\",");
+  add(
+      "vllm:request_success_total", "", [](const LoopGauges& of) { return of.aborted; },
+      "finished_reason=\"abort\",");
   out += "# TYPE vllm:cache_config_info gauge\n";
   for (std::size_t rank = 0; rank < gauges.size(); ++rank)
     out += "vllm:cache_config_info{block_size=\"" + std::to_string(options_.engine.block_size) +
