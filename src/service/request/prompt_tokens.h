@@ -4,13 +4,18 @@
 // remembered: a bounded cache leads from the messages of a conversation to its tokens. A follow-up turn then
 // asks only for its tail: the first message (so that the template puts no default one in its place) and the
 // messages that are new; what stands between is known. That is right where a template writes message after
-// message. Whether it does is learned per model: the first follow-ups are asked whole and compared with their
-// joined form; only after kTrials equal ones, and no unequal one, is a tail trusted; one in kSample is still
-// compared, and the engine's own count of prompt tokens checks every one (check()). A difference ends it for
-// that model, and is counted.
+// message. Whether it does is learned per model and per kind of tail (which roles stand where, and whether
+// messages have more than a text): the first follow-ups are asked whole and compared with their joined form;
+// only after kTrials equal ones, and no unequal one, is a tail trusted; one in kSample is still compared, and
+// the engine's own count of prompt tokens checks every one (check()). A difference ends it for that model,
+// and is counted. A kind of tail that the template refuses is not asked again.
+//
+// A request takes at most four questions (the first trial of a model), a trusted tail one, and another one
+// where its first message is new.
 //
 // Thread safety: thread-safe.
-// Complexity:    O(body) per request. Memory: at most max_bytes.
+// Complexity:    O(body) per request. Memory: at most max_bytes for tokens, and a bounded table of what was
+//                learned of models. Texts are kept only inside questions.
 #pragma once
 
 #include <cstddef>
@@ -23,11 +28,10 @@
 
 #include "ashlar/base/result.h"
 #include "ashlar/tokens/token.h"
+#include "service/request/prompt_cache.h"
 #include "service/request/request_view.h"
 
 namespace ashlar::service {
-
-using TokenList = std::shared_ptr<const std::vector<tokens::Token>>;
 
 // The tokens of a prompt, and how they were found.
 struct KnownPrompt {
@@ -52,7 +56,7 @@ struct TokenQuestion {
 struct PromptTokensCounters {
   std::uint64_t given = 0;       // requests with token ids
   std::uint64_t remembered = 0;  // answered without asking
-  std::uint64_t asked = 0;       // whole
+  std::uint64_t asked = 0;       // whole; the questions of trials are not counted
   std::uint64_t joined = 0;      // tails
   std::uint64_t trials = 0;      // tails compared with the whole
   std::uint64_t differences = 0;
@@ -63,21 +67,28 @@ struct PromptTokensCounters {
 
 class PromptTokens {
  public:
+  static constexpr std::uint32_t kTrials = 3;
+  static constexpr std::uint32_t kSample = 16;
+
   struct Options {
     std::size_t max_bytes = std::size_t{64} << 20;
     bool tails = true;
   };
   explicit PromptTokens(const Options& options);
   ~PromptTokens();
+  PromptTokens(const PromptTokens&) = delete;
+  PromptTokens& operator=(const PromptTokens&) = delete;
 
   using Lookup = std::variant<KnownPrompt, TokenQuestion, NoTokens>;
   // `body` is the request's, of which `view` was read.
   Lookup look_up(const RequestView& view, std::string_view body);
   // The worker's answer to a question: its tokens, or another question (the whole, where a tail is compared).
+  // NoTokens: the worker has none, and says so by its status.
   // Errors: kCorruption: not the answer of /tokenize.
   Result<Lookup> learn(const TokenQuestion& question, unsigned status, std::string_view answer);
   // An engine said how many prompt tokens it counted. False: they differ, and what was known of that model's
   // tails is dropped.
+  // `model`: of the request, as it was looked up.
   bool check(std::string_view model, const KnownPrompt& known, std::uint64_t counted);
 
   PromptTokensCounters counters() const;

@@ -1,14 +1,17 @@
 // TraceRecorder: writes the traffic as a trace that replay tools read: a line of JSON per request in
 // Mooncake's form,
 //
-//   {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, …], "session_id":
-//   "…"}
+//   {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, …],
+//    "session_id": "…"}
 //
-// with timestamps in milliseconds since the start, and no text: a hash id stands for a block of the prompt,
-// by a keyed hash, numbered in order of appearance. A line is written when its request ends.
+// on one line, with timestamps in milliseconds since the start, and no text: a hash id stands for a block of
+// the prompt with everything before it, by a keyed hash, numbered in order of appearance. A last block that
+// is not full has an id of its own. Where the blocks of a prompt are not known, hash_ids is left out. A line
+// is written when its request ends.
 //
 // Thread safety: thread-safe. A thread of its own writes; a disk that is full or slow never delays a request:
-//                lines are dropped and counted.
+//                lines are dropped and counted. The file ends with a whole line.
+// Complexity:    add() is O(blocks), without system calls but for waking the thread.
 #pragma once
 
 #include <cstddef>
@@ -42,11 +45,14 @@ class TraceRecorder {
   // Errors: kIo: the file cannot be made; kAlreadyExists.
   static Result<std::unique_ptr<TraceRecorder>> create(const Options& options, Clock& clock = Clock::real());
   ~TraceRecorder();
+  TraceRecorder(const TraceRecorder&) = delete;
+  TraceRecorder& operator=(const TraceRecorder&) = delete;
 
   void add(const TraceLine& line);
   std::uint64_t written() const noexcept;
   std::uint64_t dropped() const noexcept;
-  // Waits until everything so far is in the file. Errors: kIo.
+  // Waits until everything so far is in the file, of which the destructor takes care too. Errors: kIo: lines
+  // were lost since the last call.
   Result<void> flush();
 
  private:

@@ -1,0 +1,65 @@
+// PromptCache: tokens of prompts by a keyed hash of what they were made of, with the least recently used ones
+// evicted. No text is kept.
+//
+// Thread safety: thread-compatible.
+// Complexity:    O(1), but drop_joined(): O(entries). Memory: at most max_bytes; lists that callers still
+// hold
+//                are not counted once evicted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "ashlar/tokens/token.h"
+#include "tokens/siphash128.h"
+
+namespace ashlar::service {
+
+using TokenList = std::shared_ptr<const std::vector<tokens::Token>>;
+using PromptDigest = tokens::SipHash128::Digest;
+
+struct PromptDigestHash {
+  std::size_t operator()(const PromptDigest& digest) const noexcept { return digest.lo; }
+};
+
+class PromptCache {
+ public:
+  explicit PromptCache(std::size_t max_bytes) : max_bytes_(max_bytes) {}
+
+  // Null: unknown. Counts as a use.
+  TokenList find(const PromptDigest& key);
+  // Replaces what was there. `model` and `is_joined` are for drop_joined().
+  void put(const PromptDigest& key, TokenList tokens, std::uint64_t model, bool is_joined);
+  // Drops the entries of a model that were put together of parts.
+  void drop_joined(std::uint64_t model);
+
+  std::size_t bytes() const noexcept { return bytes_; }
+  std::size_t size() const noexcept { return entries_.size(); }
+  std::uint64_t evicted() const noexcept { return evicted_; }
+
+  // What an entry counts for, its place in the list and the table included.
+  static std::size_t bytes_of(const std::vector<tokens::Token>& tokens);
+
+ private:
+  struct Entry {
+    PromptDigest key;
+    TokenList tokens;
+    std::uint64_t model = 0;
+    bool is_joined = false;
+  };
+  using Entries = std::list<Entry>;
+
+  void erase(Entries::iterator entry);
+
+  std::size_t max_bytes_;
+  std::size_t bytes_ = 0;
+  std::uint64_t evicted_ = 0;
+  Entries entries_;  // the most recently used first
+  std::unordered_map<PromptDigest, Entries::iterator, PromptDigestHash> places_;
+};
+
+}  // namespace ashlar::service

@@ -1,0 +1,464 @@
+// How a tail is joined. Let T(c) be the tokens of a conversation c without the generation prompt g that
+// stands behind the last message where an answer is to be written. Of [m0 … mk, new …], T[m0 … mk] + g is
+// remembered. T[m0] is asked once per first message, g is the rest of the same question asked with it. Then
+//
+//   tail = T[m0, new …] + g   is asked, and begins with T[m0], or the template is not one that can be joined
+//   T[m0 … mk] + (tail without T[m0])   is the joined form.
+//
+// A chain of questions is a Plan, which stays, and a Step, which says how far it has come. Everything that
+// may take long (hashing, reading, writing questions) is done without the lock.
+#include "service/request/prompt_tokens.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <map>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "ashlar/base/check.h"
+#include "ashlar/base/mutex.h"
+#include "service/request/tokenize_question.h"
+
+namespace ashlar::service {
+namespace {
+
+using tokens::SipHash128;
+using tokens::Token;
+using TokenVector = std::vector<Token>;
+
+// Bounds of what is remembered of models; beyond them prompts are asked whole.
+constexpr std::size_t kMaxModels = 256;
+constexpr std::size_t kMaxTailKinds = 256;
+constexpr std::size_t kMaxShapes = 64;
+constexpr std::size_t kMaxGeneration = 1024;  // tokens of a generation prompt
+
+// What is known of one kind of tail.
+struct TailTrust {
+  std::uint32_t equal = 0;  // trials in which the joined form was the whole
+  std::uint32_t uses = 0;
+  bool is_refused = false;  // the template does not take it
+};
+
+struct ModelState {
+  bool is_off = false;  // a difference was seen
+  // By the template's arguments: the tokens of the generation prompt.
+  std::map<std::uint64_t, TokenVector> generations;
+  // By the template's arguments and the kind of tail.
+  std::map<std::pair<std::uint64_t, std::uint64_t>, TailTrust> tails;
+};
+
+// The names under which the parts of a request are remembered.
+struct PromptKeys {
+  std::uint64_t model = 0;
+  std::uint64_t shape = 0;  // everything but tools and messages
+  PromptDigest whole = {};
+  PromptDigest base = {};              // T[m0]
+  std::vector<PromptDigest> prefixes;  // [i]: of the first i + 1 messages, as a client asks for them
+};
+
+// Null: not known yet.
+const TokenVector* generation_of(const ModelState& model, const PromptKeys& keys) {
+  const auto found = model.generations.find(keys.shape);
+  return found == model.generations.end() ? nullptr : &found->second;
+}
+
+struct Plan {
+  PromptKeys keys;
+  std::uint64_t tail_kind = 0;
+  bool compares = false;  // asks the whole too
+  TokenList prefix;       // null: only the whole is asked
+  std::string whole_body;
+  std::string base_body;
+  std::string generation_body;
+  std::string tail_body;
+};
+
+enum class QuestionKind : std::uint8_t { kWhole, kBase, kGeneration, kTail };
+
+struct QuestionStep {
+  std::shared_ptr<const Plan> plan;
+  QuestionKind kind = QuestionKind::kWhole;
+  TokenList whole;  // known so far
+  TokenList base;
+};
+
+TokenQuestion question_of(std::shared_ptr<const Plan> plan, QuestionKind kind, TokenList whole,
+                          TokenList base) {
+  const std::string* const bodies[] = {&plan->whole_body, &plan->base_body, &plan->generation_body,
+                                       &plan->tail_body};
+  TokenQuestion question{"/tokenize", *bodies[static_cast<std::size_t>(kind)], nullptr};
+  ASHLAR_DCHECK(!question.body.empty() && question.body.ends_with('}'), "a plan has the questions it asks");
+  question.state = std::make_shared<const QuestionStep>(
+      QuestionStep{std::move(plan), kind, std::move(whole), std::move(base)});
+  return question;
+}
+
+bool starts_with(const TokenVector& tokens, const TokenVector& start) {
+  return tokens.size() >= start.size() && std::equal(start.begin(), start.end(), tokens.begin());
+}
+
+bool ends_with(const TokenVector& tokens, const TokenVector& end) {
+  return tokens.size() >= end.size() && std::equal(end.rbegin(), end.rend(), tokens.rbegin());
+}
+
+void absorb(SipHash128& hash, std::string_view text) {
+  hash.update_u64(text.size());
+  hash.update(text.data(), text.size());
+}
+
+void absorb(SipHash128& hash, const std::optional<bool>& flag) {
+  hash.update_u64(flag ? (*flag ? 2 : 1) : 0);
+}
+
+constexpr std::uint64_t kFlagsMark = 0xF1A6'0000;
+
+// A request with flags of its own has keys apart from those that can be prefixes.
+PromptDigest with_flags(SipHash128 hash, bool add_generation_prompt, bool continue_final_message) {
+  if (add_generation_prompt && !continue_final_message) return hash.digest();
+  hash.update_u64(kFlagsMark | (add_generation_prompt ? 1 : 0) | (continue_final_message ? 2 : 0));
+  return hash.digest();
+}
+
+bool has_usual_flags(const RequestView& view) {
+  return view.add_generation_prompt.value_or(true) && !view.continue_final_message.value_or(false);
+}
+
+// Roles and forms of the first message, of those between, of the new ones, and of the last.
+std::uint64_t tail_kind_of(const RequestView& view, std::string_view body, std::size_t prefix) {
+  static_assert(kMessageKinds <= 16, "a set of kinds has sixteen bits");
+  std::uint64_t middle = 0;
+  std::uint64_t tail = 0;
+  unsigned last = 0;
+  for (std::size_t i = 1; i < view.messages.size(); ++i) {
+    last = message_kind(view, body, i);
+    (i < prefix ? middle : tail) |= std::uint64_t{1} << last;
+  }
+  return message_kind(view, body, 0) | middle << 8 | tail << 24 | std::uint64_t{last} << 40;
+}
+
+}  // namespace
+
+struct PromptTokens::State {
+  explicit State(const Options& given) : options(given), cache(given.max_bytes) {
+    ASHLAR_CHECK(getentropy(key.data(), key.size()) == 0,
+                 "the operating system gave no random bytes for the key of remembered prompts: %s",
+                 std::generic_category().message(errno).c_str());
+  }
+
+  std::uint64_t model_key(std::string_view model) const;
+  PromptKeys keys_of(const RequestView& view, std::string_view body) const;
+  Lookup look_up_keyed(const RequestView& view, std::string_view body, PromptKeys keys) ASHLAR_EXCLUDES(mu);
+  TokenQuestion plan_tail(const RequestView& view, std::string_view body, PromptKeys keys, TokenList prefix,
+                          std::size_t prefix_size) ASHLAR_EXCLUDES(mu);
+  // The question that comes next on the way to the tail.
+  TokenQuestion next_question(const std::shared_ptr<const Plan>& plan, TokenList whole, TokenList base)
+      ASHLAR_EXCLUDES(mu);
+  Lookup give_up_tail(const QuestionStep& step, bool is_refused) ASHLAR_EXCLUDES(mu);
+  Lookup learn_tail(const QuestionStep& step, const TokenVector& tail) ASHLAR_EXCLUDES(mu);
+  Lookup learn_generation(const QuestionStep& step, const TokenVector& generated) ASHLAR_EXCLUDES(mu);
+
+  // Null: too many models are known.
+  ModelState* model_locked(std::uint64_t model) ASHLAR_REQUIRES(mu);
+  TailTrust* trust_locked(ModelState& model, const PromptKeys& keys, std::uint64_t kind) ASHLAR_REQUIRES(mu);
+  void differ_locked(std::uint64_t model) ASHLAR_REQUIRES(mu);
+
+  const Options options;
+  SipHash128::Key key;
+  mutable Mutex mu;
+  PromptCache cache ASHLAR_GUARDED_BY(mu);
+  std::map<std::uint64_t, ModelState> models ASHLAR_GUARDED_BY(mu);
+  PromptTokensCounters counters ASHLAR_GUARDED_BY(mu);
+};
+
+std::uint64_t PromptTokens::State::model_key(std::string_view model) const {
+  SipHash128 hash(key);
+  absorb(hash, model);
+  return hash.digest().lo;
+}
+
+PromptKeys PromptTokens::State::keys_of(const RequestView& view, std::string_view body) const {
+  PromptKeys keys;
+  keys.model = model_key(view.model);
+  SipHash128 hash(key);
+  hash.update_u64(view.messages.empty() ? 1 : 2);
+  absorb(hash, view.model);
+  absorb(hash, view.template_arguments.of(body));
+  absorb(hash, view.reasoning_effort.of(body));
+  absorb(hash, view.chat_template.of(body));
+  absorb(hash, view.add_special_tokens);
+  keys.shape = hash.digest().lo;
+  if (view.messages.empty()) {
+    absorb(hash, view.prompt.of(body));
+    keys.whole = hash.digest();
+    return keys;
+  }
+  absorb(hash, view.tools.of(body));
+  keys.prefixes.reserve(view.messages.size());
+  for (std::size_t i = 0; i < view.messages.size(); ++i) {
+    hash.update_u64(i == 0 && view.has_system ? 1 : 0);
+    absorb(hash, view.messages[i].of(body));
+    keys.prefixes.push_back(hash.digest());
+    if (i == 0) keys.base = with_flags(hash, false, false);
+  }
+  keys.whole = with_flags(hash, view.add_generation_prompt.value_or(true),
+                          view.continue_final_message.value_or(false));
+  return keys;
+}
+
+ModelState* PromptTokens::State::model_locked(std::uint64_t model) {
+  const auto found = models.find(model);
+  if (found != models.end()) return &found->second;
+  return models.size() < kMaxModels ? &models[model] : nullptr;
+}
+
+TailTrust* PromptTokens::State::trust_locked(ModelState& model, const PromptKeys& keys, std::uint64_t kind) {
+  const std::pair place(keys.shape, kind);
+  const auto found = model.tails.find(place);
+  if (found != model.tails.end()) return &found->second;
+  return model.tails.size() < kMaxTailKinds ? &model.tails[place] : nullptr;
+}
+
+void PromptTokens::State::differ_locked(std::uint64_t model) {
+  ++counters.differences;
+  ModelState* const state = model_locked(model);
+  if (state == nullptr || state->is_off) return;
+  *state = {};
+  state->is_off = true;
+  cache.drop_joined(model);
+}
+
+PromptTokens::Lookup PromptTokens::State::look_up_keyed(const RequestView& view, std::string_view body,
+                                                        PromptKeys keys) {
+  TokenList prefix;
+  std::size_t prefix_size = 0;
+  {
+    const MutexLock lock(mu);
+    if (TokenList known = cache.find(keys.whole)) {
+      ++counters.remembered;
+      return KnownPrompt{std::move(known), KnownPrompt::Source::kRemembered};
+    }
+    // A prefix of one message saves nothing: the first one is part of every question.
+    if (options.tails && has_usual_flags(view) && view.messages.size() > 2) {
+      const auto model = models.find(keys.model);
+      const bool is_off = model != models.end() && model->second.is_off;
+      for (std::size_t i = view.messages.size() - 1; i > 1 && prefix == nullptr && !is_off; --i) {
+        prefix = cache.find(keys.prefixes[i - 1]);
+        prefix_size = i;
+      }
+    }
+  }
+  if (prefix != nullptr) return plan_tail(view, body, std::move(keys), std::move(prefix), prefix_size);
+  Plan plan;
+  plan.keys = std::move(keys);
+  plan.whole_body = view.messages.empty()
+                        ? ask_text(view, body)
+                        : ask_messages(view, body, view.messages.size(), view.messages.size(),
+                                       view.add_generation_prompt.value_or(true),
+                                       view.continue_final_message.value_or(false));
+  return question_of(std::make_shared<const Plan>(std::move(plan)), QuestionKind::kWhole, nullptr, nullptr);
+}
+
+// Requires: usual flags, and a prefix of at least two messages.
+TokenQuestion PromptTokens::State::plan_tail(const RequestView& view, std::string_view body, PromptKeys keys,
+                                             TokenList prefix, std::size_t prefix_size) {
+  const std::size_t messages = view.messages.size();
+  ASHLAR_DCHECK(prefix_size >= 2 && prefix_size < messages,
+                "a tail leaves something out, and has something new");
+  auto plan = std::make_shared<Plan>();
+  plan->tail_kind = tail_kind_of(view, body, prefix_size);
+  plan->whole_body = ask_messages(view, body, messages, messages, true, false);
+  bool is_possible = false;
+  bool has_generation = false;
+  TokenList base;
+  {
+    const MutexLock lock(mu);
+    ModelState* const model = model_locked(keys.model);
+    TailTrust* const trust =
+        model == nullptr || model->is_off ? nullptr : trust_locked(*model, keys, plan->tail_kind);
+    if (trust != nullptr && !trust->is_refused) {
+      const TokenVector* const generation = generation_of(*model, keys);
+      has_generation = generation != nullptr;
+      is_possible = has_generation ? ends_with(*prefix, *generation) : model->generations.size() < kMaxShapes;
+      // One in kSample is compared although it is trusted.
+      plan->compares = trust->equal < kTrials || !has_generation || ++trust->uses % kSample == 0;
+      base = cache.find(keys.base);
+    }
+  }
+  plan->keys = std::move(keys);
+  if (is_possible) {
+    plan->prefix = std::move(prefix);
+    plan->tail_body = ask_messages(view, body, 1, prefix_size, true, false);
+    plan->base_body = ask_messages(view, body, 1, messages, false, false);
+    if (!has_generation) plan->generation_body = ask_messages(view, body, 1, messages, true, false);
+  }
+  if (!is_possible || plan->compares)
+    return question_of(std::move(plan), QuestionKind::kWhole, nullptr, nullptr);
+  return question_of(std::move(plan), base == nullptr ? QuestionKind::kBase : QuestionKind::kTail, nullptr,
+                     base);
+}
+
+TokenQuestion PromptTokens::State::next_question(const std::shared_ptr<const Plan>& plan, TokenList whole,
+                                                 TokenList base) {
+  bool has_generation = false;
+  {
+    const MutexLock lock(mu);
+    if (base == nullptr) base = cache.find(plan->keys.base);
+    const auto model = models.find(plan->keys.model);
+    has_generation = model != models.end() && model->second.generations.contains(plan->keys.shape);
+  }
+  if (base == nullptr) return question_of(plan, QuestionKind::kBase, std::move(whole), nullptr);
+  const bool asks_generation = !has_generation && !plan->generation_body.empty();
+  return question_of(plan, asks_generation ? QuestionKind::kGeneration : QuestionKind::kTail,
+                     std::move(whole), std::move(base));
+}
+
+// The tail cannot be had: the whole is what is left.
+PromptTokens::Lookup PromptTokens::State::give_up_tail(const QuestionStep& step, bool is_refused) {
+  if (is_refused) {
+    const MutexLock lock(mu);
+    ModelState* const model = model_locked(step.plan->keys.model);
+    const bool is_off = model == nullptr || model->is_off;
+    TailTrust* const trust = is_off ? nullptr : trust_locked(*model, step.plan->keys, step.plan->tail_kind);
+    if (trust != nullptr) trust->is_refused = true;
+  }
+  if (step.whole != nullptr) return KnownPrompt{step.whole, KnownPrompt::Source::kAsked};
+  auto whole = std::make_shared<Plan>(*step.plan);
+  whole->prefix = nullptr;
+  whole->compares = false;
+  return question_of(std::move(whole), QuestionKind::kWhole, nullptr, nullptr);
+}
+
+PromptTokens::Lookup PromptTokens::State::learn_generation(const QuestionStep& step,
+                                                           const TokenVector& generated) {
+  const Plan& plan = *step.plan;
+  const bool is_sound =
+      starts_with(generated, *step.base) && generated.size() - step.base->size() <= kMaxGeneration;
+  {
+    const MutexLock lock(mu);
+    ModelState* const model = model_locked(plan.keys.model);
+    if (!is_sound) {
+      differ_locked(plan.keys.model);
+    } else if (model != nullptr && model->generations.size() < kMaxShapes) {
+      const auto rest = generated.begin() + static_cast<std::ptrdiff_t>(step.base->size());
+      model->generations.try_emplace(plan.keys.shape, rest, generated.end());
+    }
+  }
+  if (!is_sound) return give_up_tail(step, false);
+  return question_of(step.plan, QuestionKind::kTail, step.whole, step.base);
+}
+
+PromptTokens::Lookup PromptTokens::State::learn_tail(const QuestionStep& step, const TokenVector& tail) {
+  const Plan& plan = *step.plan;
+  const TokenVector& prefix = *plan.prefix;
+  const bool is_sound = starts_with(tail, *step.base);
+  auto joined = std::make_shared<TokenVector>();
+  {
+    const MutexLock lock(mu);
+    ModelState* const model = model_locked(plan.keys.model);
+    // Another request may have seen a difference meanwhile: then nothing joined is trusted.
+    const bool is_off = model == nullptr || model->is_off;
+    TailTrust* const trust = is_off ? nullptr : trust_locked(*model, plan.keys, plan.tail_kind);
+    const TokenVector* const generation = is_off ? nullptr : generation_of(*model, plan.keys);
+    const bool is_usable = trust != nullptr && generation != nullptr && ends_with(prefix, *generation);
+    if (is_usable && is_sound) {
+      joined->reserve(prefix.size() - generation->size() + tail.size() - step.base->size());
+      joined->assign(prefix.begin(), prefix.end() - static_cast<std::ptrdiff_t>(generation->size()));
+      joined->insert(joined->end(), tail.begin() + static_cast<std::ptrdiff_t>(step.base->size()),
+                     tail.end());
+    }
+    if (is_usable && plan.compares) {
+      ASHLAR_CHECK(step.whole != nullptr, "the whole is asked before a tail that is compared with it");
+      ++counters.trials;
+      if (!is_sound || *joined != *step.whole) {
+        differ_locked(plan.keys.model);
+      } else {
+        trust->equal = std::min(trust->equal + 1, kTrials);
+      }
+    } else if (is_usable && !is_sound) {
+      differ_locked(plan.keys.model);
+    } else if (is_usable) {
+      ++counters.joined;
+      cache.put(plan.keys.whole, joined, plan.keys.model, true);
+      return KnownPrompt{std::move(joined), KnownPrompt::Source::kJoined};
+    } else if (trust != nullptr && !model->is_off) {
+      trust->is_refused = true;  // the prefix does not end with the generation prompt
+    }
+  }
+  return give_up_tail(step, false);
+}
+
+PromptTokens::PromptTokens(const Options& options) : state_(std::make_unique<State>(options)) {}
+PromptTokens::~PromptTokens() = default;
+
+PromptTokens::Lookup PromptTokens::look_up(const RequestView& view, std::string_view body) {
+  if (view.prompts > 1) return NoTokens{"the request has several prompts"};
+  if (view.is_rewritten) return NoTokens{"the engine changes this prompt in a way that /tokenize does not"};
+  if (view.prompt_tokens) {
+    {
+      const MutexLock lock(state_->mu);
+      ++state_->counters.given;
+    }
+    return KnownPrompt{std::make_shared<const TokenVector>(*view.prompt_tokens), KnownPrompt::Source::kGiven};
+  }
+  if (view.has_media) return NoTokens{"the request has images, audio, video or embeddings"};
+  const bool is_chat = view.endpoint == Endpoint::kChat || view.endpoint == Endpoint::kResponses ||
+                       view.endpoint == Endpoint::kMessages;
+  const bool is_text = view.endpoint == Endpoint::kCompletions;
+  if (is_chat ? view.messages.empty() : !is_text || view.prompt.empty())
+    return NoTokens{"the request has no prompt"};
+  return state_->look_up_keyed(view, body, state_->keys_of(view, body));
+}
+
+Result<PromptTokens::Lookup> PromptTokens::learn(const TokenQuestion& question, unsigned status,
+                                                 std::string_view answer) {
+  const auto step = std::static_pointer_cast<const QuestionStep>(question.state);
+  ASHLAR_CHECK(step != nullptr, "an answer belongs to a question of look_up() or learn()");
+  const std::shared_ptr<const Plan>& plan = step->plan;
+  Result<TokenVector> read =
+      status == 200 ? read_tokenize_answer(answer)
+                    : make_error(ErrorCode::kCorruption, "a worker answered %u to /tokenize", status);
+  if (!read) {
+    {
+      const MutexLock lock(state_->mu);
+      ++state_->counters.failed;
+    }
+    if (step->kind != QuestionKind::kWhole) return state_->give_up_tail(*step, status >= 400 && status < 500);
+    if (status != 200) return Lookup(NoTokens{read.error().message()});
+    return std::move(read).error();
+  }
+  if (step->kind == QuestionKind::kGeneration) return state_->learn_generation(*step, *read);
+  if (step->kind == QuestionKind::kTail) return state_->learn_tail(*step, *read);
+  const auto tokens = std::make_shared<const TokenVector>(std::move(*read));
+  const bool is_whole = step->kind == QuestionKind::kWhole;
+  {
+    const MutexLock lock(state_->mu);
+    state_->cache.put(is_whole ? plan->keys.whole : plan->keys.base, tokens, plan->keys.model, false);
+    if (is_whole) ++state_->counters.asked;
+  }
+  if (is_whole && (plan->prefix == nullptr || !plan->compares))
+    return Lookup(KnownPrompt{tokens, KnownPrompt::Source::kAsked});
+  return Lookup(state_->next_question(plan, is_whole ? tokens : step->whole, is_whole ? nullptr : tokens));
+}
+
+bool PromptTokens::check(std::string_view model, const KnownPrompt& known, std::uint64_t counted) {
+  if (known.tokens->size() == counted) return true;
+  if (known.source == KnownPrompt::Source::kGiven) return false;
+  const std::uint64_t key = state_->model_key(model);
+  const MutexLock lock(state_->mu);
+  state_->differ_locked(key);
+  return false;
+}
+
+PromptTokensCounters PromptTokens::counters() const {
+  const MutexLock lock(state_->mu);
+  PromptTokensCounters counters = state_->counters;
+  counters.evicted = state_->cache.evicted();
+  counters.bytes = state_->cache.bytes();
+  return counters;
+}
+
+}  // namespace ashlar::service

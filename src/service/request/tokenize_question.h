@@ -1,0 +1,34 @@
+// Questions to /tokenize, and their answers.
+//
+// Thread safety: free functions.
+// Complexity:    O(body), O(answer).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ashlar/base/result.h"
+#include "ashlar/tokens/token.h"
+#include "service/request/request_view.h"
+
+namespace ashlar::service {
+
+// For the text of a prompt. Requires: view.prompt is not empty.
+std::string ask_text(const RequestView& view, std::string_view body);
+// For messages [0, first) and [second, all). `flags`: with the client's own flags; else only
+// add_generation_prompt counts. Requires: first <= second <= number of messages.
+std::string ask_messages(const RequestView& view, std::string_view body, std::size_t first,
+                         std::size_t second, bool add_generation_prompt, bool continue_final_message);
+
+// Errors: kCorruption.
+Result<std::vector<tokens::Token>> read_tokenize_answer(std::string_view answer);
+
+// What a message is, as far as templates tell messages apart: its role, and whether it has more than a role
+// and a text. Below kMessageKinds.
+inline constexpr unsigned kMessageKinds = 10;
+unsigned message_kind(const RequestView& view, std::string_view body, std::size_t message);
+
+}  // namespace ashlar::service
