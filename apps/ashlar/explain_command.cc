@@ -24,7 +24,7 @@ struct ExplainSettings {
   std::string key;
 };
 
-int fail(const Error& error) {
+int explain_failed(const Error& error) {
   say("ashlar explain: " + error.message());
   return kExitFailed;
 }
@@ -81,15 +81,15 @@ int explain(const ExplainSettings& settings) {
   std::optional<service::DecisionName> wanted;
   if (!settings.decision.empty()) {
     const auto parsed = service::parse_decision_name(settings.decision);
-    if (!parsed) return fail(parsed.error());
+    if (!parsed) return explain_failed(parsed.error());
     wanted = *parsed;
   }
   const auto files = journals_at(settings.journal);
-  if (!files) return fail(files.error());
+  if (!files) return explain_failed(files.error());
   std::string key_path = settings.key;
   if (key_path.empty()) key_path = (std::filesystem::path(files->front()).parent_path() / "key").string();
   const auto key = service::load_journal_key(key_path, false);
-  if (!key) return fail(key.error());
+  if (!key) return explain_failed(key.error());
   bool is_found = false;
   bool is_incomplete = false;
   for (const std::string& file : *files) {
@@ -105,7 +105,7 @@ int explain(const ExplainSettings& settings) {
           is_found = true;
           print(decision, group, run, is_same);
         });
-    if (!report) return fail(report.error());
+    if (!report) return explain_failed(report.error());
     if (wanted && report->run != wanted->run) is_found = false;
     if (!wanted)
       std::printf("%s: %llu records, %llu decisions, %llu not the same\n", file.c_str(),
@@ -118,7 +118,8 @@ int explain(const ExplainSettings& settings) {
     is_incomplete |= report->differences != 0;
   }
   if (wanted && !is_found)
-    return fail(Error(ErrorCode::kNotFound, "no journal there has the decision " + settings.decision));
+    return explain_failed(
+        Error(ErrorCode::kNotFound, "no journal there has the decision " + settings.decision));
   return is_incomplete ? kExitIncomplete : kExitDone;
 }
 

@@ -65,7 +65,7 @@ Result<std::vector<service::WorkerOptions>> workers_of(const ServeOptions& optio
   return workers;
 }
 
-int fail(const Error& error) {
+int serve_failed(const Error& error) {
   say("ashlar serve: " + error.message());
   return kExitFailed;
 }
@@ -94,17 +94,17 @@ int serve(const ServeSettings& settings) {
   std::string text;
   if (!settings.config.empty()) {
     auto read = read_text_file(settings.config);
-    if (!read) return fail(read.error());
+    if (!read) return serve_failed(read.error());
     text = *std::move(read);
   }
   std::vector<std::pair<std::string, std::string>> flags;
   for (const auto& [name, values] : settings.flags)
     for (const std::string& value : values) flags.emplace_back(name, value);
   const auto config = ServeConfig::load(settings.config, text, environment(), flags);
-  if (!config) return fail(config.error());
+  if (!config) return serve_failed(config.error());
   ServeOptions options = config->options();
   auto workers = workers_of(options);
-  if (!workers) return fail(workers.error());
+  if (!workers) return serve_failed(workers.error());
   if (settings.check) {
     std::fputs(config->describe().c_str(), stdout);
     return kExitDone;
@@ -115,9 +115,9 @@ int serve(const ServeSettings& settings) {
   const ServeOptions configured = options;
   options.workers = *std::move(workers);
   auto running = service::Service::create(options, engine_sources());
-  if (!running) return fail(running.error());
+  if (!running) return serve_failed(running.error());
   auto proxy = backend::http::HttpProxy::create(proxy_options(options), **running);
-  if (!proxy) return fail(proxy.error());
+  if (!proxy) return serve_failed(proxy.error());
   std::printf("listening on %s://%s:%u, %zu workers\n", options.tls_certificate.empty() ? "http" : "https",
               options.address.c_str(), (*proxy)->port(), options.workers.size());
   std::fflush(stdout);

@@ -372,8 +372,9 @@ Result<HttpAddress> Fleet::address_for_questions(std::string_view group) const {
 
 void Fleet::update_up(Member& member, bool is_up, std::string problem) {
   if (member.is_up != is_up)
-    ASHLAR_LOG(LogLevel::kWarn, "serve", "worker %s is %s%s%s", member.options.name.c_str(),
-               is_up ? "up" : "down", problem.empty() ? "" : ": ", problem.c_str());
+    ASHLAR_LOG(is_up ? LogLevel::kInfo : LogLevel::kWarn, "serve", "worker %s is %s%s%s",
+               member.options.name.c_str(), is_up ? "up" : "down", problem.empty() ? "" : ": ",
+               problem.c_str());
   member.is_up = is_up;
   member.problem = std::move(problem);
 }

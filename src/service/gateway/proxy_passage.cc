@@ -362,6 +362,8 @@ Step ProxyPassage::failed(ForwardFailure failure, std::string_view detail) {
   // The engine may still compute what it was slow with: the same again elsewhere would double the load.
   if (failure == ForwardFailure::kLate) {
     parts_.fleet->note(decision_->choice().worker.id, true, describe(failure));
+    settle_outcome(PassageEnd::kWorkerBroke);
+    release();
     return refuse(504, "timeout_error", worker_name_ + " " + std::string(describe(failure)));
   }
   return try_another(502, describe(failure));

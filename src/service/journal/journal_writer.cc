@@ -146,9 +146,9 @@ class JournalWriter::State {
   }
 
  private:
+  // Takes no more records. Those that wait are still written.
   void fail(std::string why) ASHLAR_REQUIRES(mu_) {
     failure_ = std::move(why);
-    waiting_.clear();
     ASHLAR_LOG(LogLevel::kError, "journal", "%s ends here: %s", path_.c_str(), failure_.c_str());
     changed_.notify_all();
   }
@@ -169,6 +169,7 @@ class JournalWriter::State {
       written_ += wrote ? hand.size() : 0;
       in_hand_ = 0;
       if (!wrote) {
+        waiting_.clear();
         fail(wrote.error().message());
         return;
       }

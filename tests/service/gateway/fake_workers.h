@@ -17,7 +17,9 @@ namespace ashlar::service {
 
 class ServiceUnderTest {
  public:
-  explicit ServiceUnderTest(ServeOptions options, EngineSourceFactory sources = {}) {
+  explicit ServiceUnderTest(ServeOptions options, std::string models_of_workers = {},
+                            EngineSourceFactory sources = {})
+      : models(std::move(models_of_workers)) {
     auto made = Service::create(options, std::move(sources));
     EXPECT_TRUE(made) << made.error();
     service_ = *std::move(made);

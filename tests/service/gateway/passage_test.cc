@@ -128,18 +128,22 @@ TEST(Passage, AnotherWorkerIsTriedBeforeTheFirstByteOnly) {
 TEST(Passage, AWorkerThatFailsInARowRestsUntilItIsWell) {
   ServeOptions options = ServiceUnderTest::options_of(2);
   options.breaker_failures = 2;
-  options.breaker_rest = std::chrono::nanoseconds(1);
+  options.breaker_rest = std::chrono::milliseconds(1);
+  options.health_interval = std::chrono::milliseconds(1);
   ServiceUnderTest service(options);
-  std::set<std::uint16_t> failing;
-  while (!service.get("/fleet").body.empty() &&
-         service.get("/fleet").body.find("failures in a row") == std::string::npos) {
+  const auto has_rest = [&] {
+    return service.get("/fleet").body.find("failures in a row") != std::string::npos;
+  };
+  while (!has_rest()) {
     const auto open = service.begin("/v1/completions", tokens_body(40));
-    failing.insert(forward_of(*open).address.port);
     (void)open->passage->failed(ForwardFailure::kBroken, "reset");
   }
-  service.answer_errands();
-  EXPECT_THAT(service.get("/fleet").body, Not(HasSubstr("failures in a row")));
+  while (has_rest()) service.answer_errands();
   service.down = {{9001, true}, {9002, true}};
+  while (service.get("/ready").status == 200) service.answer_errands();
+  const auto open = service.begin("/v1/completions", tokens_body(40));
+  EXPECT_EQ(status_of(open->step), 503u);
+  EXPECT_THAT(service.get("/fleet").body, HasSubstr("its /health cannot be reached: refused"));
 }
 
 TEST(Passage, RequestsWaitForRoomInOrder) {
@@ -199,10 +203,8 @@ TEST(Passage, ModelsDecideTheGroup) {
   ServeOptions options = ServiceUnderTest::options_of(2);
   options.workers[0].model.clear();
   options.workers[1].model = "other";
-  ServiceUnderTest service(options);
-  service.models = R"({"object":"list","data":[{"id":"base","max_model_len":9},
-                       {"id":"adapter","parent":"base"}]})";
-  service.answer_errands();
+  ServiceUnderTest service(options, R"({"object":"list","data":[{"id":"base","max_model_len":9},
+                                       {"id":"adapter","parent":"base"}]})");
   EXPECT_EQ(status_of(service.begin("/v1/completions", R"({"model":"x","prompt":[1]})")->step), 404u);
   EXPECT_EQ(status_of(service.begin("/v1/completions", R"({"prompt":[1]})")->step), 400u);
   for (const char* model : {"base", "adapter", "other"}) {

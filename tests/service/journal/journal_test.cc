@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -171,7 +171,9 @@ TEST_F(JournalTest, AFullDiskEndsTheJournalNotTheRouter) {
   const std::vector<tokens::LocalHash> locals(64, tokens::LocalHash(1));
   routes.run(5);
   // One record alone is larger than what may wait.
-  (void)routes.router().choose({.group = "m", .locals = locals, .prompt_tokens = 1024, .block_size = 16});
+  const auto large =
+      routes.router().choose({.group = "m", .locals = locals, .prompt_tokens = 1024, .block_size = 16});
+  if (large) routes.router().release(large->id);
   EXPECT_THAT(journal->status().failure, HasSubstr("slower than the traffic"));
   EXPECT_EQ(journal->flush().error().code(), ErrorCode::kIo);
   routes.run(200);

@@ -97,6 +97,7 @@ TEST_F(RouteTest, LoadOutweighsASmallPrefix) {
   EXPECT_EQ(loaded.available_tokens, 2u * kBlock) << "what routing gave up is said";
   router_.release(loaded.id);
   for (const DecisionId id : held) router_.release(id);
+  clock_.advance(std::chrono::seconds(6));  // what the second was expected to hold
   EXPECT_EQ(choose(chain(7, 4))->choice().worker, one);
 }
 
@@ -114,6 +115,7 @@ TEST_F(RouteTest, PredictionsSteerButAreNotClaimed) {
   add(1);
   add(2);
   const Decision first = choose(chain(7, 20)).value();
+  router_.first_byte(first.id);
   const Decision second = choose(chain(7, 20)).value();
   EXPECT_EQ(second.choice().worker, first.choice().worker);
   EXPECT_EQ(second.choice().predicted, 20u);
@@ -182,7 +184,7 @@ TEST_F(RouteTest, EqualWorkersTakeTurns) {
 
 TEST_F(RouteTest, ASessionIsAHintNotARule) {
   const Worker one = add(1);
-  add(2);
+  const Worker two = add(2);
   const Decision first = choose({}, {.prompt_tokens = 8, .session = 5}).value();
   ASSERT_EQ(first.choice().worker, one);
   router_.release(first.id);
@@ -190,7 +192,7 @@ TEST_F(RouteTest, ASessionIsAHintNotARule) {
   const Decision again = choose({}, {.prompt_tokens = 8, .session = 5}).value();
   EXPECT_EQ(again.choice().worker, one);
   EXPECT_LT(again.choice().session_cost, 0);
-  for (int i = 0; i < 4; ++i) choose({}, {.prompt_tokens = 800, .session = 5}).value();
+  for (int i = 0; i < 4; ++i) choose({}, {.prompt_tokens = 800, .tried = std::span(&two, 1)}).value();
   EXPECT_NE(choose({}, {.prompt_tokens = 8, .session = 5})->choice().worker, one) << "it is busy";
 }
 
@@ -259,7 +261,7 @@ TEST(RouteLoads, FollowAModelOfOpenReservations) {
   RandomRoutes routes(3);
   routes.run(2000);
   EXPECT_GT(routes.refused(), 0u);
-  EXPECT_GT(routes.chosen(), 500u);
+  EXPECT_GT(routes.chosen(), 200u);
 }
 
 // Two cores that hear the same calls choose the same; byte by byte is the journal's test.
