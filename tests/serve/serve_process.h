@@ -74,6 +74,20 @@ class ServeProcess {
       return !workers.empty();
     });
   }
+  // The receipt of an answer, once the request is over: the client may see its end first.
+  Json receipt(const HttpAnswer& answer) const {
+    Json receipt;
+    while (receipt["outcome"].kind != Json::Kind::kMap && !::testing::Test::HasFailure())
+      receipt = get("/decisions/" + answer.header("x-ashlar-decision-id"));
+    return receipt;
+  }
+  // Requests are counted a moment after their clients have the answer.
+  void wait_for_metric(const std::string& name, double value) const {
+    const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+    while (metric(name) < value && std::chrono::steady_clock::now() < last)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(metric(name), value) << name;
+  }
   double metric(const std::string& name) const {
     HttpClient asking(port_);
     const std::string text = "\n" + asking.get("/metrics").body;

@@ -225,7 +225,9 @@ Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t 
   ASHLAR_TRY(auto source, make_source_(endpoint));
   ASHLAR_TRY(std::unique_ptr<EngineFollower> made,
              EngineFollower::create({.worker = {.id = member->id, .rank = rank}, .block_size = block_size},
-                                    router_, std::move(source)));
+                                    router_, std::move(source), [this, group](const FollowerStatus& status) {
+                                      learn_block_size(group, status.block_size);
+                                    }));
   std::shared_ptr<EngineFollower> follower = std::move(made);
   MutexLock lock(mu_);
   if (!member->is_gone) member->followers.emplace(rank, std::move(follower));
@@ -434,25 +436,19 @@ Errand Fleet::errand(const Member& member, bool is_health, std::string target) {
 
 Gateway::Due Fleet::due() {
   Gateway::Due due;
-  std::vector<std::pair<std::string, std::uint32_t>> sizes;
-  {
-    MutexLock lock(mu_);
-    const Clock::TimePoint now = clock_.now();
-    for (const auto& [id, member] : members_) {
-      for (const auto& [rank, follower] : member->followers)
-        sizes.emplace_back(member->group, follower->status().block_size);
-      if (member->is_registered) continue;
-      if (!member->asks_health && now >= member->health_at) {
-        member->asks_health = true;
-        due.errands.push_back(errand(*member, true, "/health"));
-      }
-      if (!member->asks_models && member->is_up && now >= member->models_at) {
-        member->asks_models = true;
-        due.errands.push_back(errand(*member, false, "/v1/models"));
-      }
+  MutexLock lock(mu_);
+  const Clock::TimePoint now = clock_.now();
+  for (const auto& [id, member] : members_) {
+    if (member->is_registered) continue;
+    if (!member->asks_health && now >= member->health_at) {
+      member->asks_health = true;
+      due.errands.push_back(errand(*member, true, "/health"));
+    }
+    if (!member->asks_models && member->is_up && now >= member->models_at) {
+      member->asks_models = true;
+      due.errands.push_back(errand(*member, false, "/v1/models"));
     }
   }
-  for (const auto& [group, size] : sizes) learn_block_size(group, size);
   return due;
 }
 

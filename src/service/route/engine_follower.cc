@@ -36,9 +36,9 @@ class EngineFollower::WatchedSource final : public feed::EngineSource {
   std::function<void()> on_replay_;
 };
 
-Result<std::unique_ptr<EngineFollower>> EngineFollower::create(const Options& options, Router& router,
-                                                               std::unique_ptr<feed::EngineSource> source,
-                                                               std::function<void()> on_change) {
+Result<std::unique_ptr<EngineFollower>> EngineFollower::create(
+    const Options& options, Router& router, std::unique_ptr<feed::EngineSource> source,
+    std::function<void(const FollowerStatus&)> on_change) {
   ASHLAR_CHECK(source != nullptr, "a follower needs a source");
   auto watched = std::make_unique<WatchedSource>(std::move(source));
   WatchedSource& reference = *watched;
@@ -54,7 +54,7 @@ Result<std::unique_ptr<EngineFollower>> EngineFollower::create(const Options& op
 }
 
 EngineFollower::EngineFollower(const Options& options, Router& router, WatchedSource& watched,
-                               EngineSession session, std::function<void()> on_change)
+                               EngineSession session, std::function<void(const FollowerStatus&)> on_change)
     : options_(options),
       router_(router),
       watched_(watched),
@@ -124,6 +124,7 @@ void EngineFollower::judge(const feed::EngineSessionCounters& before, std::uint6
 
 void EngineFollower::set_state(WorkerState state, std::string reason) {
   bool is_new = false;
+  FollowerStatus told;
   {
     MutexLock lock(mu_);
     is_new = status_.state != state || status_.reason != reason ||
@@ -134,10 +135,11 @@ void EngineFollower::set_state(WorkerState state, std::string reason) {
     status_.session = session_.counters();
     status_.ingest = session_.ingest().counters();
     status_.present = session_.ingest().present();
+    if (is_new) told = status_;
   }
   if (!is_new) return;
   router_.set_state(options_.worker, state);
-  if (on_change_) on_change_();
+  if (on_change_) on_change_(told);
 }
 
 FollowerStatus EngineFollower::status() const {

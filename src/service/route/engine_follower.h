@@ -48,11 +48,11 @@ class EngineFollower {
     // An answered request whose events do not come within this time degrades the worker.
     Clock::Duration late_after = std::chrono::seconds(2);
   };
-  // Starts. `on_change` hears of every new state, on the follower's thread; it may be empty. Errors:
+  // Starts. `on_change` hears of every new state and block size, on the follower's thread; it may be empty. Errors:
   // kCapacity: no thread; kInvalidArgument: an option.
-  static Result<std::unique_ptr<EngineFollower>> create(const Options& options, Router& router,
-                                                        std::unique_ptr<feed::EngineSource> source,
-                                                        std::function<void()> on_change = {});
+  static Result<std::unique_ptr<EngineFollower>> create(
+      const Options& options, Router& router, std::unique_ptr<feed::EngineSource> source,
+      std::function<void(const FollowerStatus&)> on_change = {});
   ~EngineFollower();
   EngineFollower(const EngineFollower&) = delete;
   EngineFollower& operator=(const EngineFollower&) = delete;
@@ -65,7 +65,7 @@ class EngineFollower {
   class WatchedSource;
 
   EngineFollower(const Options& options, Router& router, WatchedSource& watched, feed::EngineSession session,
-                 std::function<void()> on_change);
+                 std::function<void(const FollowerStatus&)> on_change);
   void run();
   void step();
   // What the counters say after a step.
@@ -77,7 +77,7 @@ class EngineFollower {
   WatchedSource& watched_;
   feed::EngineSession session_;
   feed::IndexFeeder feeder_;
-  const std::function<void()> on_change_;
+  const std::function<void(const FollowerStatus&)> on_change_;
   std::vector<events::KvEvent> events_;
   std::vector<events::KvEvent> needed_;
   bool is_incomplete_ = false;  // something was lost, and nothing has cleared the engine since
