@@ -86,6 +86,9 @@ struct RouteRequest {
   CostWeights weights = {};
   std::span<const events::Worker> tried = {};  // not to be chosen again
   std::optional<std::uint32_t> rank = {};      // only workers of this data-parallel rank
+  // Rather chooses nobody now than an EXACT worker with blocks that are expected and not reported yet: their
+  // events may be on the way.
+  bool hesitates = false;
 };
 
 // Why a worker could not be chosen.
@@ -206,7 +209,7 @@ class Router {
   events::IndexSink& sink() noexcept;
 
   // Chooses, and reserves the request's load at the chosen worker. Errors: kNotFound: no worker in that
-  // group; kUnavailable: all are down or were tried; kCapacity: the others are full.
+  // group; kUnavailable: all are down or were tried; kCapacity: the others are full; kNotReady: it hesitates.
   Result<Decision> choose(const RouteRequest& request);
   // The first byte of the answer came: the prefill is done.
   void first_byte(DecisionId decision);

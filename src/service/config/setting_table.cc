@@ -83,6 +83,8 @@ constexpr std::array kRows = std::to_array<SettingRow>({
     {"max_running", kNumber, member_of<&O::max_running>, 1, 1'000'000, "requests at one worker at a time"},
     {"max_queued", kNumber, member_of<&O::max_queued>, 0, 1'000'000, "requests that wait for a worker"},
     {"queue_timeout", kDuration, member_of<&O::queue_timeout>, 0, kDay, "longest wait for a worker"},
+    {"event_patience", kDuration, member_of<&O::event_patience>, 0, kDay,
+     "longest wait for events of a prefix that was just computed"},
     {"connect_timeout", kDuration, member_of<&O::connect_timeout>, kMillisecond, kDay,
      "longest wait for a connection to a worker"},
     {"head_timeout", kDuration, member_of<&O::head_timeout>, kMillisecond, kDay,

@@ -103,7 +103,11 @@ std::string group_name(std::string_view model, std::string_view routing_group) {
 }
 
 Fleet::Fleet(const ServeOptions& options, Router& router, EngineSourceFactory make_source, Clock& clock)
-    : options_(options), router_(router), make_source_(std::move(make_source)), clock_(clock) {}
+    : options_(options),
+      router_(router),
+      make_source_(std::move(make_source)),
+      clock_(clock),
+      hesitating_(options.max_queued) {}
 
 Fleet::~Fleet() {
   std::map<events::WorkerId, std::shared_ptr<Member>> members;
@@ -223,11 +227,13 @@ Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t 
   }
   if (!make_source_) return Error(ErrorCode::kUnsupported, "this build has no ZeroMQ to hear events with");
   ASHLAR_TRY(auto source, make_source_(endpoint));
-  ASHLAR_TRY(std::unique_ptr<EngineFollower> made,
-             EngineFollower::create({.worker = {.id = member->id, .rank = rank}, .block_size = block_size},
-                                    router_, std::move(source), [this, group](const FollowerStatus& status) {
-                                      learn_block_size(group, status.block_size);
-                                    }));
+  ASHLAR_TRY(
+      std::unique_ptr<EngineFollower> made,
+      EngineFollower::create(
+          {.worker = {.id = member->id, .rank = rank}, .block_size = block_size}, router_, std::move(source),
+          {.on_change = [this,
+                         group](const FollowerStatus& status) { learn_block_size(group, status.block_size); },
+           .on_events = [this] { hesitating_.wake_all(); }}));
   std::shared_ptr<EngineFollower> follower = std::move(made);
   MutexLock lock(mu_);
   if (!member->is_gone) member->followers.emplace(rank, std::move(follower));

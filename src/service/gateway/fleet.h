@@ -25,6 +25,7 @@
 #include "ashlar/service/router.h"
 #include "ashlar/service/serve_options.h"
 #include "ashlar/service/service.h"
+#include "service/gateway/wait_line.h"
 #include "service/route/engine_follower.h"
 
 namespace ashlar::service {
@@ -104,6 +105,8 @@ class Fleet {
   // Events of a request that was answered are owed.
   void expect_event(const events::Worker& worker);
   std::string state_reason(const events::Worker& worker) const;
+  // Requests that wait for events: each message of any worker wakes all.
+  WaitLine& hesitating() noexcept { return hesitating_; }
 
   Gateway::Due due();
   void told(std::uint64_t number, Result<Answer> answer);
@@ -136,6 +139,7 @@ class Fleet {
   Router& router_;
   const EngineSourceFactory make_source_;
   Clock& clock_;
+  WaitLine hesitating_;
   mutable Mutex mu_;
   std::map<events::WorkerId, std::shared_ptr<Member>> members_ ASHLAR_GUARDED_BY(mu_);
   std::map<std::string, std::uint32_t, std::less<>> block_sizes_ ASHLAR_GUARDED_BY(mu_);  // by group

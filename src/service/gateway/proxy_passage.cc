@@ -248,7 +248,7 @@ Step ProxyPassage::answered(Result<Answer> answer) {
 
 Step ProxyPassage::route() {
   // Whoever waits goes first.
-  if (place_ == 0 && !parts_.line.empty()) return wait();
+  if (place_ == 0 && hesitation_ == 0 && !parts_.line.empty()) return wait();
   const Clock::TimePoint before = Clock::real().now();
   RouteRequest request{.group = model_.group,
                        .locals = locals_,
@@ -259,11 +259,13 @@ Step ProxyPassage::route() {
                        .policy = policy_,
                        .weights = weights_,
                        .tried = tried_,
-                       .rank = rank_};
+                       .rank = rank_,
+                       .hesitates = !has_hesitated_ || before < hesitates_until_};
   Result<Decision> decision = parts_.router->choose(request);
   parts_.counters.route_time.observe(static_cast<std::uint64_t>((Clock::real().now() - before).count()));
   if (!decision) {
     if (decision.error().code() == ErrorCode::kCapacity) return wait();
+    if (decision.error().code() == ErrorCode::kNotReady) return hesitate(before);
     return refuse(tried_.empty() ? 503 : 502, "service_unavailable", decision.error().message(), true);
   }
   decision_ = *std::move(decision);
@@ -292,6 +294,19 @@ Step ProxyPassage::route() {
   return forward;
 }
 
+Step ProxyPassage::hesitate(Clock::TimePoint now) {
+  if (!std::exchange(has_hesitated_, true)) {
+    hesitates_until_ = now + parts_.options.event_patience;
+    parts_.counters.hesitated.add();
+  }
+  if (hesitation_ == 0) {
+    hesitation_ = parts_.fleet->hesitating().enter(wake_);
+    // The events may have come between the choice and the place.
+    if (hesitation_ != 0) wake_();
+  }
+  return Wait{.until = hesitates_until_};
+}
+
 Step ProxyPassage::wait() {
   const Clock::TimePoint now = Clock::real().now();
   if (place_ == 0) {
@@ -313,6 +328,7 @@ Step ProxyPassage::wait() {
 Step ProxyPassage::resumed() {
   if (parts_.is_draining.load(std::memory_order_relaxed))
     return refuse(503, "service_unavailable", "this router stops; another takes requests", true);
+  if (hesitation_ != 0) return route();
   if (Clock::real().now() >= waits_until_)
     return refuse(429, "rate_limit_error", "no worker had room in time", true);
   if (!parts_.line.is_first(place_)) return Wait{.until = waits_until_};
@@ -320,6 +336,7 @@ Step ProxyPassage::resumed() {
 }
 
 void ProxyPassage::leave_line() {
+  if (hesitation_ != 0) parts_.fleet->hesitating().leave_quietly(std::exchange(hesitation_, 0));
   if (place_ == 0) return;
   parts_.line.leave(std::exchange(place_, 0));
 }

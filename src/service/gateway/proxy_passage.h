@@ -40,6 +40,7 @@ class ProxyPassage final : public Passage {
   void take_tokens(KnownPrompt known);
   Step route();
   Step wait();
+  Step hesitate(Clock::TimePoint now);
   Step refuse(unsigned status, std::string_view type, std::string_view message, bool can_retry = false);
   Step try_another(unsigned status, std::string_view message);
   void keep_receipt(const RouteTarget& target);
@@ -69,6 +70,9 @@ class ProxyPassage final : public Passage {
   std::vector<events::Worker> tried_;
   std::uint64_t place_ = 0;  // in the line; 0: not in it
   Clock::TimePoint waits_until_{};
+  std::uint64_t hesitation_ = 0;  // place among those that wait for events; 0: none
+  Clock::TimePoint hesitates_until_{};
+  bool has_hesitated_ = false;
   Clock::TimePoint arrived_{};
   std::optional<Decision> decision_;
   std::string worker_name_;

@@ -71,6 +71,8 @@ Result<void> register_metrics(ServiceParts& parts) {
   names.count("ashlar_serve_refused_total", "Requests answered here with an error", counters.refused);
   names.count("ashlar_serve_retries_total", "Attempts with another worker", counters.retries);
   names.count("ashlar_serve_queued_total", "Requests that waited for room", counters.queued);
+  names.count("ashlar_serve_hesitated_total", "Requests that waited for events of their prefix",
+              counters.hesitated);
   names.count("ashlar_serve_tokenize_total", "Questions to workers for tokens", counters.tokenized);
   const char* ends[] = {"complete", "client_gone", "worker_broke", "stopped"};
   for (std::size_t i = 0; i < std::size(ends); ++i)

@@ -26,6 +26,7 @@ struct ServiceCounters {
   Counter refused;               // answered here with an error
   Counter retries;               // tried with another worker
   Counter queued;                // waited for room
+  Counter hesitated;             // waited for events
   Counter tokenized;             // questions to workers
   std::array<Counter, 4> ended;  // by PassageEnd
   Counter prompt_tokens;

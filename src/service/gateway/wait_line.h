@@ -6,6 +6,7 @@
 // Thread safety: thread-safe. Wakes are called without the lock.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,14 +26,18 @@ class WaitLine {
     MutexLock lock(mu_);
     if (waiting_.size() >= capacity_) return 0;
     waiting_.emplace(next_, std::move(wake));
+    count_.store(waiting_.size(), std::memory_order_relaxed);
     return next_++;
   }
   void leave(std::uint64_t place) {
-    {
-      MutexLock lock(mu_);
-      waiting_.erase(place);
-    }
+    leave_quietly(place);
     wake_first();
+  }
+  // The same where there are no turns.
+  void leave_quietly(std::uint64_t place) {
+    MutexLock lock(mu_);
+    waiting_.erase(place);
+    count_.store(waiting_.size(), std::memory_order_relaxed);
   }
   // Someone gave room. Wakes the first of the line, which stays in it.
   void wake_first() {
@@ -45,6 +50,8 @@ class WaitLine {
     wake();
   }
   void wake_all() {
+    // relaxed: who enters later hears the next one.
+    if (count_.load(std::memory_order_relaxed) == 0) return;
     std::map<std::uint64_t, std::function<void()>> all;
     {
       MutexLock lock(mu_);
@@ -71,6 +78,7 @@ class WaitLine {
   mutable Mutex mu_;
   std::map<std::uint64_t, std::function<void()>> waiting_ ASHLAR_GUARDED_BY(mu_);
   std::uint64_t next_ ASHLAR_GUARDED_BY(mu_) = 1;
+  std::atomic<std::size_t> count_{0};
 };
 
 }  // namespace ashlar::service

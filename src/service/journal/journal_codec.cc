@@ -132,6 +132,7 @@ void put_request(ByteWriter& out, const RouteRequest& request, const JournalCiph
   put_text(out, request.group);
   out.put(request.prompt_tokens);
   out.put(static_cast<std::uint8_t>(request.is_estimate));
+  out.put(static_cast<std::uint8_t>(request.hesitates));
   out.put(request.block_size);
   out.put(cipher.session(request.session));
   out.put(static_cast<std::uint8_t>(request.policy));
@@ -150,6 +151,7 @@ void get_request(ByteReader& in, ReadRequest& out) {
   request.group = out.group;
   request.prompt_tokens = in.get<std::uint64_t>();
   request.is_estimate = in.get<std::uint8_t>() != 0;
+  request.hesitates = in.get<std::uint8_t>() != 0;
   request.block_size = in.get<std::uint32_t>();
   request.session = in.get<std::uint64_t>();
   request.policy = static_cast<Policy>(in.get<std::uint8_t>());

@@ -36,9 +36,9 @@ class EngineFollower::WatchedSource final : public feed::EngineSource {
   std::function<void()> on_replay_;
 };
 
-Result<std::unique_ptr<EngineFollower>> EngineFollower::create(
-    const Options& options, Router& router, std::unique_ptr<feed::EngineSource> source,
-    std::function<void(const FollowerStatus&)> on_change) {
+Result<std::unique_ptr<EngineFollower>> EngineFollower::create(const Options& options, Router& router,
+                                                               std::unique_ptr<feed::EngineSource> source,
+                                                               Hearers hearers) {
   ASHLAR_CHECK(source != nullptr, "a follower needs a source");
   auto watched = std::make_unique<WatchedSource>(std::move(source));
   WatchedSource& reference = *watched;
@@ -47,20 +47,20 @@ Result<std::unique_ptr<EngineFollower>> EngineFollower::create(
   session_options.ingest.block_size = options.block_size;
   ASHLAR_TRY(EngineSession session, EngineSession::create(std::move(watched), session_options));
   std::unique_ptr<EngineFollower> follower(
-      new EngineFollower(options, router, reference, std::move(session), std::move(on_change)));
+      new EngineFollower(options, router, reference, std::move(session), std::move(hearers)));
   EngineFollower* self = follower.get();
   ASHLAR_RETURN_IF_ERROR(start_thread(&follower->thread_, [self] { self->run(); }));
   return follower;
 }
 
 EngineFollower::EngineFollower(const Options& options, Router& router, WatchedSource& watched,
-                               EngineSession session, std::function<void(const FollowerStatus&)> on_change)
+                               EngineSession session, Hearers hearers)
     : options_(options),
       router_(router),
       watched_(watched),
       session_(std::move(session)),
       feeder_(router.sink(), options.worker.id),
-      on_change_(std::move(on_change)) {
+      hearers_(std::move(hearers)) {
   watched_.on_replay([this] { set_state(WorkerState::kDegraded, "missing messages are being replayed"); });
   set_state(WorkerState::kDegraded, "not connected to its events yet");
 }
@@ -87,6 +87,7 @@ void EngineFollower::step() {
   if (!needed_.empty()) feeder_.apply(options_.worker.rank, needed_);
   if (session_.counters().applied != before.applied) owed_since_.store(0, std::memory_order_relaxed);
   judge(before, clears, applied ? nullptr : &applied.error());
+  if (hearers_.on_events && session_.counters().applied != before.applied) hearers_.on_events();
   if (!applied && applied.error().code() == ErrorCode::kNotFound && !stops_.load(std::memory_order_relaxed))
     std::this_thread::sleep_for(kPause);  // a recording has ended
 }
@@ -139,7 +140,7 @@ void EngineFollower::set_state(WorkerState state, std::string reason) {
   }
   if (!is_new) return;
   router_.set_state(options_.worker, state);
-  if (on_change_) on_change_(told);
+  if (hearers_.on_change) hearers_.on_change(told);
 }
 
 FollowerStatus EngineFollower::status() const {

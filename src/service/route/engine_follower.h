@@ -48,11 +48,15 @@ class EngineFollower {
     // An answered request whose events do not come within this time degrades the worker.
     Clock::Duration late_after = std::chrono::seconds(2);
   };
-  // Starts. `on_change` hears of every new state and block size, on the follower's thread; it may be empty. Errors:
-  // kCapacity: no thread; kInvalidArgument: an option.
-  static Result<std::unique_ptr<EngineFollower>> create(
-      const Options& options, Router& router, std::unique_ptr<feed::EngineSource> source,
-      std::function<void(const FollowerStatus&)> on_change = {});
+  // What is heard on the follower's thread; either may be empty.
+  struct Hearers {
+    std::function<void(const FollowerStatus&)> on_change = {};  // a new state or block size
+    std::function<void()> on_events = {};                       // messages were applied
+  };
+  // Starts. Errors: kCapacity: no thread; kInvalidArgument: an option.
+  static Result<std::unique_ptr<EngineFollower>> create(const Options& options, Router& router,
+                                                        std::unique_ptr<feed::EngineSource> source,
+                                                        Hearers hearers);
   ~EngineFollower();
   EngineFollower(const EngineFollower&) = delete;
   EngineFollower& operator=(const EngineFollower&) = delete;
@@ -65,7 +69,7 @@ class EngineFollower {
   class WatchedSource;
 
   EngineFollower(const Options& options, Router& router, WatchedSource& watched, feed::EngineSession session,
-                 std::function<void(const FollowerStatus&)> on_change);
+                 Hearers hearers);
   void run();
   void step();
   // What the counters say after a step.
@@ -77,7 +81,7 @@ class EngineFollower {
   WatchedSource& watched_;
   feed::EngineSession session_;
   feed::IndexFeeder feeder_;
-  const std::function<void(const FollowerStatus&)> on_change_;
+  const Hearers hearers_;
   std::vector<events::KvEvent> events_;
   std::vector<events::KvEvent> needed_;
   bool is_incomplete_ = false;  // something was lost, and nothing has cleared the engine since

@@ -349,6 +349,8 @@ Result<Decision> RouteCore::choose(const RouteRequest& request, Clock::TimePoint
   }
   ASHLAR_TRY(decision.chosen, pick(group, weighed, decision));
   const Candidate& choice = decision.choice();
+  if (request.hesitates && choice.state == WorkerState::kExact && choice.predicted > choice.depth)
+    return Error(ErrorCode::kNotReady, "events of blocks that were just computed are on their way");
   decision.cached_tokens = claim_of(choice, request);
 
   WorkerRecord& record = workers_.at(choice.worker.id);
