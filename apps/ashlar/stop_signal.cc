@@ -1,6 +1,7 @@
 #include "apps/ashlar/stop_signal.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,6 +12,7 @@ namespace ashlar::apps {
 namespace {
 
 std::atomic<bool> asked{false};
+std::atomic<bool> reloads{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 int wake[2] = {-1, -1};  // a pipe; set before any signal is handled
 
@@ -21,7 +23,34 @@ void on_signal(int) {
   errno = kept;
 }
 
+void on_reload(int) {
+  const int kept = errno;
+  reloads.store(true);
+  [[maybe_unused]] const ssize_t wrote = write(wake[1], "", 1);
+  errno = kept;
+}
+
 }  // namespace
+
+void StopSignal::install_reload() {
+  struct sigaction action{};
+  action.sa_handler = on_reload;
+  sigaction(SIGHUP, &action, nullptr);
+}
+
+bool StopSignal::take_reload() noexcept {
+  return reloads.exchange(false);
+}
+
+void StopSignal::wait() {
+  if (asked.load()) return;
+  pollfd readable{.fd = wake[0], .events = POLLIN, .revents = 0};
+  ::poll(&readable, 1, wake[0] < 0 ? 200 : -1);
+  // Once it ends, the pipe stays readable for others who poll it.
+  char byte = 0;
+  if (!asked.load()) [[maybe_unused]]
+    const ssize_t got = read(wake[0], &byte, 1);
+}
 
 void StopSignal::install() {
   if (pipe2(wake, O_CLOEXEC | O_NONBLOCK) != 0) wake[0] = wake[1] = -1;

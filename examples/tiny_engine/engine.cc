@@ -31,8 +31,9 @@ Result<tiers::KvOptions> options_of_rank(const EngineOptions& engine, std::uint3
                    .head_dim = model.head_dim,
                    .inner_dim = options.shard.heads.count * model.head_dim,
                    .dtype = layout::Dtype::kBF16};
-  options.keys =
-      tokens::NamespaceFingerprint({"tiny-" + std::to_string(model.seed), "bf16", "nhd", engine.block_size});
+  options.keys = tokens::NamespaceFingerprint(
+      {"tiny-" + std::to_string(model.vocabulary) + "-" + std::to_string(model.seed), "bf16", "nhd",
+       engine.block_size});
   tiers::PlaneMemory memory;
   for (std::vector<std::uint16_t>& layer : tensors->layers)
     memory.regions.push_back({.address = reinterpret_cast<std::byte*>(layer.data()),
@@ -72,6 +73,7 @@ struct Engine::Job {
   std::size_t sample = 0;
   std::size_t samples_to_fork = 0;  // when its first token is known
   std::size_t new_tokens = 0;
+  std::string tenant;
   bool preempted = false;
   bool waited = false;  // for copies, since its last step
   std::vector<Sequence> ranks;
@@ -139,6 +141,8 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
                      std::to_string(options.ranks) + " ranks; choose a divisor of the heads");
   if (options.step_tokens == 0 || options.max_running == 0)
     return Error(ErrorCode::kInvalidArgument, "step_tokens and max_running must be at least 1");
+  if (options.model.say_begin >= options.model.say_end || options.model.say_end > options.model.vocabulary)
+    return Error(ErrorCode::kInvalidArgument, "the model must have a token that it may say");
   std::vector<Rank> ranks(options.ranks);
   for (std::uint32_t i = 0; i < options.ranks; ++i) {
     ranks[i].tensors = std::make_shared<KvTensors>(options.model, options.ranks, options.kv.g1.block_count,
@@ -160,18 +164,21 @@ Engine::~Engine() = default;
 // ---- requests
 
 Result<Engine::RequestId> Engine::submit(const Request& request) {
-  if (request.new_tokens == 0 || request.samples == 0 || request.samples > TinyModel::kVocabulary)
+  const ModelShape& model = options_.model;
+  if (request.new_tokens == 0 || request.samples == 0 || request.samples > model.say_end - model.say_begin)
     return Error(ErrorCode::kInvalidArgument, "a request needs at least 1 new token, and 1 to " +
-                                                  std::to_string(TinyModel::kVocabulary) + " samples");
+                                                  std::to_string(model.say_end - model.say_begin) +
+                                                  " samples");
   for (const Token token : request.prompt)
-    if (token.value() >= TinyModel::kVocabulary)
+    if (token.value() >= model.vocabulary)
       return Error(ErrorCode::kInvalidArgument, "token " + std::to_string(token.value()) +
                                                     " is beyond the vocabulary of " +
-                                                    std::to_string(TinyModel::kVocabulary));
+                                                    std::to_string(model.vocabulary));
   auto job = std::make_unique<Job>();
   job->id = next_id_;
   job->samples_to_fork = request.samples - 1;
   job->new_tokens = request.new_tokens;
+  job->tenant = request.tenant;
   for (Rank& rank : ranks_) {
     // The priority counts where G1 evicts and where the tiers below queue.
     const block::RetentionPlan retention{.prompt = {{.priority = request.priority}},
@@ -198,6 +205,27 @@ std::vector<Reply> Engine::take(RequestId id) {
   return taken;
 }
 
+void Engine::abort(RequestId id) {
+  const auto is_its = [id](const std::unique_ptr<Job>& job) { return job->id == id; };
+  std::erase_if(waiting_, is_its);
+  std::erase_if(arriving_, is_its);
+  std::erase_if(running_, is_its);
+  replies_.erase(id);
+  unfinished_.erase(id);
+}
+
+bool Engine::reset_prefix_cache(bool preempt_all) {
+  if (!preempt_all && !(running_.empty() && arriving_.empty())) return false;
+  // The youngest first, so that the oldest is admitted first again.
+  while (!arriving_.empty()) preempt(arriving_, arriving_.size() - 1);
+  while (!running_.empty()) preempt(running_, running_.size() - 1);
+  for (const Rank& rank : ranks_) {
+    rank.kv->drain(Clock::real().now() + kCopiesEnd);
+    rank.kv->reset(events::kTierId<G1>).value();
+  }
+  return true;
+}
+
 void Engine::end(Job& job, std::string error) {
   const std::span<const Token> tokens = job.tokens();
   for (std::size_t i = job.ranks[0].prompt_size(); i < tokens.size(); ++i)
@@ -214,6 +242,7 @@ void Engine::end(Job& job, std::string error) {
 // ---- a step
 
 bool Engine::step() {
+  new_tokens_.clear();
   finish_arrivals();
   admit();
   if (running_.empty()) {
@@ -350,15 +379,19 @@ bool Engine::make_room(Job* keep) {
     end(*keep, "the request needs more blocks than G1 has; give G1 more, or ask for fewer tokens");
     return false;
   }
-  const auto youngest = running_.back().get() == keep ? running_.end() - 2 : running_.end() - 1;
-  std::unique_ptr<Job> job = std::move(*youngest);
-  running_.erase(youngest);
+  preempt(running_, running_.size() - (running_.back().get() == keep ? 2 : 1));
+  return true;
+}
+
+// It keeps its tokens, and waits before all others.
+void Engine::preempt(std::vector<std::unique_ptr<Job>>& from, std::size_t at) {
+  std::unique_ptr<Job> job = std::move(from[at]);
+  from.erase(from.begin() + static_cast<std::ptrdiff_t>(at));
   for (Sequence& sequence : job->ranks) sequence.preempt().value();
   job->preempted = true;
   ++job->reply.preemptions;
   ++counters_.preemptions;
   waiting_.push_front(std::move(job));
-  return true;
 }
 
 // ---- compute and apply
@@ -403,6 +436,7 @@ void Engine::apply(const std::vector<Chunk>& chunks) {
     job.waited = false;
     if (!chunk.yields) continue;
     job.reply.logits = mix_logits(job.reply.logits, chunk.logits);
+    new_tokens_.push_back({job.id, job.sample, job.tokens().back(), job.reply.cached_tokens});
     fork_samples(job, chunk.logits);
     if (job.tokens().size() == job.ranks[0].prompt_size() + job.new_tokens) end(job);
   }
@@ -415,9 +449,11 @@ void Engine::fork_samples(Job& job, const std::vector<float>& logits) {
     fork->id = job.id;
     fork->sample = job.samples_to_fork;
     fork->new_tokens = job.new_tokens;
+    fork->tenant = job.tenant;
     fork->reply = job.reply;
     for (Sequence& sequence : job.ranks)
       fork->ranks.push_back(sequence.fork(choose(logits, fork->sample)).value());
+    new_tokens_.push_back({fork->id, fork->sample, fork->tokens().back(), fork->reply.cached_tokens});
     running_.push_back(std::move(fork));
     if (job.new_tokens == 1) end(*running_.back());
   }
@@ -432,7 +468,8 @@ void Engine::note_blocks(const Job& job, std::size_t begin, std::size_t end) {
   const std::lock_guard lock(book_mu_);
   for (std::size_t i = begin / size; i < end / size; ++i) {
     const std::span<const Token> tokens = job.tokens().subspan(i * size, size);
-    if (!book_.emplace(hashes[i], std::vector(tokens.begin(), tokens.end())).second) continue;
+    if (!book_.try_emplace(hashes[i], NotedBlock{{tokens.begin(), tokens.end()}, job.tenant}).second)
+      continue;
     book_order_.push_back(hashes[i]);
     if (book_order_.size() <= kBookBlocks) continue;
     book_.erase(book_order_.front());
@@ -443,7 +480,13 @@ void Engine::note_blocks(const Job& job, std::size_t begin, std::size_t end) {
 std::optional<std::vector<Token>> Engine::tokens_of_block(const tokens::SequenceHash& hash) const {
   const std::lock_guard lock(book_mu_);
   const auto found = book_.find(hash);
-  return found == book_.end() ? std::nullopt : std::optional(found->second);
+  return found == book_.end() ? std::nullopt : std::optional(found->second.tokens);
+}
+
+std::string Engine::tenant_of_block(const tokens::SequenceHash& hash) const {
+  const std::lock_guard lock(book_mu_);
+  const auto found = book_.find(hash);
+  return found == book_.end() ? std::string() : found->second.tenant;
 }
 
 }  // namespace tiny_engine

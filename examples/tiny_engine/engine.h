@@ -12,7 +12,7 @@
 // KvBlockManager and a RequestSequence per request of its own; a rank that found more of a prefix than
 // another has less to compute.
 //
-// Thread safety: thread-compatible; tokens_of_block() is thread-safe.
+// Thread safety: thread-compatible; tokens_of_block() and tenant_of_block() are thread-safe.
 // Complexity:    a step is O(step_tokens x context).
 #pragma once
 
@@ -89,6 +89,14 @@ struct Reply {
   std::string error = {};  // why it ended early
 };
 
+// A token of a reply, as soon as it is computed.
+struct NewToken {
+  std::uint64_t request;
+  std::size_t sample;
+  Token token;
+  std::size_t cached_tokens;  // as Reply
+};
+
 struct EngineCounters {
   std::uint64_t steps = 0;
   std::uint64_t computed_tokens = 0;
@@ -112,23 +120,37 @@ class Engine {
   void run() {
     while (step()) continue;
   }
+  // What the last step said.
+  const std::vector<NewToken>& new_tokens() const noexcept { return new_tokens_; }
   // The finished replies of a request, by sample; empty until all are. Forgets them.
   std::vector<Reply> take(RequestId id);
+  // Ends a request whose client has left: its blocks are free for others, and there is no reply.
+  void abort(RequestId id);
+  // Empties G1 of every rank. False, with nothing changed, while requests have blocks there; with `preempt`
+  // they give them back first, and go on later.
+  bool reset_prefix_cache(bool preempt = false);
 
   const TinyModel& model() const noexcept { return model_; }
   const EngineCounters& counters() const noexcept { return counters_; }
   std::uint32_t block_size() const noexcept { return options_.block_size; }
+  std::size_t running() const noexcept { return running_.size(); }
+  std::size_t waiting() const noexcept { return waiting_.size() + arriving_.size(); }
   std::uint32_t rank_count() const noexcept { return static_cast<std::uint32_t>(ranks_.size()); }
   ashlar::tiers::KvBlockManager& kv(std::uint32_t rank = 0) { return *ranks_[rank].kv; }
   KvTensors& tensors(std::uint32_t rank = 0) { return *ranks_[rank].tensors; }
-  // The tokens of a block that a request here has named, for events in the format of engines.
+  // The tokens of a block that a request here has named, and its tenant, for events in the format of engines.
   std::optional<std::vector<Token>> tokens_of_block(const ashlar::tokens::SequenceHash& hash) const;
+  std::string tenant_of_block(const ashlar::tokens::SequenceHash& hash) const;
 
  private:
   struct Rank {
     std::shared_ptr<KvTensors> tensors;
     std::unique_ptr<ashlar::tiers::KvBlockManager> kv;
     ashlar::block::SequenceBatch<G1> decodes;
+  };
+  struct NotedBlock {
+    std::vector<Token> tokens;
+    std::string tenant;
   };
   struct Job;
   struct Chunk;
@@ -144,6 +166,7 @@ class Engine {
   void schedule_decodes(std::vector<Chunk>& chunks);
   bool schedule_prefill(Job& job, std::size_t end);
   bool make_room(Job* keep);
+  void preempt(std::vector<std::unique_ptr<Job>>& from, std::size_t at);
   void compute(Chunk& chunk);
   void copy_block(std::size_t rank, const ashlar::block::BlockCopy& copy);
   void apply(const std::vector<Chunk>& chunks);
@@ -159,12 +182,13 @@ class Engine {
   std::vector<std::unique_ptr<Job>> running_;  // the oldest first
   std::map<RequestId, std::vector<Reply>> replies_;
   std::map<RequestId, std::size_t> unfinished_;  // replies that are still to come
+  std::vector<NewToken> new_tokens_;             // of the last step
   std::shared_ptr<Arrivals> arrivals_;
   EngineCounters counters_;
   RequestId next_id_ = 1;
 
   mutable std::mutex book_mu_;
-  std::unordered_map<ashlar::tokens::SequenceHash, std::vector<Token>> book_;
+  std::unordered_map<ashlar::tokens::SequenceHash, NotedBlock> book_;
   std::deque<ashlar::tokens::SequenceHash> book_order_;
 };
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "ashlar/base/random.h"
@@ -127,7 +128,7 @@ class ArrayRows final : public KvRows {
 TinyModel::TinyModel(const ModelShape& shape) : shape_(shape), layers_(shape.layers) {
   ashlar::Random random(shape.seed);
   const std::size_t width = shape.width();
-  embedding_ = matrix(random, kVocabulary, width, 1.0F);
+  embedding_ = matrix(random, shape.vocabulary, width, 1.0F);
   for (Layer& layer : layers_) {
     layer.query = matrix(random, width, width, 2.0F);
     layer.key = matrix(random, width, width, 2.0F);
@@ -164,7 +165,11 @@ std::vector<float> TinyModel::forward(Token token, std::size_t position, KvRows&
     for (float& unit : hidden) unit = unit > 0 ? unit : 0;
     add(state, multiply(layer.down, hidden));
   }
-  return multiply(embedding_, normalised(state));
+  std::vector<float> logits = multiply(embedding_, normalised(state));
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  std::fill_n(logits.begin(), shape_.say_begin, kNever);
+  std::fill(logits.begin() + static_cast<std::ptrdiff_t>(shape_.say_end), logits.end(), kNever);
+  return logits;
 }
 
 TinyModel::Speech TinyModel::say(std::span<const Token> prompt, std::size_t count, std::size_t choice) const {

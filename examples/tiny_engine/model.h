@@ -28,6 +28,10 @@ struct ModelShape {
   std::uint32_t head_dim = 8;
   std::uint32_t hidden = 64;  // of the feed-forward part
   std::uint64_t seed = 1;
+  std::uint32_t vocabulary = 64;  // tokens; 64: the letters of tokens_of()
+  // What it may say: the tokens [say_begin, say_end). The logit of any other is minus infinity.
+  std::uint32_t say_begin = 0;
+  std::uint32_t say_end = 64;
 
   std::uint32_t width() const noexcept { return heads * head_dim; }
 };
@@ -45,13 +49,14 @@ class KvRows {
 
 class TinyModel {
  public:
-  static constexpr std::uint32_t kVocabulary = 64;
+  static constexpr std::uint32_t kVocabulary = 64;  // of a shape that names no other
 
+  // Requires: say_begin < say_end <= vocabulary.
   explicit TinyModel(const ModelShape& shape);
 
   const ModelShape& shape() const noexcept { return shape_; }
   // The logits after `token` at `position`. Stores its KV, and reads that of every position before it.
-  // Requires: token < kVocabulary.
+  // Requires: token < vocabulary.
   std::vector<float> forward(Token token, std::size_t position, KvRows& rows) const;
 
   // What it says after `prompt`, with the logits of every token. The oracle: plain arrays, nothing shared.

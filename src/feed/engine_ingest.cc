@@ -77,6 +77,13 @@ void EngineIngest::reset(std::vector<events::KvEvent>& out) {
   }
 }
 
+std::uint32_t EngineIngest::block_size() const noexcept {
+  if (options_.block_size != 0) return options_.block_size;
+  for (const std::unique_ptr<EngineRank>& rank : ranks_)
+    if (const std::uint32_t size = rank->block_size(); size != 0) return size;
+  return 0;
+}
+
 std::size_t EngineIngest::present() const noexcept {
   std::size_t count = 0;
   for (const auto& state : ranks_) count += state->present();

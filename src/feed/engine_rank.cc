@@ -309,6 +309,17 @@ bool EngineRank::indexed(std::uint32_t number) const {
   return *at->second.whole_prefix;
 }
 
+std::uint32_t EngineRank::block_size() const noexcept {
+  std::uint32_t lowest = UINT32_MAX;
+  std::uint32_t size = 0;
+  for (const auto& [number, group] : groups_) {
+    if (number >= lowest || group.block_size == 0 || !indexed(number)) continue;
+    lowest = number;
+    size = group.block_size;
+  }
+  return size;
+}
+
 void EngineRank::add(const EngineKey& key, Held& held, std::size_t tier, Turn& turn) {
   std::uint32_t& count = held.counts[tier];
   if (count != 0) {

@@ -44,6 +44,8 @@ class EngineRank {
   void forget();
 
   std::size_t present() const noexcept { return present_; }
+  // Of the lowest group that an index needs; 0: not known yet.
+  std::uint32_t block_size() const noexcept;
   std::size_t waiting() const noexcept { return waiting_.size(); }
   // Aborts on inconsistent tables. For tests.
   void check_invariants() const;

@@ -212,6 +212,7 @@ class ServerProcess {
   ServerProcess& operator=(const ServerProcess&) = delete;
   ~ServerProcess() { kill(); }
 
+  pid_t pid() const noexcept { return pid_; }
   void kill() {
     if (pid_ <= 0) return;
     ::kill(pid_, SIGKILL);

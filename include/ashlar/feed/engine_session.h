@@ -137,6 +137,8 @@ class EngineIngest {
 
   const EngineIngestOptions& options() const noexcept { return options_; }
   const EngineIngestCounters& counters() const noexcept { return counters_; }
+  // Tokens of a block of the first rank and group that a prefix index needs; 0 until one was stored.
+  std::uint32_t block_size() const noexcept;
   // (name, group, tier)s, and waiting blocks, over all ranks.
   std::size_t present() const noexcept;
   std::size_t waiting() const noexcept;

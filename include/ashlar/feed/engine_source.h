@@ -47,6 +47,9 @@ class EngineSource {
   // Restarts that the source itself detected: earlier messages are void. Restarts visible from messages are
   // not counted.
   virtual std::uint64_t restarts() const noexcept { return 0; }
+  // Whether the engine was asked for what it keeps since the last connect, and answered: what was received is
+  // then all there is, up to what is still on its way.
+  virtual bool has_looked_back() const noexcept { return false; }
   virtual std::string describe() const = 0;
 };
 

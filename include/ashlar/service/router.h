@@ -24,7 +24,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,7 +32,9 @@
 #include <vector>
 
 #include "ashlar/base/clock.h"
+#include "ashlar/base/mutex.h"
 #include "ashlar/base/result.h"
+#include "ashlar/base/strong_id.h"
 #include "ashlar/events/index_sink.h"
 #include "ashlar/tokens/token.h"
 
@@ -59,6 +60,185 @@ struct CostWeights {
 };
 
 enum class WorkerState : std::uint8_t { kExact, kDegraded, kFallback };
+// "EXACT", "DEGRADED", "FALLBACK".
 std::string_view to_string(WorkerState state) noexcept;
+
+struct WorkerSpec {
+  events::WorkerId id;
+  std::string group;              // workers of one model, adapters included; requests stay in their group
+  std::uint32_t ranks = 1;        // data-parallel; each is chosen on its own
+  std::uint32_t max_running = 0;  // requests at a rank at a time; 0: no limit
+  bool has_events = false;
+
+  friend bool operator==(const WorkerSpec&, const WorkerSpec&) = default;
+};
+
+using DecisionId = StrongId<struct DecisionIdTag, std::uint64_t>;
+
+struct RouteRequest {
+  std::string_view group = {};
+  std::span<const tokens::LocalHash> locals = {};  // of the full blocks of the prompt
+  std::uint64_t prompt_tokens = 0;
+  bool is_estimate = false;      // prompt_tokens is a guess, and there are no hashes
+  std::uint32_t block_size = 0;  // tokens; requires: > 0
+  std::uint64_t session = 0;     // 0: none
+  Policy policy = Policy::kPrefix;
+  CostWeights weights = {};
+  std::span<const events::Worker> tried = {};  // not to be chosen again
+  std::optional<std::uint32_t> rank = {};      // only workers of this data-parallel rank
+};
+
+// Why a worker could not be chosen.
+enum class Exclusion : std::uint8_t { kNone, kDown, kFull, kTried, kOtherRank };
+std::string_view to_string(Exclusion exclusion) noexcept;
+
+// A worker as a decision saw it. Loads are those before the request.
+struct Candidate {
+  events::Worker worker;
+  WorkerState state = WorkerState::kFallback;
+  Exclusion exclusion = Exclusion::kNone;
+  std::array<std::uint32_t, events::kStorageTiers> blocks{};  // reported, from the start, by fastest tier
+  std::uint32_t depth = 0;                                    // their sum
+  std::uint32_t device_depth = 0;  // blocks from the start that are all in the device tier
+  std::uint32_t predicted = 0;     // blocks from the start, reported or expected from earlier choices
+  std::uint32_t requests = 0;
+  std::uint64_t prefill_tokens = 0;
+  std::uint64_t decode_blocks = 0;
+  // The terms of the cost, in thousandths of a block.
+  std::int64_t prefill_cost = 0;
+  std::int64_t decode_cost = 0;
+  std::int64_t request_cost = 0;
+  std::int64_t session_cost = 0;
+  std::int64_t cost = 0;
+
+  friend bool operator==(const Candidate&, const Candidate&) = default;
+};
+
+// How much of what a worker holds has changed since it came: tells why it found something else than expected.
+struct WorkerChanges {
+  std::uint64_t stored = 0;   // blocks
+  std::uint64_t removed = 0;  // blocks
+  std::uint64_t cleared = 0;  // times
+
+  friend bool operator==(const WorkerChanges&, const WorkerChanges&) = default;
+};
+
+struct Decision {
+  DecisionId id;
+  Clock::TimePoint time;
+  Policy policy = Policy::kPrefix;
+  std::uint64_t prompt_tokens = 0;
+  bool is_estimate = false;
+  std::uint32_t block_size = 0;
+  std::size_t chosen = 0;              // of `candidates`
+  std::uint64_t cached_tokens = 0;     // that the chosen worker is expected to find
+  std::uint64_t available_tokens = 0;  // that the best worker of the group would
+  std::uint64_t draw = 0;              // the number that decided by chance; 0: none did
+  WorkerChanges changes;               // of the chosen worker, until then
+  std::vector<Candidate> candidates;   // by worker and rank
+
+  const Candidate& choice() const { return candidates[chosen]; }
+  friend bool operator==(const Decision&, const Decision&) = default;
+};
+
+struct RouterOptions {
+  Clock::Duration prediction_ttl = std::chrono::seconds(5);  // of workers with events
+  Clock::Duration fallback_ttl = std::chrono::seconds(120);  // of workers without
+  std::uint64_t seed = 1;                                    // of choices by chance
+  std::size_t max_sessions = 65'536;
+
+  // Errors: kInvalidArgument, with the value.
+  Result<void> validate() const;
+};
+
+// Hears every input of a Router in its order, before it takes effect. Called under the router's lock.
+class RouteLog {
+ public:
+  virtual ~RouteLog() = default;
+  virtual void worker_added(const WorkerSpec& spec) = 0;
+  virtual void worker_removed(events::WorkerId worker) = 0;
+  virtual void state_changed(const events::Worker& worker, WorkerState state) = 0;
+  virtual void availability_changed(events::WorkerId worker, bool is_up) = 0;
+  virtual void stored(const events::BlocksStored& event) = 0;
+  virtual void removed(const events::Worker& worker, events::StorageTier tier,
+                       std::span<const events::BlockName> names) = 0;
+  virtual void cleared(const events::Worker& worker) = 0;
+  // After the choice. An error: no worker could be chosen.
+  virtual void chosen(const RouteRequest& request, Clock::TimePoint now,
+                      const Result<Decision>& decision) = 0;
+  virtual void first_byte(DecisionId decision, Clock::TimePoint now) = 0;
+  virtual void released(DecisionId decision, Clock::TimePoint now) = 0;
+};
+
+// What one (worker, rank) does and holds now.
+struct WorkerLoad {
+  events::Worker worker;
+  std::string group;
+  WorkerState state = WorkerState::kFallback;
+  bool is_up = true;
+  std::uint32_t requests = 0;
+  std::uint64_t prefill_tokens = 0;
+  std::uint64_t decode_blocks = 0;
+  std::uint64_t chosen = 0;  // times
+};
+
+class RouteCore;
+
+class Router {
+ public:
+  // Requires: options.validate(). `log` may be null; it and the clock must outlive the router.
+  explicit Router(const RouterOptions& options = {}, RouteLog* log = nullptr, Clock& clock = Clock::real());
+  ~Router();
+  Router(const Router&) = delete;
+  Router& operator=(const Router&) = delete;
+
+  // A worker of a known id replaces its specification and keeps its blocks, loads and states if the group is
+  // the same. New ranks are FALLBACK and up.
+  void add_worker(const WorkerSpec& spec);
+  // Its running requests are still released one by one.
+  void remove_worker(events::WorkerId worker);
+  // Unknown workers are ignored, here and below.
+  void set_state(const events::Worker& worker, WorkerState state);
+  void set_up(events::WorkerId worker, bool is_up);
+
+  // The index as its feeders see it: blocks of workers that were added. Calls for others are refused as
+  // kFull.
+  events::IndexSink& sink() noexcept;
+
+  // Chooses, and reserves the request's load at the chosen worker. Errors: kNotFound: no worker in that
+  // group; kUnavailable: all are down or were tried; kCapacity: the others are full.
+  Result<Decision> choose(const RouteRequest& request);
+  // The first byte of the answer came: the prefill is done.
+  void first_byte(DecisionId decision);
+  // Ends the reservation. Requires: called once per decision.
+  void release(DecisionId decision);
+
+  // What every worker of the group holds of a prefix, without choosing; predictions left out.
+  std::vector<Candidate> look_up(std::string_view group, std::span<const tokens::LocalHash> locals) const;
+  std::vector<WorkerLoad> loads() const;
+  // Of a worker that is known; zeros otherwise.
+  WorkerChanges changes(const events::Worker& worker) const;
+  // Reservations that were not released.
+  std::size_t running() const;
+  // Sends the calls that rebuild what the workers of the group hold.
+  void dump(std::string_view group, events::IndexSink& sink) const;
+  // Blocks, contents and bytes of the group's index.
+  struct Sizes {
+    std::size_t blocks = 0;
+    std::size_t contents = 0;
+    std::size_t bytes = 0;
+    std::size_t predicted = 0;
+  };
+  Sizes sizes(std::string_view group) const;
+
+ private:
+  class Sink;
+
+  Clock& clock_;
+  RouteLog* const log_;
+  mutable Mutex mu_;
+  std::unique_ptr<RouteCore> core_ ASHLAR_GUARDED_BY(mu_);
+  std::unique_ptr<Sink> sink_;
+};
 
 }  // namespace ashlar::service

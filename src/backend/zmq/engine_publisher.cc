@@ -219,6 +219,7 @@ class EnginePublisher::State {
   }
   void send(std::uint64_t number, Waiting& message) {
     if (replay_) replay_->keep(number, message.topic, message.payload);
+    if (options_.sends && !options_.sends(number)) return;
     // A PUB socket always accepts a message: it drops it where there is no room.
     publisher_.send(message.topic, ZMQ_SNDMORE);
     publisher_.send(Frame::of_number(number), ZMQ_SNDMORE);

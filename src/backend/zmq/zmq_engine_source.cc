@@ -178,6 +178,11 @@ std::uint64_t ZmqEngineSource::restarts() const noexcept {
   return state_->restarts.load(std::memory_order_relaxed);
 }
 
+bool ZmqEngineSource::has_looked_back() const noexcept {
+  return state_->subscriber->is_connected() && state_->asked != 0 && state_->pending.empty() &&
+         state_->asked == state_->subscriber->stats().connects;
+}
+
 std::uint64_t ZmqEngineSource::damaged() const noexcept {
   return state_->subscriber->damaged();
 }

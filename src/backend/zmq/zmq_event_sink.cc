@@ -154,11 +154,19 @@ void ZmqEventSink::add_stores(std::span<const KvEvent> run, std::uint32_t block_
       event.parent = parent_name(stored);
       event.names.begin = static_cast<std::uint32_t>(batch_.names.size());
       event.tokens.begin = static_cast<std::uint32_t>(batch_.tokens.size());
+      event.extra_keys.begin = static_cast<std::uint32_t>(batch_.extra_keys.size());
+      event.has_extra_keys = options_.salt_of != nullptr;
+      std::string salt = event.has_extra_keys && !event.parent ? options_.salt_of(stored.hash) : std::string();
+      if (!salt.empty()) {
+        batch_.extra_keys.push_back({.value = std::move(salt)});
+        event.extra_keys.count = 1;
+      }
       batch_.events.push_back(event);
     }
     EngineEvent& event = batch_.events.back();
     batch_.names.push_back(stored.name());
     ++event.names.count;
+    if (event.has_extra_keys) event.extra_key_blocks = event.names.count;
     if (block_tokens) {
       batch_.tokens.insert(batch_.tokens.end(), block_tokens->begin(), block_tokens->end());
       event.tokens.count += block_size;

@@ -123,11 +123,6 @@ bool is_endpoint(std::string_view endpoint, std::uint32_t ranks) {
 
 }  // namespace
 
-std::string HttpAddress::authority() const {
-  const bool is_v6 = host.find(':') != std::string::npos;
-  return (is_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
-}
-
 Result<WorkerOptions> parse_worker(std::string_view text) {
   WorkerOptions worker;
   std::string_view rest = text;

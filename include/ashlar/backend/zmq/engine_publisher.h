@@ -58,6 +58,9 @@ struct EnginePublisherOptions {
   // Memory of unread snapshots. A request that finds no room waits, and is dropped after replay_patience. One
   // snapshot is always taken, whatever its size.
   std::size_t snapshot_bytes = std::size_t{256} << 20;
+  // For tests of listeners: a message whose number it refuses is kept for replay, but not sent. Called by the
+  // socket thread.
+  std::function<bool(std::uint64_t)> sends = {};
 
   Result<void> validate() const;
 };

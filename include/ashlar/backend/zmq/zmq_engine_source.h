@@ -35,6 +35,7 @@ class ZmqEngineSource final : public feed::EngineSource {
   Result<feed::EngineReplay> replay(std::uint64_t from) override;
   std::uint64_t damaged() const noexcept override;
   std::uint64_t restarts() const noexcept override;
+  bool has_looked_back() const noexcept override;
   std::string describe() const override;
   SubscriberStats stats() const noexcept;
 

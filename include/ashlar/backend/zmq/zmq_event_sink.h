@@ -35,6 +35,9 @@ class ZmqEventSink final : public events::BatchSink {
     // The tokens of a block. Listeners that identify content by tokens need them; a block without tokens is
     // published by name only.
     std::function<std::optional<std::vector<tokens::Token>>(const tokens::SequenceHash&)> tokens_of = {};
+    // The cache salt of a block; empty: none. Published with the first block of a sequence, as engines do, so
+    // that listeners tell tenants apart.
+    std::function<std::string(const tokens::SequenceHash&)> salt_of = {};
   };
 
   explicit ZmqEventSink(std::shared_ptr<EnginePublisher> publisher)

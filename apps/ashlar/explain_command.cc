@@ -1,0 +1,138 @@
+// ashlar explain: why a request went where it went, out of a journal.
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "apps/ashlar/commands.h"
+#include "apps/ashlar/console.h"
+#include "ashlar/service/journal.h"
+
+namespace ashlar::apps {
+namespace {
+
+using service::Candidate;
+using service::Decision;
+
+struct ExplainSettings {
+  std::string journal;
+  std::string decision;
+  std::string key;
+};
+
+int explain_failed(const Error& error) {
+  say("ashlar explain: " + error.message());
+  return kExitFailed;
+}
+
+// The journals of a folder, or the one file.
+Result<std::vector<std::string>> journals_at(const std::string& path) {
+  std::error_code failed;
+  if (!std::filesystem::is_directory(path, failed)) return std::vector<std::string>{path};
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(path, failed))
+    if (entry.path().extension() == ".journal") files.push_back(entry.path().string());
+  if (failed || files.empty())
+    return Error(ErrorCode::kNotFound,
+                 "there is no journal in " + path + "; ashlar serve --journal writes one");
+  std::ranges::sort(files);
+  return files;
+}
+
+double blocks(std::int64_t thousandths) {
+  return static_cast<double>(thousandths) / 1000;
+}
+
+void print(const Decision& decision, const std::string& group, std::uint64_t run, bool is_same) {
+  std::printf("decision %s: model %s, %llu prompt tokens%s, blocks of %u tokens, policy %s\n",
+              service::decision_name(run, decision.id).c_str(), group.c_str(),
+              static_cast<unsigned long long>(decision.prompt_tokens),
+              decision.is_estimate ? " (estimated)" : "", decision.block_size,
+              std::string(to_string(decision.policy)).c_str());
+  std::printf("  expected in the cache: %llu tokens; at the best worker: %llu\n",
+              static_cast<unsigned long long>(decision.cached_tokens),
+              static_cast<unsigned long long>(decision.available_tokens));
+  if (decision.draw != 0)
+    std::printf("  decided by chance: drew %llu\n", static_cast<unsigned long long>(decision.draw));
+  std::printf("  %-14s %-9s %7s %9s %9s %9s | %10s %10s %10s %10s %10s\n", "worker.rank", "state", "blocks",
+              "expected", "requests", "prefill", "prefill", "decode", "requests", "session", "cost");
+  for (std::size_t i = 0; i < decision.candidates.size(); ++i) {
+    const Candidate& candidate = decision.candidates[i];
+    const std::string name =
+        std::to_string(candidate.worker.id.value()) + "." + std::to_string(candidate.worker.rank);
+    const std::string note = candidate.exclusion == service::Exclusion::kNone
+                                 ? std::string()
+                                 : "  " + std::string(to_string(candidate.exclusion));
+    std::printf("%s %-14s %-9s %7u %9u %9u %9llu | %10.3f %10.3f %10.3f %10.3f %10.3f%s\n",
+                i == decision.chosen ? ">" : " ", name.c_str(),
+                std::string(to_string(candidate.state)).c_str(), candidate.depth, candidate.predicted,
+                candidate.requests, static_cast<unsigned long long>(candidate.prefill_tokens),
+                blocks(candidate.prefill_cost), blocks(candidate.decode_cost), blocks(candidate.request_cost),
+                blocks(candidate.session_cost), blocks(candidate.cost), note.c_str());
+  }
+  std::printf("  replayed: %s\n", is_same ? "the same, byte for byte" : "NOT the same");
+}
+
+int explain(const ExplainSettings& settings) {
+  std::optional<service::DecisionName> wanted;
+  if (!settings.decision.empty()) {
+    const auto parsed = service::parse_decision_name(settings.decision);
+    if (!parsed) return explain_failed(parsed.error());
+    wanted = *parsed;
+  }
+  const auto files = journals_at(settings.journal);
+  if (!files) return explain_failed(files.error());
+  std::string key_path = settings.key;
+  if (key_path.empty()) key_path = (std::filesystem::path(files->front()).parent_path() / "key").string();
+  const auto key = service::load_journal_key(key_path, false);
+  if (!key) return explain_failed(key.error());
+  bool is_found = false;
+  bool is_incomplete = false;
+  for (const std::string& file : *files) {
+    std::uint64_t run = 0;
+    if (wanted) {
+      const std::string run_name = service::decision_name(wanted->run, wanted->decision).substr(0, 16);
+      if (files->size() > 1 && std::filesystem::path(file).stem() != run_name) continue;
+      run = wanted->run;
+    }
+    const auto report = service::replay_journal(
+        file, *key, [&](const Decision& decision, const std::string& group, bool is_same) {
+          if (!wanted || decision.id != wanted->decision) return;
+          is_found = true;
+          print(decision, group, run, is_same);
+        });
+    if (!report) return explain_failed(report.error());
+    if (wanted && report->run != wanted->run) is_found = false;
+    if (!wanted)
+      std::printf("%s: %llu records, %llu decisions, %llu not the same\n", file.c_str(),
+                  static_cast<unsigned long long>(report->records),
+                  static_cast<unsigned long long>(report->decisions),
+                  static_cast<unsigned long long>(report->differences));
+    if (report->unfinished_bytes != 0)
+      say("ashlar explain: " + file + " ends with " + std::to_string(report->unfinished_bytes) +
+          " bytes of a record that was not finished");
+    is_incomplete |= report->differences != 0;
+  }
+  if (wanted && !is_found)
+    return explain_failed(
+        Error(ErrorCode::kNotFound, "no journal there has the decision " + settings.decision));
+  return is_incomplete ? kExitIncomplete : kExitDone;
+}
+
+}  // namespace
+
+void add_explain_command(CLI::App& program, Run& run) {
+  auto settings = std::make_shared<ExplainSettings>();
+  CLI::App* command = program.add_subcommand(
+      "explain", "Replay the journal of ashlar serve: every choice again, or the reasons of one");
+  command->add_option("journal", settings->journal, "Folder or file of the journal")->required();
+  command->add_option("--decision", settings->decision, "The decision, as in x-ashlar-decision-id");
+  command->add_option("--key", settings->key, "File of the journal's key (default: `key` beside it)");
+  command->callback([settings, &run] { run = [settings] { return explain(*settings); }; });
+}
+
+}  // namespace ashlar::apps

@@ -1,0 +1,156 @@
+// ashlar serve: a router in front of engines.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "apps/ashlar/commands.h"
+#include "apps/ashlar/console.h"
+#include "apps/ashlar/engine_sources.h"
+#include "apps/ashlar/stop_signal.h"
+#include "ashlar/backend/http/http_proxy.h"
+#include "ashlar/base/log.h"
+#include "ashlar/service/service.h"
+
+extern char** environ;
+
+namespace ashlar::apps {
+namespace {
+
+using service::ServeConfig;
+using service::ServeOptions;
+
+struct ServeSettings {
+  std::string config;
+  bool check = false;
+  std::map<std::string, std::vector<std::string>> flags;  // by setting
+};
+
+Result<std::string> read_text_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(in), {});
+  if (!in)
+    return make_error(ErrorCode::kNotFound, "cannot read %s: %s", path.c_str(),
+                      std::generic_category().message(errno).c_str());
+  return text;
+}
+
+std::map<std::string, std::string> environment() {
+  std::map<std::string, std::string> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::size_t sign = text.find('=');
+    if (text.starts_with("ASHLAR_") && sign != std::string_view::npos)
+      variables.emplace(text.substr(0, sign), text.substr(sign + 1));
+  }
+  return variables;
+}
+
+Result<std::vector<service::WorkerOptions>> workers_of(const ServeOptions& options) {
+  std::vector<service::WorkerOptions> workers = options.workers;
+  if (options.worker_file.empty()) return workers;
+  ASHLAR_TRY(const std::string text, read_text_file(options.worker_file));
+  ASHLAR_TRY(auto more, service::parse_worker_file(options.worker_file, text));
+  workers.insert(workers.end(), more.begin(), more.end());
+  return workers;
+}
+
+int serve_failed(const Error& error) {
+  say("ashlar serve: " + error.message());
+  return kExitFailed;
+}
+
+void reload(service::Service& running, const ServeOptions& options) {
+  const auto workers = workers_of(options);
+  const Result<void> set = workers ? running.set_workers(*workers) : Result<void>(workers.error());
+  say(set ? "ashlar serve: " + std::to_string(workers->size()) + " workers now"
+          : "ashlar serve: the workers stay as they are: " + set.error().message());
+}
+
+backend::http::HttpProxyOptions proxy_options(const ServeOptions& options) {
+  backend::http::HttpProxyOptions proxy;
+  proxy.address = options.address;
+  proxy.port = options.port;
+  proxy.threads = options.threads;
+  proxy.limits.head_bytes = options.max_head_bytes;
+  proxy.limits.body_bytes = options.max_body_bytes;
+  proxy.limits.connections = options.max_connections;
+  proxy.tls = {.certificate = options.tls_certificate, .key = options.tls_key};
+  proxy.worker_authorities = options.worker_authorities;
+  return proxy;
+}
+
+int serve(const ServeSettings& settings) {
+  std::string text;
+  if (!settings.config.empty()) {
+    auto read = read_text_file(settings.config);
+    if (!read) return serve_failed(read.error());
+    text = *std::move(read);
+  }
+  std::vector<std::pair<std::string, std::string>> flags;
+  for (const auto& [name, values] : settings.flags)
+    for (const std::string& value : values) flags.emplace_back(name, value);
+  const auto config = ServeConfig::load(settings.config, text, environment(), flags);
+  if (!config) return serve_failed(config.error());
+  ServeOptions options = config->options();
+  auto workers = workers_of(options);
+  if (!workers) return serve_failed(workers.error());
+  if (settings.check) {
+    std::fputs(config->describe().c_str(), stdout);
+    return kExitDone;
+  }
+  for (const LogLevel level : {LogLevel::kTrace, LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarn,
+                               LogLevel::kError, LogLevel::kOff})
+    if (to_string(level) == options.log_level) set_log_level(level);
+  const ServeOptions configured = options;
+  options.workers = *std::move(workers);
+  auto running = service::Service::create(options, engine_sources());
+  if (!running) return serve_failed(running.error());
+  auto proxy = backend::http::HttpProxy::create(proxy_options(options), **running);
+  if (!proxy) return serve_failed(proxy.error());
+  std::printf("listening on %s://%s:%u, %zu workers\n", options.tls_certificate.empty() ? "http" : "https",
+              options.address.c_str(), (*proxy)->port(), options.workers.size());
+  std::fflush(stdout);
+  StopSignal::install_reload();
+  while (!StopSignal::received()) {
+    StopSignal::wait();
+    if (StopSignal::take_reload()) reload(**running, configured);
+  }
+  say("ashlar serve: stopping; open requests have " +
+      std::to_string(std::chrono::duration_cast<std::chrono::seconds>(options.drain_timeout).count()) + " s");
+  (*proxy)->drain(Clock::real().now() + options.drain_timeout);
+  return kExitDone;
+}
+
+}  // namespace
+
+void add_serve_command(CLI::App& program, Run& run) {
+  auto settings = std::make_shared<ServeSettings>();
+  CLI::App* command = program.add_subcommand(
+      "serve", "Route requests of OpenAI's API to engines by what they hold (docs/serve.md)");
+  command->add_option("--config", settings->config, "TOML file with settings")->type_name("FILE");
+  command->add_flag("--check", settings->check, "Check the settings, print them and where each came from");
+  for (const service::Setting& setting : service::serve_settings()) {
+    std::string flag = "--" + std::string(setting.name);
+    std::ranges::replace(flag, '_', '-');
+    std::string help(setting.help);
+    if (!setting.standard.empty()) help += " (default " + std::string(setting.standard) + ")";
+    command->add_option(flag, settings->flags[std::string(setting.name)], help)
+        ->type_name(std::string(setting.unit))
+        ->allow_extra_args(false)
+        ->delimiter('\0');
+  }
+  command->callback([settings, &run] { run = [settings] { return serve(*settings); }; });
+}
+
+}  // namespace ashlar::apps

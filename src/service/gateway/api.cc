@@ -1,0 +1,116 @@
+#include "service/gateway/api.h"
+
+#include <charconv>
+
+#include "service/gateway/json_text.h"
+
+namespace ashlar::service {
+
+namespace {
+
+int digit_of(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+Reply answer_models(ServiceParts& parts) {
+  JsonText out;
+  out.object([&] {
+    out.field("object", "list");
+    out.field("data", [&] {
+      out.array([&] {
+        for (const std::string& entry : parts.fleet->model_entries()) out.raw(entry);
+      });
+    });
+  });
+  return json_reply(200, out.take());
+}
+
+Reply answer_ready(ServiceParts& parts) {
+  const bool is_ready = !parts.is_draining.load(std::memory_order_relaxed) && parts.fleet->is_ready();
+  JsonText out;
+  out.object([&] { out.field("status", is_ready ? "ready" : "not ready"); });
+  return json_reply(is_ready ? 200 : 503, out.take());
+}
+
+struct Path {
+  std::string_view path;
+  std::string_view query;
+};
+
+Path split(std::string_view target) {
+  const std::size_t mark = target.find('?');
+  if (mark == std::string_view::npos) return {.path = target, .query = {}};
+  return {.path = target.substr(0, mark), .query = target.substr(mark + 1)};
+}
+
+Reply wrong_method(std::string_view allowed) {
+  Reply reply = json_reply(405, R"({"error":"this path takes )" + std::string(allowed) + "\"}");
+  reply.headers.emplace_back("Allow", allowed);
+  return reply;
+}
+
+}  // namespace
+
+Reply json_reply(unsigned status, std::string body) {
+  return {.status = status, .headers = {{"Content-Type", "application/json"}}, .body = std::move(body)};
+}
+
+std::string query_value(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const std::size_t end = query.find('&');
+    const std::string_view item = query.substr(0, end);
+    query = end == std::string_view::npos ? std::string_view() : query.substr(end + 1);
+    const std::size_t sign = item.find('=');
+    if (item.substr(0, sign) != name || sign == std::string_view::npos) continue;
+    std::string value;
+    for (std::size_t i = sign + 1; i < item.size(); ++i) {
+      if (item[i] == '%' && i + 2 < item.size() && digit_of(item[i + 1]) >= 0 && digit_of(item[i + 2]) >= 0) {
+        value += static_cast<char>(digit_of(item[i + 1]) * 16 + digit_of(item[i + 2]));
+        i += 2;
+      } else {
+        value += item[i] == '+' ? ' ' : item[i];
+      }
+    }
+    return value;
+  }
+  return {};
+}
+
+bool is_public_path(std::string_view method, std::string_view target) {
+  const std::string_view path = split(target).path;
+  return method == "GET" && (path == "/health" || path == "/ready");
+}
+
+std::optional<Reply> answer_api(ServiceParts& parts, const ClientRequest& request) {
+  const auto [path, query] = split(request.target);
+  const bool is_get = request.method == "GET" || request.method == "HEAD";
+  const bool is_post = request.method == "POST";
+  if (path == "/query" || path == "/query_by_hash")
+    return is_post ? answer_query(parts, path, request.body) : wrong_method("POST");
+  if (path == "/register") return is_post ? answer_register(parts, request.body) : wrong_method("POST");
+  if (path == "/unregister") return is_post ? answer_unregister(parts, request.body) : wrong_method("POST");
+  if (path.starts_with("/decisions/"))
+    return is_get ? answer_decision(parts, path.substr(11)) : wrong_method("GET");
+  if (path == "/health" || path == "/ready" || path == "/metrics" || path == "/openapi.json" ||
+      path == "/workers" || path == "/dump" || path == "/fleet" || path == "/decisions" ||
+      path == "/v1/models") {
+    if (!is_get) return wrong_method("GET");
+    if (path == "/health") return json_reply(200, R"({"status":"ok"})");
+    if (path == "/ready") return answer_ready(parts);
+    if (path == "/openapi.json") return json_reply(200, std::string(openapi_text()));
+    if (path == "/workers") return answer_workers(parts, query);
+    if (path == "/dump") return answer_dump(parts);
+    if (path == "/fleet") return answer_fleet(parts);
+    if (path == "/decisions") return answer_decisions(parts, query);
+    if (path == "/v1/models") return answer_models(parts);
+    return Reply{.status = 200,
+                 .headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
+                 .body = parts.metrics.prometheus_text()};
+  }
+  return std::nullopt;
+}
+
+}  // namespace ashlar::service

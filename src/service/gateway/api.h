@@ -1,0 +1,37 @@
+// The service's own endpoints: health, metrics, receipts, the fleet, and questions about prefixes without a
+// proxy. docs/http.md lists them.
+//
+// Thread safety: free functions over thread-safe parts.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "service/gateway/service_parts.h"
+
+namespace ashlar::service {
+
+// Paths that need no token: is it alive, does it take requests.
+bool is_public_path(std::string_view method, std::string_view target);
+// The answer to a request for the service itself; nullopt: it is for a worker.
+std::optional<Reply> answer_api(ServiceParts& parts, const ClientRequest& request);
+
+// Parts of it, by file: questions in the form of indexers (api_query.cc), receipts (api_receipts.cc).
+Reply answer_query(ServiceParts& parts, std::string_view path, std::string_view body);
+Reply answer_register(ServiceParts& parts, std::string_view body);
+Reply answer_unregister(ServiceParts& parts, std::string_view body);
+Reply answer_workers(ServiceParts& parts, std::string_view query);
+Reply answer_dump(ServiceParts& parts);
+Reply answer_decision(ServiceParts& parts, std::string_view name);
+Reply answer_decisions(ServiceParts& parts, std::string_view query);
+Reply answer_fleet(ServiceParts& parts);
+
+Reply json_reply(unsigned status, std::string body);
+// The value of a name in a query such as "a=1&b=2", percent-decoded; empty: none.
+std::string query_value(std::string_view query, std::string_view name);
+
+// The description of these endpoints, as OpenAPI 3.1.
+std::string_view openapi_text();
+
+}  // namespace ashlar::service

@@ -1,0 +1,214 @@
+// Receipts, decisions and the fleet as JSON.
+#include <algorithm>
+#include <charconv>
+
+#include "service/gateway/api.h"
+#include "service/gateway/json_text.h"
+
+namespace ashlar::service {
+
+namespace {
+
+constexpr std::size_t kMostDecisions = 1000;
+
+std::string_view to_text(PassageEnd end) {
+  switch (end) {
+    case PassageEnd::kComplete:
+      return "complete";
+    case PassageEnd::kClientGone:
+      return "client_gone";
+    case PassageEnd::kWorkerBroke:
+      return "worker_broke";
+    case PassageEnd::kStopped:
+      return "stopped";
+  }
+  return "unknown";
+}
+
+void write_optional(JsonText& out, std::string_view name, const std::optional<std::uint64_t>& value) {
+  out.key(name);
+  if (value) {
+    out.value(*value);
+  } else {
+    out.null();
+  }
+}
+
+void write_candidate(JsonText& out, const Candidate& candidate) {
+  out.object([&] {
+    out.field("worker", candidate.worker.id.value());
+    out.field("dp_rank", candidate.worker.rank);
+    out.field("state", to_string(candidate.state));
+    if (candidate.exclusion != Exclusion::kNone) out.field("excluded", to_string(candidate.exclusion));
+    out.field("blocks", [&] {
+      out.object([&] {
+        for (std::size_t tier = 0; tier < candidate.blocks.size(); ++tier)
+          out.field(to_string(static_cast<events::StorageTier>(tier)), candidate.blocks[tier]);
+      });
+    });
+    out.field("depth", candidate.depth);
+    out.field("predicted_depth", candidate.predicted);
+    out.field("requests", candidate.requests);
+    out.field("prefill_tokens", candidate.prefill_tokens);
+    out.field("decode_blocks", candidate.decode_blocks);
+    out.field("cost", [&] {
+      out.object([&] {
+        out.field("prefill", candidate.prefill_cost);
+        out.field("decode", candidate.decode_cost);
+        out.field("requests", candidate.request_cost);
+        out.field("session", candidate.session_cost);
+        out.field("total", candidate.cost);
+      });
+    });
+  });
+}
+
+void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt) {
+  const Decision& decision = receipt.decision;
+  const Candidate& choice = decision.choice();
+  out.object([&] {
+    out.field("id", decision_name(run, decision.id));
+    out.field("model", receipt.group);
+    out.field("worker", receipt.worker_name);
+    out.field("worker_id", choice.worker.id.value());
+    out.field("dp_rank", choice.worker.rank);
+    out.field("state", to_string(choice.state));
+    if (!receipt.state_reason.empty()) out.field("state_reason", receipt.state_reason);
+    out.field("policy", to_string(decision.policy));
+    out.field("block_size", decision.block_size);
+    out.field("prompt_tokens", decision.prompt_tokens);
+    out.field("prompt_tokens_are_estimated", decision.is_estimate);
+    if (!receipt.token_source.empty()) out.field("tokens", receipt.token_source);
+    out.field("cached_tokens", decision.cached_tokens);
+    out.field("available_tokens", decision.available_tokens);
+    if (decision.draw != 0) out.field("draw", decision.draw);
+    out.field("outcome", [&] {
+      if (!receipt.outcome.is_over) return out.null();
+      out.object([&] {
+        out.field("end", to_text(receipt.outcome.end));
+        out.field("status", receipt.outcome.status);
+        write_optional(out, "delivered_tokens", receipt.outcome.delivered_tokens);
+        write_optional(out, "prompt_tokens", receipt.outcome.prompt_tokens);
+        write_optional(out, "output_tokens", receipt.outcome.output_tokens);
+        out.field("misroute", to_string(receipt.outcome.misroute));
+      });
+    });
+    out.field("candidates", [&] {
+      out.array([&] {
+        for (const Candidate& candidate : decision.candidates) write_candidate(out, candidate);
+      });
+    });
+  });
+}
+
+}  // namespace
+
+std::string_view to_string(Misroute misroute) noexcept {
+  switch (misroute) {
+    case Misroute::kNone:
+      return "none";
+    case Misroute::kEvicted:
+      return "evicted";
+    case Misroute::kStoredMeanwhile:
+      return "stored_meanwhile";
+    case Misroute::kCleared:
+      return "cleared";
+    case Misroute::kNotExact:
+      return "not_exact";
+    case Misroute::kOtherTokens:
+      return "other_tokens";
+    case Misroute::kUnexplained:
+      return "unexplained";
+  }
+  return "unknown";
+}
+
+Reply answer_decision(ServiceParts& parts, std::string_view name) {
+  const auto parsed = parse_decision_name(name);
+  JsonText out;
+  if (!parsed) {
+    out.object([&] { out.field("error", parsed.error().message()); });
+    return json_reply(400, out.take());
+  }
+  const std::optional<Receipt> receipt =
+      parsed->run == parts.run ? parts.receipts.find(parsed->decision) : std::nullopt;
+  if (!receipt) {
+    out.object([&] {
+      out.field("error", "this decision is not kept: it is of another run, or older than the last " +
+                             std::to_string(parts.options.receipts) +
+                             "; a journal keeps all (ashlar explain)");
+    });
+    return json_reply(404, out.take());
+  }
+  write_receipt(out, parts.run, *receipt);
+  return json_reply(200, out.take());
+}
+
+Reply answer_decisions(ServiceParts& parts, std::string_view query) {
+  const std::string limit = query_value(query, "limit");
+  std::size_t count = 100;
+  if (!limit.empty() &&
+      std::from_chars(limit.data(), limit.data() + limit.size(), count).ptr != limit.data() + limit.size())
+    return json_reply(400, R"({"error":"limit is a number"})");
+  JsonText out;
+  out.array([&] {
+    for (const Receipt& receipt : parts.receipts.last(std::min(count, kMostDecisions)))
+      write_receipt(out, parts.run, receipt);
+  });
+  return json_reply(200, out.take());
+}
+
+Reply answer_fleet(ServiceParts& parts) {
+  const std::vector<WorkerLoad> loads = parts.router->loads();
+  JsonText out;
+  out.object([&] {
+    out.field("draining", parts.is_draining.load(std::memory_order_relaxed));
+    out.field("waiting", parts.line.size());
+    out.field("workers", [&] {
+      out.array([&] {
+        for (const MemberStatus& member : parts.fleet->status()) {
+          out.object([&] {
+            out.field("id", member.id.value());
+            out.field("name", member.name);
+            out.field("model", member.group);
+            if (!member.is_registered) out.field("address", member.address.authority());
+            out.field("up", member.is_up);
+            if (!member.problem.empty()) out.field("problem", member.problem);
+            out.field("ranks", [&] {
+              out.array([&] {
+                for (const RankStatus& rank : member.ranks) {
+                  const auto load = std::ranges::find(
+                      loads, events::Worker{.id = member.id, .rank = rank.rank}, &WorkerLoad::worker);
+                  const FollowerStatus& follower = rank.follower;
+                  out.object([&] {
+                    out.field("dp_rank", rank.rank);
+                    out.field("state", to_string(follower.state));
+                    if (!follower.reason.empty()) out.field("reason", follower.reason);
+                    if (!rank.endpoint.empty()) out.field("events", rank.endpoint);
+                    out.field("block_size", follower.block_size);
+                    out.field("blocks", follower.present);
+                    out.field("messages", follower.session.applied);
+                    out.field("lost", follower.session.lost);
+                    out.field("gaps", follower.session.gaps);
+                    out.field("replays", follower.session.replays);
+                    out.field("restarts", follower.session.restarts);
+                    out.field("clears", follower.ingest.clears);
+                    if (load != loads.end()) {
+                      out.field("requests", load->requests);
+                      out.field("prefill_tokens", load->prefill_tokens);
+                      out.field("decode_blocks", load->decode_blocks);
+                      out.field("chosen", load->chosen);
+                    }
+                  });
+                }
+              });
+            });
+          });
+        }
+      });
+    });
+  });
+  return json_reply(200, out.take());
+}
+
+}  // namespace ashlar::service

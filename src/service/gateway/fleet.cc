@@ -1,0 +1,563 @@
+#include "service/gateway/fleet.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <utility>
+
+#include "ashlar/base/log.h"
+#include "events/json_reader.h"
+
+namespace ashlar::service {
+
+namespace {
+
+constexpr Clock::Duration kModelsInterval = std::chrono::seconds(30);
+// Of questions about health and models.
+constexpr Clock::Duration kErrandTimeout = std::chrono::seconds(5);
+// Group of workers that do not tell what they serve.
+constexpr std::string_view kUnnamedGroup = "default";
+
+}  // namespace
+
+struct Fleet::Member {
+  events::WorkerId id;
+  WorkerOptions options;  // constant
+  bool is_registered = false;
+  std::string routing_group;
+
+  // Guarded by the fleet's lock.
+  std::string group;  // empty: not known yet
+  std::vector<ModelEntry> models;
+  std::uint32_t ranks = 1;
+  bool is_gone = false;
+  bool is_up = false;
+  std::string problem = "not asked yet";
+  std::uint32_t failures = 0;  // in a row
+  Clock::TimePoint rests_until{};
+  Clock::TimePoint health_at{};
+  Clock::TimePoint models_at{};
+  bool asks_health = false;
+  bool asks_models = false;
+  std::map<std::uint32_t, std::string> endpoints;
+  std::map<std::uint32_t, std::shared_ptr<EngineFollower>> followers;
+};
+
+Result<std::vector<ModelEntry>> read_models(std::string_view json) {
+  events::JsonReader in(json);
+  std::vector<ModelEntry> entries;
+  std::string key;
+  bool more = false;
+  const auto bad = [&] {
+    return make_error(ErrorCode::kInvalidArgument, "a model list that cannot be read: %s at byte %zu",
+                      in.fault() != nullptr ? in.fault() : "no ids", in.fault_offset());
+  };
+  if (!in.begin_object("an object")) return bad();
+  while (in.next_key(key, more) && more) {
+    if (key != "data" || in.peek() != events::JsonReader::Type::kArray) {
+      if (!in.skip()) return bad();
+      continue;
+    }
+    if (!in.begin_array("a list")) return bad();
+    while (in.next_item(more) && more) {
+      ModelEntry entry;
+      in.peek();
+      const std::size_t begin = in.offset();
+      if (!in.begin_object("a model")) return bad();
+      while (in.next_key(key, more) && more) {
+        if (key == "id" && in.peek() == events::JsonReader::Type::kText) {
+          if (!in.read_text(entry.id, "an id")) return bad();
+        } else {
+          entry.is_adapter |= key == "parent" && in.peek() == events::JsonReader::Type::kText;
+          if (!in.skip()) return bad();
+        }
+      }
+      if (in.fault() != nullptr) return bad();
+      entry.json = std::string(json.substr(begin, in.offset() - begin));
+      if (!entry.id.empty()) entries.push_back(std::move(entry));
+    }
+    if (in.fault() != nullptr) return bad();
+  }
+  if (in.fault() != nullptr || entries.empty()) return bad();
+  return entries;
+}
+
+Result<std::string> endpoint_of_rank(const std::string& endpoint, std::uint32_t rank) {
+  if (rank == 0) return endpoint;
+  const std::size_t colon = endpoint.rfind(':');
+  std::uint32_t port = 0;
+  const char* const end = endpoint.data() + endpoint.size();
+  if (!endpoint.starts_with("tcp://") || colon == std::string::npos ||
+      std::from_chars(endpoint.data() + colon + 1, end, port).ptr != end || port == 0 || port + rank > 65'535)
+    return Error(ErrorCode::kInvalidArgument,
+                 "events of several ranks need an endpoint tcp://host:port "
+                 "whose port leaves room for them, not '" +
+                     endpoint + "'");
+  return endpoint.substr(0, colon + 1) + std::to_string(port + rank);
+}
+
+std::string group_name(std::string_view model, std::string_view routing_group) {
+  std::string name(model);
+  if (!routing_group.empty() && routing_group != kUnnamedGroup) name.append(":").append(routing_group);
+  return name;
+}
+
+Fleet::Fleet(const ServeOptions& options, Router& router, EngineSourceFactory make_source, Clock& clock)
+    : options_(options), router_(router), make_source_(std::move(make_source)), clock_(clock) {}
+
+Fleet::~Fleet() {
+  std::map<events::WorkerId, std::shared_ptr<Member>> members;
+  {
+    MutexLock lock(mu_);
+    members.swap(members_);
+  }
+  for (const auto& [id, member] : members) member->followers.clear();
+}
+
+std::shared_ptr<Fleet::Member> Fleet::find(events::WorkerId worker) const {
+  const auto found = members_.find(worker);
+  return found == members_.end() ? nullptr : found->second;
+}
+
+events::WorkerId Fleet::free_id() {
+  while (members_.contains(events::WorkerId(next_id_))) ++next_id_;
+  return events::WorkerId(next_id_++);
+}
+
+Result<void> Fleet::set_workers(std::span<const WorkerOptions> workers) {
+  std::set<std::string> names;
+  for (const WorkerOptions& worker : workers) {
+    if (!names.insert(worker.name).second)
+      return Error(ErrorCode::kInvalidArgument, "two workers are called '" + worker.name + "'");
+    if (!worker.events.empty() && !make_source_)
+      return Error(ErrorCode::kUnsupported,
+                   "worker '" + worker.name + "' has events, and this build has no ZeroMQ to hear them");
+    for (std::uint32_t rank = 1; rank < worker.dp && !worker.events.empty(); ++rank)
+      ASHLAR_RETURN_IF_ERROR(endpoint_of_rank(worker.events, rank));
+  }
+  std::vector<std::shared_ptr<Member>> gone;
+  std::vector<std::shared_ptr<Member>> fresh;
+  {
+    MutexLock lock(mu_);
+    for (auto at = members_.begin(); at != members_.end();) {
+      const Member& member = *at->second;
+      if (member.is_registered || std::ranges::find(workers, member.options) != workers.end()) {
+        ++at;
+        continue;
+      }
+      at->second->is_gone = true;
+      gone.push_back(at->second);
+      at = members_.erase(at);
+    }
+    for (const WorkerOptions& worker : workers) {
+      if (std::ranges::any_of(members_, [&](const auto& entry) { return entry.second->options == worker; }))
+        continue;
+      auto member = std::make_shared<Member>();
+      member->id = free_id();
+      member->options = worker;
+      member->group = worker.model;
+      member->ranks = worker.dp;
+      members_.emplace(member->id, member);
+      fresh.push_back(std::move(member));
+    }
+  }
+  for (const auto& member : gone) {
+    router_.remove_worker(member->id);
+    std::map<std::uint32_t, std::shared_ptr<EngineFollower>> followers;
+    {
+      MutexLock lock(mu_);
+      followers.swap(member->followers);
+    }
+  }
+  for (const auto& member : fresh) {
+    ASHLAR_LOG(LogLevel::kInfo, "serve", "worker %s is %s", member->options.name.c_str(),
+               member->options.address.authority().c_str());
+    settle(member);
+  }
+  return {};
+}
+
+void Fleet::settle(const std::shared_ptr<Member>& member) {
+  WorkerSpec spec;
+  bool is_up = false;
+  {
+    MutexLock lock(mu_);
+    if (member->group.empty() || member->is_gone) return;
+    spec = {.id = member->id,
+            .group = member->group,
+            .ranks = member->ranks,
+            .max_running = options_.max_running,
+            .has_events = !member->options.events.empty() || member->is_registered};
+    is_up = member->is_up;
+    if (member->options.block_size != 0) block_sizes_[member->group] = member->options.block_size;
+  }
+  router_.add_worker(spec);
+  router_.set_up(spec.id, is_up);
+  if (member->options.events.empty()) return;
+  for (std::uint32_t rank = 0; rank < spec.ranks; ++rank) {
+    const auto events = endpoint_of_rank(member->options.events, rank);
+    const auto replay = member->options.replay.empty() ? Result<std::string>(std::string())
+                                                       : endpoint_of_rank(member->options.replay, rank);
+    const Result<void> followed =
+        !events ? Result<void>(events.error())
+        : !replay
+            ? Result<void>(replay.error())
+            : follow(member, rank, {.events = *events, .replay = *replay, .topic = member->options.topic});
+    if (!followed)
+      ASHLAR_LOG(LogLevel::kError, "serve", "worker %s: %s", member->options.name.c_str(),
+                 followed.error().message().c_str());
+  }
+}
+
+Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t rank,
+                           const EngineEndpoint& endpoint) {
+  std::string group;
+  std::uint32_t block_size = member->options.block_size;
+  {
+    MutexLock lock(mu_);
+    if (member->followers.contains(rank)) return {};
+    group = member->group;
+    if (const auto known = block_sizes_.find(group); block_size == 0 && known != block_sizes_.end())
+      block_size = known->second;
+    member->endpoints[rank] = endpoint.events;
+  }
+  if (!make_source_) return Error(ErrorCode::kUnsupported, "this build has no ZeroMQ to hear events with");
+  ASHLAR_TRY(auto source, make_source_(endpoint));
+  ASHLAR_TRY(std::unique_ptr<EngineFollower> made,
+             EngineFollower::create({.worker = {.id = member->id, .rank = rank}, .block_size = block_size},
+                                    router_, std::move(source)));
+  std::shared_ptr<EngineFollower> follower = std::move(made);
+  MutexLock lock(mu_);
+  if (!member->is_gone) member->followers.emplace(rank, std::move(follower));
+  return {};
+}
+
+void Fleet::learn_block_size(const std::string& group, std::uint32_t block_size) {
+  if (block_size == 0) return;
+  MutexLock lock(mu_);
+  block_sizes_.try_emplace(group, block_size);
+}
+
+Result<void> Fleet::register_worker(const Registration& registration) {
+  if (registration.endpoint.empty() || registration.model.empty() || registration.block_size == 0)
+    return Error(ErrorCode::kInvalidArgument,
+                 "endpoint, model_name and a block_size above 0 are needed to register a worker");
+  const events::WorkerId id(registration.instance);
+  std::shared_ptr<Member> member;
+  {
+    MutexLock lock(mu_);
+    member = find(id);
+    if (member != nullptr && !member->is_registered)
+      return make_error(ErrorCode::kAlreadyExists, "worker %llu is one of this router's own",
+                        static_cast<unsigned long long>(registration.instance));
+    if (member != nullptr && member->endpoints.contains(registration.rank))
+      return make_error(ErrorCode::kAlreadyExists, "rank %u of worker %llu is registered already",
+                        registration.rank, static_cast<unsigned long long>(registration.instance));
+    if (member == nullptr) {
+      member = std::make_shared<Member>();
+      member->id = id;
+      member->is_registered = true;
+      member->options.name = registration.name;
+      member->options.block_size = registration.block_size;
+      member->routing_group = registration.routing_group;
+      member->group = group_name(registration.model, registration.routing_group);
+      member->problem = "registered for queries only";
+      members_.emplace(id, member);
+    }
+    member->ranks = std::max(member->ranks, registration.rank + 1);
+  }
+  settle(member);
+  return follow(member, registration.rank,
+                {.events = registration.endpoint, .replay = registration.replay, .topic = {}});
+}
+
+Result<void> Fleet::unregister_worker(std::uint64_t instance, std::string_view group,
+                                      std::optional<std::uint32_t> rank) {
+  const events::WorkerId id(instance);
+  std::map<std::uint32_t, std::shared_ptr<EngineFollower>> ended;
+  bool is_empty = false;
+  {
+    MutexLock lock(mu_);
+    const std::shared_ptr<Member> member = find(id);
+    if (member == nullptr || !member->is_registered || member->group != group ||
+        (rank && !member->endpoints.contains(*rank)))
+      return make_error(ErrorCode::kNotFound, "no worker %llu is registered there",
+                        static_cast<unsigned long long>(instance));
+    if (rank) {
+      if (auto follower = member->followers.extract(*rank)) ended.insert(std::move(follower));
+      member->endpoints.erase(*rank);
+    } else {
+      ended.swap(member->followers);
+      member->endpoints.clear();
+    }
+    is_empty = member->endpoints.empty();
+    if (is_empty) {
+      member->is_gone = true;
+      members_.erase(id);
+    }
+  }
+  ended.clear();
+  if (is_empty) {
+    router_.remove_worker(id);
+  } else if (rank) {
+    router_.sink().clear({.id = id, .rank = *rank});
+  }
+  return {};
+}
+
+Result<ResolvedModel> Fleet::resolve(std::string_view model) const {
+  MutexLock lock(mu_);
+  std::set<std::string> groups;
+  std::set<std::string> served;
+  ResolvedModel resolved;
+  for (const auto& [id, member] : members_) {
+    if (member->is_registered || member->group.empty()) continue;
+    groups.insert(member->group);
+    served.insert(member->group);
+    if (member->group == model) resolved.group = member->group;
+    for (const ModelEntry& entry : member->models) {
+      served.insert(entry.id);
+      if (entry.id != model) continue;
+      resolved.group = member->group;
+      if (entry.is_adapter) resolved.adapter = entry.id;
+    }
+  }
+  if (groups.empty()) return Error(ErrorCode::kUnavailable, "no worker has said yet which model it serves");
+  // A request without a model, or workers that do not tell, leave no choice where there is one group.
+  if (resolved.group.empty() && groups.size() == 1 && (model.empty() || *groups.begin() == kUnnamedGroup))
+    resolved.group = *groups.begin();
+  if (resolved.group.empty()) {
+    std::string list;
+    for (const std::string& name : served) list += (list.empty() ? "'" : ", '") + name + "'";
+    return Error(ErrorCode::kNotFound,
+                 "the model '" + printable(model) + "' is not served here; there are " + list);
+  }
+  if (const auto known = block_sizes_.find(resolved.group); known != block_sizes_.end()) {
+    resolved.block_size = known->second;
+  }
+  return resolved;
+}
+
+std::optional<std::uint32_t> Fleet::block_size_of(std::string_view group) const {
+  MutexLock lock(mu_);
+  if (std::ranges::none_of(members_, [&](const auto& entry) { return entry.second->group == group; }))
+    return std::nullopt;
+  const auto known = block_sizes_.find(group);
+  return known == block_sizes_.end() ? kGuessedBlockSize : known->second;
+}
+
+std::optional<RouteTarget> Fleet::target(const events::Worker& worker) const {
+  MutexLock lock(mu_);
+  const std::shared_ptr<Member> member = find(worker.id);
+  if (member == nullptr || member->is_registered) return std::nullopt;
+  return RouteTarget{
+      .name = member->options.name, .address = member->options.address, .has_ranks = member->options.dp > 1};
+}
+
+Result<HttpAddress> Fleet::address_for_questions(std::string_view group) const {
+  std::optional<events::WorkerId> best;
+  std::uint64_t least = 0;
+  for (const WorkerLoad& load : router_.loads()) {
+    if (load.group != group || !load.is_up) continue;
+    if (best && load.requests >= least) continue;
+    best = load.worker.id;
+    least = load.requests;
+  }
+  MutexLock lock(mu_);
+  const std::shared_ptr<Member> member = best ? find(*best) : nullptr;
+  if (member == nullptr || member->is_registered)
+    return Error(ErrorCode::kUnavailable, "no worker can be asked now");
+  return member->options.address;
+}
+
+void Fleet::update_up(Member& member, bool is_up, std::string problem) {
+  if (member.is_up != is_up)
+    ASHLAR_LOG(is_up ? LogLevel::kInfo : LogLevel::kWarn, "serve", "worker %s is %s%s%s",
+               member.options.name.c_str(), is_up ? "up" : "down", problem.empty() ? "" : ": ",
+               problem.c_str());
+  member.is_up = is_up;
+  member.problem = std::move(problem);
+}
+
+void Fleet::note(events::WorkerId worker, bool is_failure, std::string_view detail) {
+  bool went_down = false;
+  {
+    MutexLock lock(mu_);
+    const std::shared_ptr<Member> member = find(worker);
+    if (member == nullptr) return;
+    if (!is_failure) {
+      member->failures = 0;
+      return;
+    }
+    if (++member->failures < options_.breaker_failures || !member->is_up) return;
+    member->rests_until = clock_.now() + options_.breaker_rest;
+    member->health_at = member->rests_until;
+    update_up(*member, false,
+              std::to_string(member->failures) + " failures in a row, the last: " + std::string(detail));
+    went_down = true;
+  }
+  if (went_down) router_.set_up(worker, false);
+}
+
+void Fleet::expect_event(const events::Worker& worker) {
+  std::shared_ptr<EngineFollower> follower;
+  {
+    MutexLock lock(mu_);
+    const std::shared_ptr<Member> member = find(worker.id);
+    if (member == nullptr) return;
+    const auto found = member->followers.find(worker.rank);
+    if (found == member->followers.end()) return;
+    follower = found->second;
+  }
+  follower->expect_event();
+}
+
+std::string Fleet::state_reason(const events::Worker& worker) const {
+  MutexLock lock(mu_);
+  const std::shared_ptr<Member> member = find(worker.id);
+  if (member == nullptr) return "it is gone";
+  const auto found = member->followers.find(worker.rank);
+  return found == member->followers.end() ? "it has no events" : found->second->status().reason;
+}
+
+Errand Fleet::errand(const Member& member, bool is_health, std::string target) {
+  asked_[next_errand_] = {.worker = member.id, .is_health = is_health};
+  Errand made;
+  made.number = next_errand_++;
+  made.ask.address = member.options.address;
+  made.ask.method = "GET";
+  made.ask.target = std::move(target);
+  made.ask.timeout = kErrandTimeout;
+  made.ask.max_bytes = std::size_t{4} << 20;
+  return made;
+}
+
+Gateway::Due Fleet::due() {
+  Gateway::Due due;
+  std::vector<std::pair<std::string, std::uint32_t>> sizes;
+  {
+    MutexLock lock(mu_);
+    const Clock::TimePoint now = clock_.now();
+    for (const auto& [id, member] : members_) {
+      for (const auto& [rank, follower] : member->followers)
+        sizes.emplace_back(member->group, follower->status().block_size);
+      if (member->is_registered) continue;
+      if (!member->asks_health && now >= member->health_at) {
+        member->asks_health = true;
+        due.errands.push_back(errand(*member, true, "/health"));
+      }
+      if (!member->asks_models && member->is_up && now >= member->models_at) {
+        member->asks_models = true;
+        due.errands.push_back(errand(*member, false, "/v1/models"));
+      }
+    }
+  }
+  for (const auto& [group, size] : sizes) learn_block_size(group, size);
+  return due;
+}
+
+void Fleet::told(std::uint64_t number, Result<Answer> answer) {
+  std::shared_ptr<Member> member;
+  bool is_health = false;
+  bool is_up = false;
+  {
+    MutexLock lock(mu_);
+    const auto asked = asked_.find(number);
+    if (asked == asked_.end()) return;
+    member = find(asked->second.worker);
+    is_health = asked->second.is_health;
+    asked_.erase(asked);
+    if (member == nullptr) return;
+    const Clock::TimePoint now = clock_.now();
+    if (is_health) {
+      member->asks_health = false;
+      member->health_at = now + options_.health_interval;
+      is_up = answer && answer->status == 200;
+      if (is_up && now < member->rests_until) return;
+      if (is_up && !member->is_up) {
+        member->failures = 0;
+        member->models_at = now;  // it may be another engine now
+      }
+      update_up(*member, is_up,
+                is_up    ? std::string()
+                : answer ? "its /health answers " + std::to_string(answer->status)
+                         : "its /health cannot be reached: " + answer.error().message());
+    } else {
+      member->asks_models = false;
+      member->models_at =
+          now + (answer && answer->status == 200 ? kModelsInterval : options_.health_interval);
+    }
+  }
+  if (is_health) {
+    router_.set_up(member->id, is_up);
+  } else if (answer) {
+    take_models(member, *answer);
+  }
+}
+
+void Fleet::take_models(const std::shared_ptr<Member>& member, const Answer& answer) {
+  auto entries = answer.status == 200
+                     ? read_models(answer.body)
+                     : Result<std::vector<ModelEntry>>(
+                           make_error(ErrorCode::kNotFound, "its /v1/models answers %u", answer.status));
+  {
+    MutexLock lock(mu_);
+    if (!entries)
+      ASHLAR_LOG(LogLevel::kWarn, "serve", "worker %s: %s", member->options.name.c_str(),
+                 entries.error().message().c_str());
+    if (entries) member->models = *std::move(entries);
+    if (!member->group.empty()) return;
+    const auto base =
+        std::ranges::find_if(member->models, [](const ModelEntry& entry) { return !entry.is_adapter; });
+    member->group = base == member->models.end() ? std::string(kUnnamedGroup) : base->id;
+  }
+  settle(member);
+}
+
+std::vector<MemberStatus> Fleet::status() const {
+  std::vector<MemberStatus> all;
+  MutexLock lock(mu_);
+  for (const auto& [id, member] : members_) {
+    MemberStatus status{.id = id,
+                        .name = member->options.name,
+                        .group = member->group,
+                        .routing_group = member->routing_group,
+                        .address = member->options.address,
+                        .is_registered = member->is_registered,
+                        .is_up = member->is_up,
+                        .problem = member->problem,
+                        .models = {},
+                        .ranks = {}};
+    for (const ModelEntry& entry : member->models) status.models.push_back(entry.id);
+    for (std::uint32_t rank = 0; rank < member->ranks; ++rank) {
+      RankStatus of_rank{.rank = rank, .endpoint = {}, .follower = {}};
+      of_rank.follower.state = WorkerState::kFallback;
+      of_rank.follower.reason = "it has no events";
+      if (const auto endpoint = member->endpoints.find(rank); endpoint != member->endpoints.end())
+        of_rank.endpoint = endpoint->second;
+      if (const auto follower = member->followers.find(rank); follower != member->followers.end())
+        of_rank.follower = follower->second->status();
+      status.ranks.push_back(std::move(of_rank));
+    }
+    all.push_back(std::move(status));
+  }
+  return all;
+}
+
+std::vector<std::string> Fleet::model_entries() const {
+  MutexLock lock(mu_);
+  std::set<std::string> seen;
+  std::vector<std::string> entries;
+  for (const auto& [id, member] : members_)
+    for (const ModelEntry& entry : member->models)
+      if (seen.insert(entry.id).second) entries.push_back(entry.json);
+  return entries;
+}
+
+bool Fleet::is_ready() const {
+  MutexLock lock(mu_);
+  return std::ranges::any_of(
+      members_, [](const auto& entry) { return entry.second->is_up && !entry.second->group.empty(); });
+}
+
+}  // namespace ashlar::service

@@ -1,0 +1,160 @@
+// Fleet: the workers, and what is known of each: where it listens, what it serves, whether it answers, and the
+// followers of its events.
+//
+// A worker is added to the router when its model is known: named by its options, or told by its /v1/models. A
+// worker that fails several times in a row, or whose /health does not answer, is down; it comes back when it
+// answers, not before it has rested.
+//
+// Thread safety: thread-safe. Followers are made and ended without the lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/mutex.h"
+#include "ashlar/base/result.h"
+#include "ashlar/service/passage.h"
+#include "ashlar/service/router.h"
+#include "ashlar/service/serve_options.h"
+#include "ashlar/service/service.h"
+#include "service/route/engine_follower.h"
+
+namespace ashlar::service {
+
+// Block size of groups whose engines have not said theirs.
+inline constexpr std::uint32_t kGuessedBlockSize = 16;
+
+// What a model's name stands for.
+struct ResolvedModel {
+  std::string group;
+  std::string adapter;  // LoRA; empty: the model itself
+  std::uint32_t block_size = kGuessedBlockSize;
+};
+
+// Where to send a request that was routed.
+struct RouteTarget {
+  std::string name;
+  HttpAddress address;
+  bool has_ranks = false;  // it must be told which
+};
+
+struct RankStatus {
+  std::uint32_t rank = 0;
+  std::string endpoint;  // of its events; empty: none
+  FollowerStatus follower;
+};
+
+struct MemberStatus {
+  events::WorkerId id;
+  std::string name;
+  std::string group;
+  std::string routing_group;
+  HttpAddress address;
+  bool is_registered = false;  // by /register: it has events and no address
+  bool is_up = false;
+  std::string problem;  // why it is not
+  std::vector<std::string> models;
+  std::vector<RankStatus> ranks;
+};
+
+class Fleet {
+ public:
+  // All must outlive the fleet.
+  Fleet(const ServeOptions& options, Router& router, EngineSourceFactory make_source, Clock& clock);
+  ~Fleet();
+
+  // As Service::set_workers().
+  Result<void> set_workers(std::span<const WorkerOptions> workers);
+  struct Registration {
+    std::uint64_t instance = 0;
+    std::string name;
+    std::string endpoint;
+    std::string replay;
+    std::string model;
+    std::string routing_group;
+    std::uint32_t block_size = 0;
+    std::uint32_t rank = 0;
+  };
+  // A worker that is only asked about. Errors: kAlreadyExists: that rank is registered, or the number is
+  // taken; kInvalidArgument; kUnsupported.
+  Result<void> register_worker(const Registration& registration);
+  // Errors: kNotFound.
+  Result<void> unregister_worker(std::uint64_t instance, std::string_view group,
+                                 std::optional<std::uint32_t> rank);
+
+  // Errors: kNotFound: no worker serves it, with those that are served; kUnavailable: no worker has said what
+  // it serves yet.
+  Result<ResolvedModel> resolve(std::string_view model) const;
+  // Of a group that any worker belongs to, registered ones included; nothing if there is none.
+  std::optional<std::uint32_t> block_size_of(std::string_view group) const;
+  std::optional<RouteTarget> target(const events::Worker& worker) const;
+  // Where to ask for tokens. Errors: kUnavailable.
+  Result<HttpAddress> address_for_questions(std::string_view group) const;
+
+  // What became of a request there. `is_failure`: it could not be reached, or broke.
+  void note(events::WorkerId worker, bool is_failure, std::string_view detail = {});
+  // Events of a request that was answered are owed.
+  void expect_event(const events::Worker& worker);
+  std::string state_reason(const events::Worker& worker) const;
+
+  Gateway::Due due();
+  void told(std::uint64_t number, Result<Answer> answer);
+
+  std::vector<MemberStatus> status() const;
+  // The entries of all workers' /v1/models, each id once, as JSON objects.
+  std::vector<std::string> model_entries() const;
+  // A group with a worker that can be chosen.
+  bool is_ready() const;
+
+ private:
+  struct Member;
+  struct Asked {
+    events::WorkerId worker;
+    bool is_health = true;
+  };
+
+  std::shared_ptr<Member> find(events::WorkerId worker) const ASHLAR_REQUIRES(mu_);
+  Errand errand(const Member& member, bool is_health, std::string target) ASHLAR_REQUIRES(mu_);
+  events::WorkerId free_id() ASHLAR_REQUIRES(mu_);
+  // Adds the worker to the router once its group is known, and follows its events.
+  void settle(const std::shared_ptr<Member>& member);
+  Result<void> follow(const std::shared_ptr<Member>& member, std::uint32_t rank,
+                      const EngineEndpoint& endpoint);
+  void learn_block_size(const std::string& group, std::uint32_t block_size);
+  void take_models(const std::shared_ptr<Member>& member, const Answer& answer);
+  void update_up(Member& member, bool is_up, std::string problem) ASHLAR_REQUIRES(mu_);
+
+  const ServeOptions& options_;
+  Router& router_;
+  const EngineSourceFactory make_source_;
+  Clock& clock_;
+  mutable Mutex mu_;
+  std::map<events::WorkerId, std::shared_ptr<Member>> members_ ASHLAR_GUARDED_BY(mu_);
+  std::map<std::string, std::uint32_t, std::less<>> block_sizes_ ASHLAR_GUARDED_BY(mu_);  // by group
+  std::map<std::uint64_t, Asked> asked_ ASHLAR_GUARDED_BY(mu_);
+  std::uint64_t next_errand_ ASHLAR_GUARDED_BY(mu_) = 1;
+  std::uint64_t next_id_ ASHLAR_GUARDED_BY(mu_) = 1;
+};
+
+// The model list of an engine: ids, whether each is an adapter, and its JSON.
+struct ModelEntry {
+  std::string id;
+  bool is_adapter = false;
+  std::string json;
+};
+// Errors: kInvalidArgument.
+Result<std::vector<ModelEntry>> read_models(std::string_view json);
+// The group of workers that were registered for a model and routing group; "default" is the model's own.
+std::string group_name(std::string_view model, std::string_view routing_group);
+// An endpoint of rank `rank`: its port grows with it. Errors: kInvalidArgument.
+Result<std::string> endpoint_of_rank(const std::string& endpoint, std::uint32_t rank);
+
+}  // namespace ashlar::service

@@ -1,0 +1,472 @@
+#include "service/gateway/proxy_passage.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <utility>
+
+#include "ashlar/base/log.h"
+#include "ashlar/tokens/sequence_hasher.h"
+#include "service/gateway/api.h"
+#include "service/gateway/json_text.h"
+#include "tokens/siphash128.h"
+
+namespace ashlar::service {
+
+namespace {
+
+// A request that needs more questions than this for its tokens goes without them.
+constexpr std::uint32_t kMaxQuestions = 4;
+// What a token of text is taken for where nobody says.
+constexpr std::uint64_t kBytesPerToken = 4;
+
+constexpr std::string_view kTokenHeader = "x-ashlar-token";
+constexpr std::string_view kWeightsHeader = "x-ashlar-weights";
+constexpr std::string_view kPolicyHeader = "x-ashlar-policy";
+constexpr std::string_view kRankHeader = "x-data-parallel-rank";
+// In the order of preference.
+constexpr std::string_view kSessionHeaders[] = {"x-session-id", "x-dynamo-session-id",
+                                                "x-claude-code-session-id", "session-id", "thread-id"};
+
+bool same_name(std::string_view a, std::string_view b) {
+  return std::ranges::equal(a, b, [](char x, char y) {
+    return std::tolower(static_cast<unsigned char>(x)) == std::tolower(static_cast<unsigned char>(y));
+  });
+}
+
+std::string_view header_of(std::span<const HeaderView> headers, std::string_view name) {
+  for (const HeaderView& header : headers)
+    if (same_name(header.name, name)) return header.value;
+  return {};
+}
+
+// Takes as long for a wrong token as for the right one.
+bool equal_secrets(std::string_view a, std::string_view b) {
+  unsigned difference = a.size() == b.size() ? 0 : 1;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    difference |= static_cast<unsigned char>(a[i]) ^
+                  static_cast<unsigned char>(b[i % std::max<std::size_t>(1, b.size())]);
+  return difference == 0 && !b.empty();
+}
+
+// "name=1.5,…" over the weights, in blocks. Errors: kInvalidArgument.
+Result<CostWeights> parse_weights(std::string_view text, CostWeights weights) {
+  const std::pair<std::string_view, std::int32_t*> names[] = {
+      {"device", &weights.credit[0]},       {"host", &weights.credit[1]},   {"disk", &weights.credit[2]},
+      {"external", &weights.credit[3]},     {"remote", &weights.credit[4]}, {"prefill", &weights.prefill},
+      {"decode", &weights.decode},          {"request", &weights.request},  {"session", &weights.session},
+      {"temperature", &weights.temperature}};
+  while (!text.empty()) {
+    const std::size_t comma = text.find(',');
+    std::string_view item = text.substr(0, comma);
+    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
+    while (!item.empty() && item.front() == ' ') item.remove_prefix(1);
+    const std::size_t sign = item.find('=');
+    const auto name =
+        std::ranges::find(names, item.substr(0, sign), [](const auto& entry) { return entry.first; });
+    double value = -1;
+    if (sign != std::string_view::npos) {
+      const std::string_view number = item.substr(sign + 1);
+      const auto read = std::from_chars(number.data(), number.data() + number.size(), value);
+      if (read.ec != std::errc() || read.ptr != number.data() + number.size()) value = -1;
+    }
+    if (name == std::end(names) || !(value >= 0 && value <= 1000))
+      return Error(ErrorCode::kInvalidArgument, std::string(kWeightsHeader) +
+                                                    " is a list such as prefill=1,decode=0.25,temperature=0, "
+                                                    "with numbers from 0 to 1000");
+    *name->second = static_cast<std::int32_t>(value * 1000 + 0.5);
+  }
+  return weights;
+}
+
+std::string_view describe(ForwardFailure failure) {
+  switch (failure) {
+    case ForwardFailure::kConnect:
+      return "could not be reached";
+    case ForwardFailure::kBroken:
+      return "ended the connection without an answer";
+    case ForwardFailure::kLate:
+      return "did not answer in time";
+    case ForwardFailure::kInvalid:
+      return "gave an answer that is not HTTP";
+  }
+  return "failed";
+}
+
+std::string_view describe(KnownPrompt::Source source) {
+  switch (source) {
+    case KnownPrompt::Source::kGiven:
+      return "given";
+    case KnownPrompt::Source::kRemembered:
+      return "remembered";
+    case KnownPrompt::Source::kAsked:
+      return "asked";
+    case KnownPrompt::Source::kJoined:
+      return "joined";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string error_json(std::string_view message, std::string_view type, unsigned status) {
+  JsonText out;
+  out.object([&] {
+    out.field("error", [&] {
+      out.object([&] {
+        out.field("message", message);
+        out.field("type", type);
+        out.field("param", [&] { out.null(); });
+        out.field("code", status);
+      });
+    });
+  });
+  return out.take();
+}
+
+ProxyPassage::~ProxyPassage() {
+  release();
+  leave_line();
+}
+
+bool ProxyPassage::is_authorized(std::span<const HeaderView> headers) const {
+  return parts_.options.token.empty() ||
+         equal_secrets(header_of(headers, kTokenHeader), parts_.options.token);
+}
+
+Result<void> ProxyPassage::read_headers(std::span<const HeaderView> headers) {
+  authorization_ = header_of(headers, "authorization");
+  weights_ = parts_.options.weights;
+  policy_ = parts_.options.policy;
+  if (const auto text = header_of(headers, kWeightsHeader); !text.empty()) {
+    ASHLAR_TRY(weights_, parse_weights(text, weights_));
+  }
+  if (const auto text = header_of(headers, kPolicyHeader); !text.empty()) {
+    ASHLAR_TRY(policy_, parse_policy(text));
+  }
+  if (const auto text = header_of(headers, kRankHeader); !text.empty()) {
+    std::uint32_t rank = 0;
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), rank);
+    if (read.ec != std::errc() || read.ptr != text.data() + text.size())
+      return Error(ErrorCode::kInvalidArgument, std::string(kRankHeader) + " is a number");
+    rank_ = rank;
+  }
+  for (const std::string_view name : kSessionHeaders) {
+    const std::string_view value = header_of(headers, name);
+    if (value.empty()) continue;
+    tokens::SipHash128 hash(parts_.session_key);
+    hash.update(value.data(), value.size());
+    session_ = hash.digest().lo | 1;
+    break;
+  }
+  return {};
+}
+
+Step ProxyPassage::refuse(unsigned status, std::string_view type, std::string_view message, bool can_retry) {
+  leave_line();
+  parts_.counters.refused.add();
+  Reply reply{.status = status, .headers = {{"Content-Type", "application/json"}}};
+  if (can_retry) reply.headers.emplace_back("Retry-After", "1");
+  reply.body = error_json(message, type, status);
+  return reply;
+}
+
+Step ProxyPassage::begin(const ClientRequest& request, Wake wake) {
+  request_ = request;
+  request_.headers = {};  // not valid after this call
+  wake_ = std::move(wake);
+  arrived_ = Clock::real().now();
+  const bool is_public = is_public_path(request.method, request.target);
+  if (!is_public && !is_authorized(request.headers))
+    return refuse(401, "authentication_error", "this address needs its token in x-ashlar-token");
+  if (std::optional<Reply> own = answer_api(parts_, request)) return *std::move(own);
+  parts_.counters.requests.add();
+  if (parts_.is_draining.load(std::memory_order_relaxed))
+    return refuse(503, "service_unavailable", "this router stops; another takes requests", true);
+  if (const auto read = read_headers(request.headers); !read)
+    return refuse(400, "invalid_request_error", read.error().message());
+  const Endpoint endpoint = endpoint_of(request.method, request.target);
+  view_.endpoint = endpoint;
+  if (endpoint != Endpoint::kOther) {
+    // What cannot be read here is the engine's to refuse; it is routed by its size.
+    if (Result<RequestView> view = read_request(endpoint, request.body)) view_ = *std::move(view);
+  }
+  Result<ResolvedModel> model = parts_.fleet->resolve(view_.model);
+  if (!model && model.error().code() == ErrorCode::kNotFound && view_.model.empty())
+    return refuse(400, "invalid_request_error",
+                  "several models are served here: the request must name one. " + model.error().message());
+  if (!model && model.error().code() == ErrorCode::kNotFound)
+    return refuse(404, "not_found_error", model.error().message());
+  if (!model) return refuse(503, "service_unavailable", model.error().message(), true);
+  model_ = *std::move(model);
+  return find_tokens();
+}
+
+Step ProxyPassage::find_tokens() {
+  prompt_tokens_ = request_.body.size() / kBytesPerToken + 1;
+  return take(parts_.prompts->look_up(view_, request_.body));
+}
+
+Step ProxyPassage::take(PromptTokens::Lookup lookup) {
+  if (auto* known = std::get_if<KnownPrompt>(&lookup)) {
+    take_tokens(std::move(*known));
+    return route();
+  }
+  auto* question = std::get_if<TokenQuestion>(&lookup);
+  if (question == nullptr || !parts_.options.tokenize || questions_ >= kMaxQuestions) return route();
+  const Result<HttpAddress> address = parts_.fleet->address_for_questions(model_.group);
+  if (!address) return route();
+  ++questions_;
+  parts_.counters.tokenized.add();
+  Ask ask{.address = *address, .target = question->target};
+  ask.headers = {{"Content-Type", "application/json"}};
+  if (!authorization_.empty()) ask.headers.emplace_back("Authorization", authorization_);
+  ask.body = question->body;
+  ask.timeout = parts_.options.tokenize_timeout;
+  question_ = std::move(*question);
+  return ask;
+}
+
+void ProxyPassage::take_tokens(KnownPrompt known) {
+  known_ = std::move(known);
+  const std::vector<tokens::Token>& all = *known_->tokens;
+  prompt_tokens_ = all.size();
+  is_estimate_ = false;
+  const tokens::SequenceHasher hasher(tokens::Salt(model_.adapter, view_.cache_salt));
+  const std::size_t blocks = all.size() / model_.block_size;
+  locals_.reserve(blocks);
+  for (std::size_t i = 0; i < blocks; ++i)
+    locals_.push_back(hasher.local_hash(std::span(all).subspan(i * model_.block_size, model_.block_size)));
+}
+
+Step ProxyPassage::answered(Result<Answer> answer) {
+  if (!answer) return route();  // without tokens: by load
+  Result<PromptTokens::Lookup> next = parts_.prompts->learn(*question_, answer->status, answer->body);
+  if (!next) return route();
+  return take(*std::move(next));
+}
+
+Step ProxyPassage::route() {
+  // Whoever waits goes first.
+  if (place_ == 0 && !parts_.line.empty()) return wait();
+  const Clock::TimePoint before = Clock::real().now();
+  RouteRequest request{.group = model_.group,
+                       .locals = locals_,
+                       .prompt_tokens = std::max<std::uint64_t>(1, prompt_tokens_),
+                       .is_estimate = is_estimate_,
+                       .block_size = model_.block_size,
+                       .session = session_,
+                       .policy = policy_,
+                       .weights = weights_,
+                       .tried = tried_,
+                       .rank = rank_};
+  Result<Decision> decision = parts_.router->choose(request);
+  parts_.counters.route_time.observe(static_cast<std::uint64_t>((Clock::real().now() - before).count()));
+  if (!decision) {
+    if (decision.error().code() == ErrorCode::kCapacity) return wait();
+    return refuse(tried_.empty() ? 503 : 502, "service_unavailable", decision.error().message(), true);
+  }
+  decision_ = *std::move(decision);
+  is_reserved_ = true;
+  leave_line();
+  const events::Worker worker = decision_->choice().worker;
+  const std::optional<RouteTarget> target = parts_.fleet->target(worker);
+  if (!target) {  // it left in between
+    release();
+    tried_.push_back(worker);
+    return route();
+  }
+  worker_name_ = target->name;
+  keep_receipt(*target);
+  Forward forward{.address = target->address};
+  forward.dropped = {std::string(kTokenHeader), std::string(kWeightsHeader), std::string(kPolicyHeader),
+                     std::string(kRankHeader)};
+  if (target->has_ranks) {
+    forward.added.emplace_back("X-data-parallel-rank", std::to_string(worker.rank));
+  } else if (rank_) {
+    forward.added.emplace_back("X-data-parallel-rank", std::to_string(*rank_));
+  }
+  forward.connect_timeout = parts_.options.connect_timeout;
+  forward.head_timeout = parts_.options.head_timeout;
+  forward.idle_timeout = parts_.options.idle_timeout;
+  return forward;
+}
+
+Step ProxyPassage::wait() {
+  const Clock::TimePoint now = Clock::real().now();
+  if (place_ == 0) {
+    place_ = parts_.line.enter(wake_);
+    if (place_ == 0)
+      return refuse(
+          429, "rate_limit_error",
+          "every worker is busy and " + std::to_string(parts_.options.max_queued) + " requests wait already",
+          true);
+    waits_until_ = now + parts_.options.queue_timeout;
+    parts_.counters.queued.add();
+    // Room may have come between the choice and the place.
+    if (parts_.line.is_first(place_)) parts_.line.wake_first();
+  }
+  if (now >= waits_until_) return refuse(429, "rate_limit_error", "no worker had room in time", true);
+  return Wait{.until = waits_until_};
+}
+
+Step ProxyPassage::resumed() {
+  if (parts_.is_draining.load(std::memory_order_relaxed))
+    return refuse(503, "service_unavailable", "this router stops; another takes requests", true);
+  if (Clock::real().now() >= waits_until_)
+    return refuse(429, "rate_limit_error", "no worker had room in time", true);
+  if (!parts_.line.is_first(place_)) return Wait{.until = waits_until_};
+  return route();
+}
+
+void ProxyPassage::leave_line() {
+  if (place_ == 0) return;
+  parts_.line.leave(std::exchange(place_, 0));
+}
+
+void ProxyPassage::keep_receipt(const RouteTarget& target) {
+  Receipt receipt{.decision = *decision_, .group = model_.group, .worker_name = target.name};
+  if (decision_->choice().state != WorkerState::kExact)
+    receipt.state_reason = parts_.fleet->state_reason(decision_->choice().worker);
+  if (known_) receipt.token_source = describe(known_->source);
+  parts_.counters.states[static_cast<std::size_t>(decision_->choice().state)].add();
+  parts_.receipts.add(std::move(receipt));
+}
+
+void ProxyPassage::release() {
+  if (!std::exchange(is_reserved_, false)) return;
+  parts_.router->release(decision_->id);
+  parts_.line.wake_first();
+}
+
+Step ProxyPassage::try_another(unsigned status, std::string_view message) {
+  const events::Worker worker = decision_->choice().worker;
+  Outcome outcome{.is_over = true, .end = PassageEnd::kWorkerBroke, .status = status_};
+  parts_.receipts.set_outcome(decision_->id, outcome);
+  parts_.fleet->note(worker.id, true, message);
+  release();
+  tried_.push_back(worker);
+  status_ = 0;
+  if (tried_.size() >= parts_.options.max_attempts)
+    return refuse(status, "service_unavailable",
+                  std::to_string(tried_.size()) + " workers were tried; the last, " + worker_name_ + ", " +
+                      std::string(message),
+                  true);
+  parts_.counters.retries.add();
+  return route();
+}
+
+Step ProxyPassage::failed(ForwardFailure failure, std::string_view detail) {
+  ASHLAR_LOG(LogLevel::kWarn, "serve", "worker %s %s: %s", worker_name_.c_str(), describe(failure).data(),
+             printable(detail).c_str());
+  // The engine may still compute what it was slow with: the same again elsewhere would double the load.
+  if (failure == ForwardFailure::kLate) {
+    parts_.fleet->note(decision_->choice().worker.id, true, describe(failure));
+    settle_outcome(PassageEnd::kWorkerBroke);
+    release();
+    return refuse(504, "timeout_error", worker_name_ + " " + std::string(describe(failure)));
+  }
+  return try_another(502, describe(failure));
+}
+
+HeadVerdict ProxyPassage::head(unsigned status, std::span<const HeaderView> headers) {
+  status_ = status;
+  HeadVerdict verdict;
+  if (status == 502 || status == 503 || status == 504) {
+    if (tried_.size() + 1 < parts_.options.max_attempts) {
+      verdict.instead = try_another(status, "answered " + std::to_string(status));
+      // Where no other can be had, the worker's own answer is the better one; it is dropped by now.
+      return verdict;
+    }
+    parts_.fleet->note(decision_->choice().worker.id, true, "answered " + std::to_string(status));
+  } else {
+    parts_.fleet->note(decision_->choice().worker.id, false);
+  }
+  const Candidate& choice = decision_->choice();
+  verdict.added = {{"x-ashlar-worker", worker_name_},
+                   {"x-ashlar-dp-rank", std::to_string(choice.worker.rank)},
+                   {"x-ashlar-state", std::string(to_string(choice.state))},
+                   {"x-ashlar-decision-id", decision_name(parts_.run, decision_->id)}};
+  if (!decision_->is_estimate)
+    verdict.added.emplace_back("x-ashlar-cached-tokens", std::to_string(decision_->cached_tokens));
+  if (status == 200) scanner_.emplace(header_of(headers, "content-type"));
+  return verdict;
+}
+
+void ProxyPassage::bytes(std::string_view part) {
+  if (!std::exchange(has_bytes_, true) && is_reserved_) parts_.router->first_byte(decision_->id);
+  if (scanner_) scanner_->feed(part);
+}
+
+void ProxyPassage::ended(PassageEnd end) {
+  if (!is_counted_) {
+    is_counted_ = true;
+    parts_.counters.ended[static_cast<std::size_t>(end)].add();
+  }
+  if (is_reserved_) {
+    settle_outcome(end);
+    if (end == PassageEnd::kWorkerBroke)
+      parts_.fleet->note(decision_->choice().worker.id, true, "broke off its answer");
+  }
+  release();
+  leave_line();
+}
+
+// What an engine found may differ from what was expected because something happened in between; the changes
+// that its events reported since the decision say what.
+Misroute ProxyPassage::judge(std::uint64_t delivered) const {
+  if (delivered == decision_->cached_tokens) return Misroute::kNone;
+  if (decision_->choice().state != WorkerState::kExact) return Misroute::kNotExact;
+  const WorkerChanges now = parts_.router->changes(decision_->choice().worker);
+  const WorkerChanges& then = decision_->changes;
+  if (now.cleared != then.cleared || now.stored < then.stored) return Misroute::kCleared;
+  if (delivered < decision_->cached_tokens && now.removed != then.removed) return Misroute::kEvicted;
+  if (delivered > decision_->cached_tokens && now.stored != then.stored) return Misroute::kStoredMeanwhile;
+  return Misroute::kUnexplained;
+}
+
+void ProxyPassage::settle_outcome(PassageEnd end) {
+  ServiceCounters& counters = parts_.counters;
+  Outcome outcome{.is_over = true, .end = end, .status = status_};
+  if (scanner_) {
+    scanner_->finish();
+    outcome.delivered_tokens = scanner_->usage().cached_tokens;
+    outcome.prompt_tokens = scanner_->usage().prompt_tokens;
+    outcome.output_tokens = scanner_->usage().completion_tokens;
+  }
+  const bool is_answered = end == PassageEnd::kComplete && status_ == 200;
+  bool has_other_tokens = false;
+  if (is_answered && known_ && outcome.prompt_tokens && view_.prompts == 1)
+    has_other_tokens = !parts_.prompts->check(view_.model, *known_, *outcome.prompt_tokens);
+  if (is_answered && !is_estimate_) {
+    counters.prompt_tokens.add(prompt_tokens_);
+    counters.available_tokens.add(decision_->available_tokens);
+    counters.captured_tokens.add(decision_->cached_tokens);
+    if (outcome.delivered_tokens) {
+      counters.delivered_tokens.add(*outcome.delivered_tokens);
+      outcome.misroute = has_other_tokens && *outcome.delivered_tokens != decision_->cached_tokens
+                             ? Misroute::kOtherTokens
+                             : judge(*outcome.delivered_tokens);
+      if (outcome.misroute == Misroute::kNone) {
+        counters.predictions_right.add();
+      } else {
+        counters.misroutes[static_cast<std::size_t>(outcome.misroute)].add();
+      }
+    } else {
+      counters.delivered_unknown.add();
+    }
+    // More full blocks than the worker had: an event of them is owed.
+    if (prompt_tokens_ / model_.block_size > decision_->choice().depth)
+      parts_.fleet->expect_event(decision_->choice().worker);
+  }
+  parts_.receipts.set_outcome(decision_->id, outcome);
+  if (parts_.trace && is_answered && view_.endpoint != Endpoint::kOther)
+    parts_.trace->add({.arrived = arrived_,
+                       .input_tokens = prompt_tokens_,
+                       .output_tokens = outcome.output_tokens.value_or(0),
+                       .block_size = model_.block_size,
+                       .locals = locals_,
+                       .session = session_});
+}
+
+}  // namespace ashlar::service

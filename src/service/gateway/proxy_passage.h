@@ -1,0 +1,85 @@
+// ProxyPassage: one request on its way through the service. See ashlar/service/passage.h.
+//
+// Thread safety: thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "service/gateway/service_parts.h"
+#include "service/request/prompt_tokens.h"
+#include "service/request/request_view.h"
+#include "service/request/usage_scanner.h"
+
+namespace ashlar::service {
+
+class ProxyPassage final : public Passage {
+ public:
+  explicit ProxyPassage(ServiceParts& parts) : parts_(parts) {}
+  ~ProxyPassage() override;
+
+  Step begin(const ClientRequest& request, Wake wake) override;
+  Step answered(Result<Answer> answer) override;
+  Step resumed() override;
+  Step failed(ForwardFailure failure, std::string_view detail) override;
+  HeadVerdict head(unsigned status, std::span<const HeaderView> headers) override;
+  void bytes(std::string_view part) override;
+  void ended(PassageEnd end) override;
+
+ private:
+  // Reads what the headers say about routing. Errors: kInvalidArgument, with the header.
+  Result<void> read_headers(std::span<const HeaderView> headers);
+  bool is_authorized(std::span<const HeaderView> headers) const;
+  // The next step once the model is known.
+  Step find_tokens();
+  Step take(PromptTokens::Lookup lookup);
+  void take_tokens(KnownPrompt known);
+  Step route();
+  Step wait();
+  Step refuse(unsigned status, std::string_view type, std::string_view message, bool can_retry = false);
+  Step try_another(unsigned status, std::string_view message);
+  void keep_receipt(const RouteTarget& target);
+  void release();
+  void leave_line();
+  void settle_outcome(PassageEnd end);
+  Misroute judge(std::uint64_t delivered) const;
+
+  ServiceParts& parts_;
+  ClientRequest request_;
+  Wake wake_;
+  RequestView view_;
+  ResolvedModel model_;
+  CostWeights weights_;
+  Policy policy_ = Policy::kPrefix;
+  std::uint64_t session_ = 0;
+  std::optional<std::uint32_t> rank_;
+  std::string authorization_;  // for questions to engines that want it
+
+  std::optional<TokenQuestion> question_;
+  std::uint32_t questions_ = 0;
+  std::optional<KnownPrompt> known_;
+  std::vector<tokens::LocalHash> locals_;
+  std::uint64_t prompt_tokens_ = 0;
+  bool is_estimate_ = true;
+
+  std::vector<events::Worker> tried_;
+  std::uint64_t place_ = 0;  // in the line; 0: not in it
+  Clock::TimePoint waits_until_{};
+  Clock::TimePoint arrived_{};
+  std::optional<Decision> decision_;
+  std::string worker_name_;
+  bool is_reserved_ = false;
+  bool has_bytes_ = false;
+  bool is_counted_ = false;
+  unsigned status_ = 0;
+  std::optional<UsageScanner> scanner_;
+};
+
+// An error in the form of OpenAI's API.
+std::string error_json(std::string_view message, std::string_view type, unsigned status);
+
+}  // namespace ashlar::service

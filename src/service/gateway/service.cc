@@ -1,0 +1,127 @@
+#include "ashlar/service/service.h"
+
+#include <sys/random.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include "service/gateway/proxy_passage.h"
+#include "service/gateway/service_parts.h"
+
+namespace ashlar::service {
+
+namespace {
+
+Result<void> draw(std::span<std::uint8_t> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t got = ::getrandom(bytes.data(), bytes.size(), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0)
+      return make_error(ErrorCode::kIo, "the system gives no random numbers: %s",
+                        std::generic_category().message(errno).c_str());
+    bytes = bytes.subspan(static_cast<std::size_t>(got));
+  }
+  return {};
+}
+
+Result<std::uint64_t> draw_number() {
+  std::uint64_t number = 0;
+  ASHLAR_RETURN_IF_ERROR(draw({reinterpret_cast<std::uint8_t*>(&number), sizeof number}));
+  return number;
+}
+
+Result<std::unique_ptr<JournalWriter>> open_journal(const ServeOptions& options, std::uint64_t run,
+                                                    const RouterOptions& router) {
+  std::error_code failed;
+  std::filesystem::create_directories(options.journal, failed);
+  if (failed)
+    return make_error(ErrorCode::kIo, "cannot make the folder %s of the journal: %s", options.journal.c_str(),
+                      failed.message().c_str());
+  const std::string key_path = options.journal_key.empty() ? options.journal + "/key" : options.journal_key;
+  ASHLAR_TRY(const JournalKey key, load_journal_key(key_path, options.journal_key.empty()));
+  char name[40];
+  std::snprintf(name, sizeof name, "/%016llx.journal", static_cast<unsigned long long>(run));
+  return JournalWriter::create({.path = options.journal + name, .key = key, .run = run, .router = router});
+}
+
+}  // namespace
+
+ServiceParts::ServiceParts(const ServeOptions& serve_options)
+    : options(serve_options), receipts(serve_options.receipts), line(serve_options.max_queued) {}
+
+Service::Service(std::unique_ptr<ServiceParts> parts) : parts_(std::move(parts)) {}
+
+Result<std::unique_ptr<Service>> Service::create(const ServeOptions& options,
+                                                 EngineSourceFactory make_source) {
+  ASHLAR_RETURN_IF_ERROR(options.validate());
+  auto parts = std::make_unique<ServiceParts>(options);
+  ASHLAR_TRY(parts->run, draw_number());
+  ASHLAR_RETURN_IF_ERROR(draw(parts->session_key));
+  RouterOptions router{
+      .prediction_ttl = options.prediction_ttl, .fallback_ttl = options.fallback_ttl, .seed = options.seed};
+  if (router.seed == 0) {
+    ASHLAR_TRY(router.seed, draw_number());
+  }
+  ASHLAR_RETURN_IF_ERROR(router.validate());
+  if (!options.journal.empty()) {
+    ASHLAR_TRY(parts->journal, open_journal(options, parts->run, router));
+  }
+  if (!options.record.empty()) {
+    ASHLAR_TRY(parts->trace, TraceRecorder::create({.path = options.record}));
+  }
+  parts->router = std::make_unique<Router>(router, parts->journal.get());
+  parts->prompts = std::make_unique<PromptTokens>(
+      PromptTokens::Options{.max_bytes = options.prompt_cache_bytes, .tails = true});
+  parts->fleet =
+      std::make_unique<Fleet>(parts->options, *parts->router, std::move(make_source), Clock::real());
+  ASHLAR_RETURN_IF_ERROR(register_metrics(*parts));
+  ASHLAR_RETURN_IF_ERROR(parts->fleet->set_workers(options.workers));
+  return std::unique_ptr<Service>(new Service(std::move(parts)));
+}
+
+// Followers end before what they feed.
+Service::~Service() {
+  parts_->registrations.clear();
+  parts_->fleet.reset();
+}
+
+std::unique_ptr<Passage> Service::open() {
+  return std::make_unique<ProxyPassage>(*parts_);
+}
+
+Gateway::Due Service::due() {
+  return parts_->fleet->due();
+}
+
+void Service::told(std::uint64_t number, Result<Answer> answer) {
+  parts_->fleet->told(number, std::move(answer));
+  // A worker may have come back.
+  parts_->line.wake_first();
+}
+
+void Service::drain() {
+  parts_->is_draining.store(true, std::memory_order_relaxed);
+  parts_->line.wake_all();
+}
+
+Result<void> Service::set_workers(std::span<const WorkerOptions> workers) {
+  return parts_->fleet->set_workers(workers);
+}
+
+MetricRegistry& Service::metrics() noexcept {
+  return parts_->metrics;
+}
+
+Router& Service::router() noexcept {
+  return *parts_->router;
+}
+
+std::uint64_t Service::run() const noexcept {
+  return parts_->run;
+}
+
+}  // namespace ashlar::service

@@ -1,0 +1,64 @@
+// What the passages of a Service share.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "ashlar/base/metrics.h"
+#include "ashlar/service/journal.h"
+#include "ashlar/service/service.h"
+#include "service/gateway/fleet.h"
+#include "service/gateway/receipts.h"
+#include "service/gateway/wait_line.h"
+#include "service/request/prompt_tokens.h"
+#include "service/request/trace_recorder.h"
+
+namespace ashlar::service {
+
+// Counted as requests end. Tokens that could have been found, that the chosen worker had, and that it found.
+struct ServiceCounters {
+  Counter requests;
+  Counter refused;               // answered here with an error
+  Counter retries;               // tried with another worker
+  Counter queued;                // waited for room
+  Counter tokenized;             // questions to workers
+  std::array<Counter, 4> ended;  // by PassageEnd
+  Counter prompt_tokens;
+  Counter available_tokens;
+  Counter captured_tokens;
+  Counter delivered_tokens;
+  Counter delivered_unknown;  // requests whose engine reported nothing
+  Counter predictions_right;  // requests
+  std::array<Counter, kMisroutes> misroutes;
+  std::array<Counter, 3> states;  // decisions by the state of the chosen worker
+  Histogram route_time{Histogram::exponential_bounds(1000, 2, 16), 1'000'000'000};
+};
+
+struct ServiceParts {
+  explicit ServiceParts(const ServeOptions& options);
+
+  ServeOptions options;
+  std::uint64_t run = 0;
+  std::array<std::uint8_t, 16> session_key{};
+  std::unique_ptr<JournalWriter> journal;  // before the router, which tells it everything
+  std::unique_ptr<TraceRecorder> trace;
+  MetricRegistry metrics;
+  ServiceCounters counters;
+  std::unique_ptr<Router> router;
+  std::unique_ptr<PromptTokens> prompts;
+  Receipts receipts;
+  WaitLine line;
+  std::unique_ptr<Fleet> fleet;
+  std::atomic<bool> is_draining{false};
+  std::vector<MetricRegistration> registrations;
+};
+
+// Names the metrics of the service. They live as long as `parts`.
+Result<void> register_metrics(ServiceParts& parts);
+
+}  // namespace ashlar::service

@@ -1,0 +1,76 @@
+// WaitLine: requests that wait for a worker with room, first come, first served.
+//
+// Whoever leaves the line, for whatever reason, wakes the next: so no wake is lost with a request that left
+// before it could use it.
+//
+// Thread safety: thread-safe. Wakes are called without the lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "ashlar/base/mutex.h"
+
+namespace ashlar::service {
+
+class WaitLine {
+ public:
+  explicit WaitLine(std::size_t capacity) : capacity_(capacity) {}
+
+  // A place at the end; 0: the line is full.
+  std::uint64_t enter(std::function<void()> wake) {
+    MutexLock lock(mu_);
+    if (waiting_.size() >= capacity_) return 0;
+    waiting_.emplace(next_, std::move(wake));
+    return next_++;
+  }
+  void leave(std::uint64_t place) {
+    {
+      MutexLock lock(mu_);
+      waiting_.erase(place);
+    }
+    wake_first();
+  }
+  // Someone gave room. Wakes the first of the line, which stays in it.
+  void wake_first() {
+    std::function<void()> wake;
+    {
+      MutexLock lock(mu_);
+      if (waiting_.empty()) return;
+      wake = waiting_.begin()->second;
+    }
+    wake();
+  }
+  void wake_all() {
+    std::map<std::uint64_t, std::function<void()>> all;
+    {
+      MutexLock lock(mu_);
+      all = waiting_;
+    }
+    for (const auto& [place, wake] : all) wake();
+  }
+  // Whether it is this one's turn, or nobody waits.
+  bool is_first(std::uint64_t place) const {
+    MutexLock lock(mu_);
+    return waiting_.empty() || waiting_.begin()->first == place;
+  }
+  bool empty() const {
+    MutexLock lock(mu_);
+    return waiting_.empty();
+  }
+  std::size_t size() const {
+    MutexLock lock(mu_);
+    return waiting_.size();
+  }
+
+ private:
+  const std::size_t capacity_;
+  mutable Mutex mu_;
+  std::map<std::uint64_t, std::function<void()>> waiting_ ASHLAR_GUARDED_BY(mu_);
+  std::uint64_t next_ ASHLAR_GUARDED_BY(mu_) = 1;
+};
+
+}  // namespace ashlar::service

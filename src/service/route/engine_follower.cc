@@ -1,0 +1,154 @@
+#include "service/route/engine_follower.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/start_thread.h"
+
+namespace ashlar::service {
+
+using feed::EngineMessage;
+using feed::EngineReplay;
+using feed::EngineSession;
+
+// Tells when a replay begins, which a step may take long for.
+class EngineFollower::WatchedSource final : public feed::EngineSource {
+ public:
+  explicit WatchedSource(std::unique_ptr<feed::EngineSource> inner) : inner_(std::move(inner)) {}
+
+  void on_replay(std::function<void()> begins) { on_replay_ = std::move(begins); }
+
+  Result<std::optional<EngineMessage>> receive(Clock::Duration timeout) override {
+    return inner_->receive(timeout);
+  }
+  Result<EngineReplay> replay(std::uint64_t from) override {
+    if (on_replay_) on_replay_();
+    return inner_->replay(from);
+  }
+  std::uint64_t damaged() const noexcept override { return inner_->damaged(); }
+  std::uint64_t unfinished_bytes() const noexcept override { return inner_->unfinished_bytes(); }
+  std::uint64_t restarts() const noexcept override { return inner_->restarts(); }
+  bool has_looked_back() const noexcept override { return inner_->has_looked_back(); }
+  std::string describe() const override { return inner_->describe(); }
+
+ private:
+  std::unique_ptr<feed::EngineSource> inner_;
+  std::function<void()> on_replay_;
+};
+
+Result<std::unique_ptr<EngineFollower>> EngineFollower::create(const Options& options, Router& router,
+                                                               std::unique_ptr<feed::EngineSource> source,
+                                                               std::function<void()> on_change) {
+  ASHLAR_CHECK(source != nullptr, "a follower needs a source");
+  auto watched = std::make_unique<WatchedSource>(std::move(source));
+  WatchedSource& reference = *watched;
+  feed::EngineSessionOptions session_options;
+  session_options.ingest.worker = options.worker.id;
+  session_options.ingest.block_size = options.block_size;
+  ASHLAR_TRY(EngineSession session, EngineSession::create(std::move(watched), session_options));
+  std::unique_ptr<EngineFollower> follower(
+      new EngineFollower(options, router, reference, std::move(session), std::move(on_change)));
+  EngineFollower* self = follower.get();
+  ASHLAR_RETURN_IF_ERROR(start_thread(&follower->thread_, [self] { self->run(); }));
+  return follower;
+}
+
+EngineFollower::EngineFollower(const Options& options, Router& router, WatchedSource& watched,
+                               EngineSession session, std::function<void()> on_change)
+    : options_(options),
+      router_(router),
+      watched_(watched),
+      session_(std::move(session)),
+      feeder_(router.sink(), options.worker.id),
+      on_change_(std::move(on_change)) {
+  watched_.on_replay([this] { set_state(WorkerState::kDegraded, "missing messages are being replayed"); });
+  set_state(WorkerState::kDegraded, "not connected to its events yet");
+}
+
+EngineFollower::~EngineFollower() {
+  stops_.store(true, std::memory_order_relaxed);
+  if (thread_.joinable()) thread_.join();
+}
+
+void EngineFollower::run() {
+  while (!stops_.load(std::memory_order_relaxed)) step();
+}
+
+void EngineFollower::step() {
+  constexpr Clock::Duration kPause = std::chrono::milliseconds(50);
+  const feed::EngineSessionCounters before = session_.counters();
+  const std::uint64_t clears = session_.ingest().counters().clears;
+  events_.clear();
+  const Result<std::size_t> applied = session_.step(kPause, events_);
+  // All of one rank, whatever number the engine gives it.
+  needed_.clear();
+  for (const events::KvEvent& event : events_)
+    if (feed::EngineIngest::for_index(event)) needed_.push_back(event);
+  if (!needed_.empty()) feeder_.apply(options_.worker.rank, needed_);
+  if (session_.counters().applied != before.applied) owed_since_.store(0, std::memory_order_relaxed);
+  judge(before, clears, applied ? nullptr : &applied.error());
+  if (!applied && applied.error().code() == ErrorCode::kNotFound && !stops_.load(std::memory_order_relaxed))
+    std::this_thread::sleep_for(kPause);  // a recording has ended
+}
+
+void EngineFollower::judge(const feed::EngineSessionCounters& before, std::uint64_t clears_before,
+                           const Error* failure) {
+  const feed::EngineSessionCounters& now = session_.counters();
+  if (now.restarts != before.restarts || session_.ingest().counters().clears != clears_before)
+    is_incomplete_ = false;
+  if (now.incomplete_starts != before.incomplete_starts) {
+    is_incomplete_ = true;
+    incomplete_reason_ = "its stream began before this listener, and the start is not kept";
+  } else if (now.resyncs != before.resyncs) {
+    is_incomplete_ = true;
+    incomplete_reason_ = std::to_string(now.lost - before.lost) + " messages were lost for good";
+  }
+  if (failure != nullptr && failure->code() != ErrorCode::kNotFound) {
+    is_doubtful_ = true;
+    return set_state(WorkerState::kDegraded, failure->message());
+  }
+  if (now.applied != before.applied || watched_.has_looked_back()) is_doubtful_ = false;
+  if (is_doubtful_) {
+    return set_state(WorkerState::kDegraded,
+                     session_.next() ? "connected again; messages may be missing until the next one"
+                                     : "no message yet, and no replay tells what came before");
+  }
+  if (is_incomplete_) return set_state(WorkerState::kDegraded, incomplete_reason_);
+  if (session_.ingest().counters().wrong_block_sizes != 0)
+    return set_state(WorkerState::kDegraded, session_.ingest().last_refusal());
+  const std::int64_t owed = owed_since_.load(std::memory_order_relaxed);
+  if (owed != 0 && Clock::real().now().time_since_epoch().count() - owed > options_.late_after.count())
+    return set_state(WorkerState::kDegraded, "late: a request was answered and no event of it came");
+  set_state(WorkerState::kExact, {});
+}
+
+void EngineFollower::set_state(WorkerState state, std::string reason) {
+  bool is_new = false;
+  {
+    MutexLock lock(mu_);
+    is_new = status_.state != state || status_.reason != reason ||
+             status_.block_size != session_.ingest().block_size();
+    status_.state = state;
+    status_.reason = std::move(reason);
+    status_.block_size = session_.ingest().block_size();
+    status_.session = session_.counters();
+    status_.ingest = session_.ingest().counters();
+    status_.present = session_.ingest().present();
+  }
+  if (!is_new) return;
+  router_.set_state(options_.worker, state);
+  if (on_change_) on_change_();
+}
+
+FollowerStatus EngineFollower::status() const {
+  MutexLock lock(mu_);
+  return status_;
+}
+
+void EngineFollower::expect_event() {
+  std::int64_t none = 0;
+  owed_since_.compare_exchange_strong(none, Clock::real().now().time_since_epoch().count(),
+                                      std::memory_order_relaxed);
+}
+
+}  // namespace ashlar::service

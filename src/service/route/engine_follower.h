@@ -1,0 +1,93 @@
+// EngineFollower: follows the events of one (worker, rank) into a Router, and says how far they can be
+// trusted.
+//
+//   EXACT      the stream is complete from a known start: its first message, an empty replay, a clear, a
+//              restart that was seen
+//   DEGRADED   not connected, or nothing is known yet; a replay is running; messages were lost for good and
+//              nothing has cleared the engine since; a request was answered and no event of it came
+//
+// What is lost only ever makes blocks absent (feed/engine_session.h): a worker is never believed to hold what
+// it dropped.
+//
+// Thread safety: thread-safe. A thread of its own runs until destruction, which waits for it: up to the
+//                timeout of a replay.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/mutex.h"
+#include "ashlar/base/result.h"
+#include "ashlar/feed/engine_session.h"
+#include "ashlar/feed/index_feeder.h"
+#include "ashlar/service/router.h"
+
+namespace ashlar::service {
+
+struct FollowerStatus {
+  WorkerState state = WorkerState::kDegraded;
+  std::string reason;            // of a state that is not EXACT
+  std::uint32_t block_size = 0;  // tokens; 0: not known yet
+  feed::EngineSessionCounters session;
+  feed::EngineIngestCounters ingest;
+  std::uint64_t present = 0;  // blocks of the engine that were reported
+};
+
+class EngineFollower {
+ public:
+  struct Options {
+    events::Worker worker;
+    std::uint32_t block_size = 0;  // 0: as the engine says
+    // An answered request whose events do not come within this time degrades the worker.
+    Clock::Duration late_after = std::chrono::seconds(2);
+  };
+  // Starts. `on_change` hears of every new state, on the follower's thread; it may be empty. Errors:
+  // kCapacity: no thread; kInvalidArgument: an option.
+  static Result<std::unique_ptr<EngineFollower>> create(const Options& options, Router& router,
+                                                        std::unique_ptr<feed::EngineSource> source,
+                                                        std::function<void()> on_change = {});
+  ~EngineFollower();
+  EngineFollower(const EngineFollower&) = delete;
+  EngineFollower& operator=(const EngineFollower&) = delete;
+
+  FollowerStatus status() const;
+  // A request that must have stored blocks was answered: an event is owed.
+  void expect_event();
+
+ private:
+  class WatchedSource;
+
+  EngineFollower(const Options& options, Router& router, WatchedSource& watched, feed::EngineSession session,
+                 std::function<void()> on_change);
+  void run();
+  void step();
+  // What the counters say after a step.
+  void judge(const feed::EngineSessionCounters& before, std::uint64_t clears_before, const Error* failure);
+  void set_state(WorkerState state, std::string reason);
+
+  const Options options_;
+  Router& router_;
+  WatchedSource& watched_;
+  feed::EngineSession session_;
+  feed::IndexFeeder feeder_;
+  const std::function<void()> on_change_;
+  std::vector<events::KvEvent> events_;
+  std::vector<events::KvEvent> needed_;
+  bool is_incomplete_ = false;  // something was lost, and nothing has cleared the engine since
+  bool is_doubtful_ = true;     // not connected since the last message
+  std::string incomplete_reason_;
+  std::atomic<std::int64_t> owed_since_{0};  // 0: no event is owed
+  std::atomic<bool> stops_{false};
+  mutable Mutex mu_;
+  FollowerStatus status_ ASHLAR_GUARDED_BY(mu_);
+  std::thread thread_;
+};
+
+}  // namespace ashlar::service

@@ -1,0 +1,114 @@
+// RouteCore: the deterministic part of Router: no lock, no clock, no thread. Equal calls give equal answers.
+//
+// A group has one index of what its workers report and two of what earlier choices lead to: predictions for
+// workers with events bridge the delay of those events and end soon; those for workers without events last
+// longer.
+//
+// Thread safety: thread-compatible.
+// Complexity:    choose() is O(ranks of the group + depth / 8); everything else O(log workers) beside the
+//                index.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "ashlar/index/approximate_index.h"
+#include "ashlar/index/flash_index.h"
+#include "ashlar/service/router.h"
+
+namespace ashlar::service {
+
+class RouteCore {
+ public:
+  explicit RouteCore(const RouterOptions& options);
+  ~RouteCore();
+
+  void add_worker(const WorkerSpec& spec);
+  void remove_worker(events::WorkerId worker);
+  bool set_state(const events::Worker& worker, WorkerState state);  // false: no change
+  bool set_up(events::WorkerId worker, bool is_up);                 // false: no change
+
+  bool knows(events::WorkerId worker) const { return workers_.contains(worker); }
+  events::StoreVerdict store(const events::BlocksStored& event);
+  std::size_t remove(const events::Worker& worker, events::StorageTier tier,
+                     std::span<const events::BlockName> names);
+  void clear(const events::Worker& worker);
+  bool presence(const events::Worker& worker, std::span<const events::BlockName> names,
+                std::span<events::BlockPresence> out) const;
+  bool list(const events::Worker& worker, std::vector<events::BlockPresence>& out) const;
+
+  Result<Decision> choose(const RouteRequest& request, Clock::TimePoint now);
+  void first_byte(DecisionId decision);
+  void release(DecisionId decision);
+
+  std::vector<Candidate> look_up(std::string_view group, std::span<const tokens::LocalHash> locals) const;
+  std::vector<WorkerLoad> loads() const;
+  WorkerChanges changes(const events::Worker& worker) const;
+  std::size_t running() const noexcept { return running_.size(); }
+  // What the workers of a group report; null: no such group. Thread-safe by itself, and never destroyed before
+  // the core.
+  const index::FlashIndex* reported(std::string_view group) const;
+  std::size_t predicted(std::string_view group) const;
+
+ private:
+  // Follows the times of the calls.
+  class CallClock;
+  struct Group;
+  struct Rank {
+    std::uint64_t number = 0;  // of its life: a rank that comes back under the same name is another one
+    WorkerState state = WorkerState::kFallback;
+    std::uint32_t requests = 0;
+    std::uint64_t prefill_tokens = 0;
+    std::uint64_t decode_blocks = 0;
+    std::uint64_t chosen = 0;
+    WorkerChanges changes;
+  };
+  struct WorkerRecord {
+    WorkerSpec spec;
+    Group* group = nullptr;
+    bool is_up = true;
+    std::vector<Rank> ranks;
+  };
+  struct Reservation {
+    events::Worker worker;
+    std::uint64_t rank_number = 0;
+    std::uint64_t prefill_tokens = 0;  // 0 after the first byte
+    std::uint64_t decode_blocks = 0;
+  };
+  struct Session {
+    events::Worker worker;
+    std::list<std::uint64_t>::iterator use;
+  };
+
+  Group& group_of(std::string_view name);
+  Rank* rank_of(const events::Worker& worker);
+  // The rank that still carries the reservation's load.
+  Rank* rank_of(const Reservation& reservation);
+  void fill_candidates(const Group& group, const RouteRequest& request, Decision& decision) const;
+  void add_costs(const RouteRequest& request, Candidate& candidate) const;
+  Result<std::size_t> pick(Group& group, const RouteRequest& request, Decision& decision) const;
+  void remember_session(std::uint64_t session, const events::Worker& worker);
+
+  const RouterOptions options_;
+  std::unique_ptr<CallClock> clock_;
+  std::map<std::string, std::unique_ptr<Group>, std::less<>> groups_;
+  std::map<events::WorkerId, WorkerRecord> workers_;
+  std::unordered_map<std::uint64_t, Reservation> running_;  // by decision
+  std::unordered_map<std::uint64_t, Session> sessions_;
+  std::list<std::uint64_t> session_uses_;  // the oldest first
+  std::uint64_t next_decision_ = 1;
+  std::uint64_t next_rank_ = 1;
+  mutable index::MatchScores reported_scores_;
+  mutable index::MatchScores predicted_scores_;
+};
+
+}  // namespace ashlar::service

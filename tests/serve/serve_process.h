@@ -1,0 +1,89 @@
+// ServeProcess: `ashlar serve` in a process of its own, in front of tiny engines.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "support/http_client.h"
+#include "support/scratch_folder.h"
+#include "support/server.h"
+#include "support/small_json.h"
+#include "tiny_engine/engine_process.h"
+
+namespace ashlar::testing {
+
+using tiny_engine::testing::EngineProcess;
+
+inline std::string worker_text(const EngineProcess& engine, const std::string& more = {}) {
+  return engine.url() + ",events=" + engine.events() + ",replay=" + engine.replay() + more;
+}
+
+class ServeProcess {
+ public:
+  explicit ServeProcess(std::vector<std::string> options) {
+    std::vector<std::string> command = {ASHLAR_PROGRAM, "serve", "--port", "0", "--log-level", "error"};
+    command.insert(command.end(), options.begin(), options.end());
+    process_ = std::make_unique<ServerProcess>(std::move(command));
+    while (const auto line = process_->read_line()) {
+      const std::size_t colon = line->find("://127.0.0.1:");
+      if (line->find("listening on ") != 0 || colon == std::string::npos) continue;
+      port_ = std::stoi(line->substr(colon + 13));
+      break;
+    }
+    EXPECT_NE(port_, 0) << "ashlar serve does not start";
+  }
+
+  int port() const noexcept { return port_; }
+  HttpClient client() const { return HttpClient(port_); }
+  ServerProcess& process() noexcept { return *process_; }
+  void signal(int number) { ::kill(process_->pid(), number); }
+
+  Json get(const std::string& target) const {
+    HttpClient asking(port_);
+    const HttpAnswer answer = asking.get(target);
+    EXPECT_EQ(answer.status, 200) << target << ": " << answer.body;
+    return Json::parse(answer.body);
+  }
+  // Waits, as long as it takes, until the fleet is as `is_so` says.
+  template <class IsSo>
+  void wait_for_fleet(const IsSo& is_so) const {
+    const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+    Json fleet;
+    while (std::chrono::steady_clock::now() < last) {
+      fleet = get("/fleet");
+      if (is_so(fleet["workers"].list)) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    HttpClient asking(port_);
+    FAIL() << "the fleet never was so: " << asking.get("/fleet").body;
+  }
+  // Until every rank of every worker is up and EXACT.
+  void wait_until_exact() const {
+    wait_for_fleet([](const std::vector<Json>& workers) {
+      for (const Json& worker : workers) {
+        if (worker["up"].number != 1) return false;
+        for (const Json& rank : worker["ranks"].list)
+          if (rank["state"].text != "EXACT") return false;
+      }
+      return !workers.empty();
+    });
+  }
+  double metric(const std::string& name) const {
+    HttpClient asking(port_);
+    const std::string text = "\n" + asking.get("/metrics").body;
+    const std::size_t at = text.find("\n" + name + " ");
+    return at == std::string::npos ? -1 : std::stod(text.substr(at + name.size() + 2));
+  }
+
+ private:
+  std::unique_ptr<ServerProcess> process_;
+  int port_ = 0;
+};
+
+}  // namespace ashlar::testing

@@ -1,0 +1,332 @@
+// The program in front of engines in processes of their own, as an operator runs it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "ashlar/base/random.h"
+#include "serve/serve_process.h"
+
+namespace ashlar::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string chat_body(const std::vector<std::pair<std::string, std::string>>& messages,
+                      const std::string& more = {}) {
+  std::string body = R"({"model":"tiny","max_tokens":6,"messages":[)";
+  for (std::size_t i = 0; i < messages.size(); ++i)
+    body += (i == 0 ? "" : ",") + (R"({"role":")" + messages[i].first + R"(","content":")") +
+            messages[i].second + "\"}";
+  return body + "]" + more + "}";
+}
+
+std::string text_of(const HttpAnswer& answer) {
+  const Json json = Json::parse(answer.body);
+  return json["choices"].list.empty() ? std::string() : json["choices"].list[0]["message"]["content"].text;
+}
+
+std::uint64_t cached_of(const HttpAnswer& answer) {
+  return static_cast<std::uint64_t>(
+      Json::parse(answer.body)["usage"]["prompt_tokens_details"]["cached_tokens"].number);
+}
+
+// Runs a program to its end: its output and status.
+std::pair<std::string, int> run_program(const std::string& command) {
+  std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+  std::string output;
+  char part[4096];
+  while (const std::size_t got = std::fread(part, 1, sizeof part, pipe)) output.append(part, got);
+  const int status = ::pclose(pipe);
+  return {output, WIFEXITED(status) ? WEXITSTATUS(status) : -1};
+}
+
+TEST(Serve, AConversationStaysWhereItIsCached) {
+  EngineProcess a;
+  EngineProcess b;
+  ServeProcess serve({"--worker", worker_text(a, ",name=a"), "--worker", worker_text(b, ",name=b")});
+  serve.wait_until_exact();
+  HttpClient client = serve.client();
+  HttpClient direct(a.port());
+  std::vector<std::pair<std::string, std::string>> messages = {
+      {"system", "You are a stone mason of few words."}};
+  std::string worker;
+  for (int turn = 0; turn < 5; ++turn) {
+    messages.emplace_back("user", "Question number " + std::to_string(turn) + " about stone.");
+    const HttpAnswer answer = client.post("/v1/chat/completions", chat_body(messages));
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    EXPECT_EQ(answer.header("x-ashlar-state"), "EXACT");
+    EXPECT_EQ(answer.header("x-ashlar-cached-tokens"), std::to_string(cached_of(answer))) << "turn " << turn;
+    if (turn == 0) worker = answer.header("x-ashlar-worker");
+    EXPECT_EQ(answer.header("x-ashlar-worker"), worker) << "turn " << turn;
+    EXPECT_EQ(text_of(answer), text_of(direct.post("/v1/chat/completions", chat_body(messages))));
+    messages.emplace_back("assistant", text_of(answer));
+    const Json receipt = serve.get("/decisions/" + answer.header("x-ashlar-decision-id"));
+    EXPECT_EQ(receipt["outcome"]["misroute"].text, "none");
+    EXPECT_EQ(receipt["candidates"].list.size(), 2u);
+  }
+  EXPECT_GT(serve.metric("ashlar_serve_delivered_tokens_total"), 0);
+  EXPECT_EQ(serve.metric("ashlar_serve_predictions_right_total"), 5);
+}
+
+TEST(Serve, StreamsPassAndAreCountedToo) {
+  EngineProcess engine;
+  ServeProcess serve({"--worker", worker_text(engine)});
+  serve.wait_until_exact();
+  HttpClient client = serve.client();
+  const std::string body = chat_body({{"user", "A stream, please, of a few words."}},
+                                     R"(,"stream":true,"stream_options":{"include_usage":true})");
+  for (int i = 0; i < 2; ++i) {
+    const HttpAnswer answer = client.post("/v1/chat/completions", body);
+    EXPECT_THAT(answer.header("content-type"), StartsWith("text/event-stream"));
+    EXPECT_THAT(answer.body, HasSubstr("data: [DONE]"));
+    EXPECT_TRUE(answer.is_complete);
+  }
+  EXPECT_EQ(serve.metric("ashlar_serve_predictions_right_total"), 2);
+  // A client that leaves ends the request at the engine.
+  const std::string longer = R"({"model":"tiny","prompt":"run on","max_tokens":1500,"stream":true})";
+  client.request("POST", "/v1/completions", longer, {}, [](std::string_view) { return false; });
+  HttpClient direct(engine.port());
+  const auto is_idle = [&] {
+    return direct.get("/metrics").body.find("vllm:num_requests_running{") != std::string::npos &&
+           serve.metric("ashlar_serve_running") == 0;
+  };
+  while (!is_idle()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_GE(serve.metric(R"(ashlar_serve_ended_total{end="client_gone"})"), 1);
+}
+
+TEST(Serve, ARestartedEngineLosesItsBlocksAtOnce) {
+  EngineProcess engine;
+  ServeProcess serve({"--worker", worker_text(engine), "--health-interval", "50ms"});
+  serve.wait_until_exact();
+  HttpClient client = serve.client();
+  const std::string body = chat_body({{"user", "Something long enough to fill a few blocks of tokens."}});
+  client.post("/v1/chat/completions", body);
+  EXPECT_GT(cached_of(client.post("/v1/chat/completions", body)), 0u);
+  engine.restart();
+  serve.wait_for_fleet([](const std::vector<Json>& workers) {
+    const Json& rank = workers.at(0)["ranks"].list.at(0);
+    return workers.at(0)["up"].number == 1 && rank["state"].text == "EXACT" && rank["blocks"].number == 0;
+  });
+  HttpAnswer answer = client.post("/v1/chat/completions", body);
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(answer.header("x-ashlar-cached-tokens"), "0");
+  EXPECT_EQ(cached_of(answer), 0u);
+}
+
+TEST(Serve, AnEngineThatDiesIsLeftForAnother) {
+  EngineProcess a;
+  EngineProcess b;
+  ServeProcess serve({"--worker", worker_text(a, ",name=a"), "--worker", worker_text(b, ",name=b"),
+                      "--health-interval", "50ms"});
+  serve.wait_until_exact();
+  HttpClient client = serve.client();
+  a.kill();
+  // Before it is known to be down, and after.
+  for (int i = 0; i < 6; ++i) {
+    const HttpAnswer answer =
+        client.post("/v1/chat/completions", chat_body({{"user", "Number " + std::to_string(i)}}));
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    EXPECT_EQ(answer.header("x-ashlar-worker"), "b");
+  }
+  serve.wait_for_fleet([](const std::vector<Json>& workers) { return workers.at(0)["up"].number == 0; });
+  b.kill();
+  HttpAnswer answer = client.post("/v1/chat/completions", chat_body({{"user", "Nobody there"}}));
+  EXPECT_TRUE(answer.status == 502 || answer.status == 503) << answer.status;
+  a.restart();
+  serve.wait_for_fleet([](const std::vector<Json>& workers) { return workers.at(0)["up"].number == 1; });
+  answer = client.post("/v1/chat/completions", chat_body({{"user", "Back again"}}));
+  EXPECT_EQ(answer.status, 200) << answer.body;
+}
+
+TEST(Serve, RanksAreChosenAndTold) {
+  EngineProcess engine({}, 2);
+  ServeProcess serve({"--worker", worker_text(engine, ",dp=2")});
+  serve.wait_until_exact();
+  HttpClient client = serve.client();
+  std::set<std::string> ranks;
+  for (int i = 0; i < 8; ++i) {
+    const std::string body =
+        chat_body({{"user", "A conversation of its own, with the number " + std::to_string(i)}});
+    const HttpAnswer first = client.post("/v1/chat/completions", body);
+    const HttpAnswer again = client.post("/v1/chat/completions", body);
+    EXPECT_EQ(first.header("x-ashlar-dp-rank"), again.header("x-ashlar-dp-rank"));
+    EXPECT_EQ(again.header("x-ashlar-cached-tokens"), std::to_string(cached_of(again)));
+    EXPECT_GT(cached_of(again), 0u);
+    ranks.insert(first.header("x-ashlar-dp-rank"));
+  }
+  EXPECT_EQ(ranks.size(), 2u);
+}
+
+TEST(Serve, WorkersAreReloadedWithoutLosingAStream) {
+  EngineProcess a;
+  EngineProcess b;
+  const ScratchFolder folder;
+  const auto write_workers = [&](const std::vector<const EngineProcess*>& engines) {
+    std::ofstream out(folder.file("workers.toml"));
+    for (const EngineProcess* engine : engines)
+      out << "[[worker]]\nurl = \"" << engine->url() << "\"\nevents = \"" << engine->events()
+          << "\"\nreplay = \"" << engine->replay() << "\"\n";
+  };
+  write_workers({&a});
+  ServeProcess serve({"--worker-file", folder.file("workers.toml")});
+  serve.wait_until_exact();
+  HttpClient client = serve.client();
+  bool is_reloaded = false;
+  const std::string body = R"({"model":"tiny","prompt":"go on and on","max_tokens":400,"stream":true})";
+  const HttpAnswer answer = client.request("POST", "/v1/completions", body, {}, [&](std::string_view) {
+    if (!is_reloaded) {
+      is_reloaded = true;
+      write_workers({&b});
+      serve.signal(SIGHUP);
+      serve.wait_for_fleet([&](const std::vector<Json>& workers) {
+        return workers.size() == 1 && workers[0]["address"].text == "127.0.0.1:" + std::to_string(b.port()) &&
+               workers[0]["up"].number == 1;
+      });
+    }
+    return true;
+  });
+  EXPECT_TRUE(answer.is_complete);
+  EXPECT_THAT(answer.body, HasSubstr("[DONE]"));
+  serve.wait_until_exact();
+  EXPECT_EQ(client.post("/v1/completions", R"({"model":"tiny","prompt":"x","max_tokens":2})").status, 200);
+  // A file that cannot be read changes nothing.
+  std::ofstream(folder.file("workers.toml")) << "[[worker]\n";
+  serve.signal(SIGHUP);
+  EXPECT_EQ(client.post("/v1/completions", R"({"model":"tiny","prompt":"x","max_tokens":2})").status, 200);
+}
+
+TEST(Serve, ItStopsWhenItsRequestsAreDone) {
+  EngineProcess engine;
+  ServeProcess serve({"--worker", worker_text(engine)});
+  serve.wait_until_exact();
+  HttpClient client = serve.client();
+  bool is_stopped = false;
+  const std::string body = R"({"model":"tiny","prompt":"go on and on","max_tokens":200,"stream":true})";
+  const HttpAnswer answer = client.request("POST", "/v1/completions", body, {}, [&](std::string_view) {
+    if (!std::exchange(is_stopped, true)) serve.signal(SIGTERM);
+    return true;
+  });
+  EXPECT_TRUE(answer.is_complete);
+  EXPECT_THAT(answer.body, HasSubstr("[DONE]"));
+  EXPECT_EQ(serve.process().terminate(), 0);
+}
+
+TEST(Serve, AnIndexersClientCanAsk) {
+  EngineProcess own;
+  EngineProcess other;
+  ServeProcess serve({"--worker", worker_text(own)});
+  serve.wait_until_exact();
+  HttpClient client = serve.client();
+  HttpClient direct(other.port());
+  direct.post("/v1/completions",
+              R"({"model":"tiny","prompt":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17],"max_tokens":1})");
+  const std::string registration = R"({"instance_id":77,"model_name":"tiny","block_size":8,"endpoint":")" +
+                                   other.events() + R"(","replay_endpoint":")" + other.replay() + "\"}";
+  EXPECT_EQ(client.post("/register", registration).status, 201);
+  EXPECT_EQ(client.post("/register", registration).status, 409);
+  const std::string query =
+      R"({"model_name":"tiny","token_ids":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]})";
+  const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  HttpAnswer answer;
+  do {
+    answer = client.post("/query", query);
+  } while (answer.body.find("\"77\"") == std::string::npos && std::chrono::steady_clock::now() < last);
+  const Json json = Json::parse(answer.body);
+  EXPECT_EQ(json["scores"]["77"]["0"].number, 16) << answer.body;
+  EXPECT_EQ(json["instances"]["77"]["longest_matched"].number, 16);
+  EXPECT_EQ(json["frequencies"].list.size(), 2u);
+  const HttpAnswer form =
+      client.post("/query", R"({"model":"tiny","token_ids":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]})");
+  EXPECT_EQ(Json::parse(form.body)["default"]["77"]["GPU"].number, 16) << form.body;
+  EXPECT_EQ(client.post("/query", R"({"model_name":"none","token_ids":[1]})").status, 404);
+  EXPECT_EQ(client.post("/query", R"({"model_name":"tiny"})").status, 400);
+  EXPECT_EQ(
+      client.post("/query_by_hash", R"({"model_name":"tiny","block_hashes":[1],"cache_salt":"x"})").status,
+      400);
+  EXPECT_THAT(client.get("/dump").body, HasSubstr("\"worker_id\":77"));
+  EXPECT_THAT(client.get("/workers?model_name=tiny").body, HasSubstr(other.events()));
+  // It is asked about, and gets no requests.
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(client.post("/v1/completions", R"({"model":"tiny","prompt":"x","max_tokens":2})")
+                  .header("x-ashlar-worker"),
+              "127.0.0.1:" + std::to_string(own.port()));
+  EXPECT_EQ(client.post("/unregister", R"({"instance_id":77,"model_name":"tiny"})").status, 200);
+  EXPECT_EQ(client.post("/unregister", R"({"instance_id":77,"model_name":"tiny"})").status, 404);
+  EXPECT_EQ(client.get("/openapi.json").status, 200);
+}
+
+// Many clients with shared prefixes, small caches, engines that restart, are cleared and lose messages: what
+// is claimed is what is found, and where it is not, the receipt says why. The journal gives every choice
+// again.
+TEST(Serve, ClaimsHoldWhileThingsBreak) {
+  std::vector<std::unique_ptr<EngineProcess>> engines;
+  const ScratchFolder folder;
+  std::vector<std::string> options = {"--journal",         folder.file("journal"),
+                                      "--record",          folder.file("trace.jsonl"),
+                                      "--health-interval", "50ms"};
+  for (int i = 0; i < 2; ++i) {
+    engines.push_back(
+        std::make_unique<EngineProcess>(std::vector<std::string>{"--g1", "160", "--drop-event-every", "23"}));
+    options.insert(options.end(), {"--worker", worker_text(*engines.back())});
+  }
+  ServeProcess serve(options);
+  serve.wait_until_exact();
+  std::atomic<int> asked{0};
+  std::atomic<int> answered{0};
+  std::atomic<int> equal{0};
+  std::atomic<int> unexplained{0};
+  constexpr int kRequests = 400;
+  const auto talk = [&](std::uint64_t seed) {
+    Random random(seed);
+    HttpClient client = serve.client();
+    while (asked.fetch_add(1) < kRequests) {
+      const std::string body = chat_body(
+          {{"system", "System prompt number " + std::to_string(random.below(3)) + ", shared by many."},
+           {"user", "Question " + std::to_string(random.below(60)) + " of some length, to be answered."}});
+      const HttpAnswer answer = client.post("/v1/chat/completions", body);
+      if (answer.status != 200 || answer.header("x-ashlar-cached-tokens").empty()) continue;
+      ++answered;
+      if (answer.header("x-ashlar-cached-tokens") == std::to_string(cached_of(answer))) {
+        ++equal;
+        continue;
+      }
+      const Json receipt = serve.get("/decisions/" + answer.header("x-ashlar-decision-id"));
+      unexplained += receipt["outcome"]["misroute"].text == "unexplained";
+    }
+  };
+  std::vector<std::thread> clients;
+  for (std::uint64_t i = 0; i < 8; ++i) clients.emplace_back(talk, i + 1);
+  while (asked < kRequests / 3) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  engines[0]->restart();
+  while (asked < 2 * kRequests / 3) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  HttpClient(engines[1]->port()).post("/reset_prefix_cache", "");
+  for (std::thread& client : clients) client.join();
+  EXPECT_GT(answered, kRequests * 8 / 10);
+  EXPECT_EQ(unexplained, 0);
+  std::printf("%d of %d answers found what was claimed; the others are explained\n", equal.load(),
+              answered.load());
+  EXPECT_GT(serve.metric("ashlar_serve_predictions_right_total"), kRequests / 2);
+  EXPECT_EQ(serve.process().terminate(), 0);
+  const auto [said, status] = run_program(std::string(ASHLAR_PROGRAM) + " explain " + folder.file("journal"));
+  EXPECT_EQ(status, 0) << said;
+  EXPECT_THAT(said, HasSubstr(" 0 not the same"));
+  std::ifstream trace(folder.file("trace.jsonl"));
+  std::string line;
+  int lines = 0;
+  while (std::getline(trace, line)) {
+    EXPECT_GT(Json::parse(line)["input_length"].number, 0) << line;
+    ++lines;
+  }
+  EXPECT_GE(lines, answered);
+}
+
+}  // namespace
+}  // namespace ashlar::testing

@@ -1,0 +1,351 @@
+// Passages of a service, step by step, without sockets.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "ashlar/base/random.h"
+#include "ashlar/testing/time_box.h"
+#include "service/gateway/fake_workers.h"
+
+namespace ashlar::service {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Key;
+using ::testing::Not;
+using ::testing::Pair;
+
+constexpr HeaderView kJson[] = {{.name = "Content-Type", .value = "application/json"}};
+
+Forward& forward_of(ServiceUnderTest::Open& open) {
+  auto* forward = std::get_if<Forward>(&open.step);
+  EXPECT_NE(forward, nullptr);
+  static Forward none;
+  return forward == nullptr ? none : *forward;
+}
+
+unsigned status_of(const Step& step) {
+  const auto* reply = std::get_if<Reply>(&step);
+  return reply == nullptr ? 0 : reply->status;
+}
+
+TEST(Passage, ATokenPromptIsForwardedAndItsReceiptKept) {
+  ServiceUnderTest service(ServiceUnderTest::options_of(2));
+  const auto open = service.begin("/v1/completions", tokens_body(40));
+  const Forward forward = forward_of(*open);
+  EXPECT_EQ(service->router().running(), 1u);
+  EXPECT_THAT(forward.dropped, Contains("x-ashlar-token"));
+  const HeadVerdict verdict = open->passage->head(200, kJson);
+  EXPECT_FALSE(verdict.instead);
+  EXPECT_THAT(verdict.added, Contains(Pair("x-ashlar-state", "FALLBACK")));
+  EXPECT_THAT(verdict.added, Contains(Pair("x-ashlar-cached-tokens", "0")));
+  std::string id;
+  for (const auto& [name, value] : verdict.added)
+    if (name == "x-ashlar-decision-id") id = value;
+  open->passage->bytes(usage_answer(40, 0));
+  open->passage->ended(PassageEnd::kComplete);
+  EXPECT_EQ(service->router().running(), 0u);
+  const Reply receipt = service.get("/decisions/" + id);
+  EXPECT_EQ(receipt.status, 200u) << receipt.body;
+  EXPECT_THAT(receipt.body, HasSubstr(R"("delivered_tokens":0)"));
+  EXPECT_THAT(receipt.body, HasSubstr(R"("tokens":"given")"));
+  EXPECT_THAT(service.get("/decisions").body, HasSubstr(id));
+  EXPECT_EQ(service.get("/decisions/0000000000000000-1").status, 404u);
+  EXPECT_EQ(service.get("/decisions/x").status, 400u);
+}
+
+TEST(Passage, APredictionIsComparedWithWhatTheEngineFound) {
+  ServiceUnderTest service(ServiceUnderTest::options_of(1));
+  for (const std::uint64_t found : {0, 32, 16}) {
+    const auto open = service.begin("/v1/completions", tokens_body(40));
+    open->passage->head(200, kJson);
+    open->passage->bytes(usage_answer(40, found));
+    open->passage->ended(PassageEnd::kComplete);
+  }
+  EXPECT_EQ(service.metric("ashlar_serve_predictions_right_total"), 2);
+  EXPECT_EQ(service.metric(R"(ashlar_serve_misroute_total{reason="not_exact"})"), 1);
+  EXPECT_EQ(service.metric("ashlar_serve_captured_tokens_total"), 64);
+  EXPECT_EQ(service.metric("ashlar_serve_delivered_tokens_total"), 48);
+  const auto open = service.begin("/v1/completions", tokens_body(40));
+  open->passage->head(200, kJson);
+  open->passage->bytes(R"({"usage":{"prompt_tokens":40}})");
+  open->passage->ended(PassageEnd::kComplete);
+  EXPECT_EQ(service.metric("ashlar_serve_delivered_unknown_total"), 1);
+}
+
+TEST(Passage, TextIsTokenizedByAWorkerOnce) {
+  ServiceUnderTest service(ServiceUnderTest::options_of(2));
+  const std::string body = R"({"model":"m","messages":[{"role":"user","content":"hello"}]})";
+  auto open = service.begin("/v1/chat/completions", body, {{"Authorization", "Bearer k"}});
+  const Ask* ask = std::get_if<Ask>(&open->step);
+  ASSERT_NE(ask, nullptr);
+  EXPECT_EQ(ask->target, "/tokenize");
+  EXPECT_THAT(ask->headers, Contains(Pair("Authorization", "Bearer k")));
+  Step step = open->passage->answered(Answer{.status = 200, .body = R"({"count":3,"tokens":[5,6,7]})"});
+  while (std::holds_alternative<Ask>(step))
+    step = open->passage->answered(Answer{.status = 200, .body = R"({"count":3,"tokens":[5,6,7]})"});
+  EXPECT_TRUE(std::holds_alternative<Forward>(step));
+  open->passage->ended(PassageEnd::kClientGone);
+  const auto again = service.begin("/v1/chat/completions", body);
+  EXPECT_TRUE(std::holds_alternative<Forward>(again->step)) << "remembered";
+}
+
+TEST(Passage, WithoutTokensItIsRoutedByLoadAndClaimsNothing) {
+  ServiceUnderTest service(ServiceUnderTest::options_of(1));
+  auto open =
+      service.begin("/v1/chat/completions", R"({"model":"m","messages":[{"role":"user","content":"a"}]})");
+  ASSERT_TRUE(std::holds_alternative<Ask>(open->step));
+  const Step step = open->passage->answered(Error(ErrorCode::kTimeout, "late"));
+  ASSERT_TRUE(std::holds_alternative<Forward>(step));
+  EXPECT_THAT(open->passage->head(200, kJson).added, Not(Contains(Key("x-ashlar-cached-tokens"))));
+}
+
+TEST(Passage, AnotherWorkerIsTriedBeforeTheFirstByteOnly) {
+  ServeOptions options = ServiceUnderTest::options_of(3);
+  options.max_attempts = 2;
+  ServiceUnderTest service(options);
+  const auto open = service.begin("/v1/completions", tokens_body(40));
+  const HttpAddress first = forward_of(*open).address;
+  Step step = open->passage->failed(ForwardFailure::kConnect, "refused");
+  ASSERT_TRUE(std::holds_alternative<Forward>(step));
+  EXPECT_NE(std::get<Forward>(step).address, first);
+  EXPECT_EQ(service->router().running(), 1u);
+  step = open->passage->failed(ForwardFailure::kBroken, "reset");
+  EXPECT_EQ(status_of(step), 502u);
+  EXPECT_THAT(std::get<Reply>(step).body, HasSubstr("2 workers were tried"));
+  EXPECT_EQ(service->router().running(), 0u);
+  const auto late = service.begin("/v1/completions", tokens_body(40));
+  EXPECT_EQ(status_of(late->passage->failed(ForwardFailure::kLate, "")), 504u) << "not computed twice";
+  const auto busy = service.begin("/v1/completions", tokens_body(40));
+  const HeadVerdict verdict = busy->passage->head(503, kJson);
+  ASSERT_TRUE(verdict.instead);
+  EXPECT_TRUE(std::holds_alternative<Forward>(*verdict.instead));
+}
+
+TEST(Passage, AWorkerThatFailsInARowRestsUntilItIsWell) {
+  ServeOptions options = ServiceUnderTest::options_of(2);
+  options.breaker_failures = 2;
+  options.breaker_rest = std::chrono::milliseconds(1);
+  options.health_interval = std::chrono::milliseconds(1);
+  ServiceUnderTest service(options);
+  const auto has_rest = [&] {
+    return service.get("/fleet").body.find("failures in a row") != std::string::npos;
+  };
+  while (!has_rest()) {
+    const auto open = service.begin("/v1/completions", tokens_body(40));
+    (void)open->passage->failed(ForwardFailure::kBroken, "reset");
+  }
+  while (has_rest()) service.answer_errands();
+  service.down = {{9001, true}, {9002, true}};
+  while (service.get("/ready").status == 200) service.answer_errands();
+  const auto open = service.begin("/v1/completions", tokens_body(40));
+  EXPECT_EQ(status_of(open->step), 503u);
+  EXPECT_THAT(service.get("/fleet").body, HasSubstr("its /health cannot be reached: refused"));
+}
+
+TEST(Passage, RequestsWaitForRoomInOrder) {
+  ServeOptions options = ServiceUnderTest::options_of(1);
+  options.max_running = 1;
+  options.max_queued = 2;
+  ServiceUnderTest service(options);
+  auto running = service.begin("/v1/completions", tokens_body(40));
+  ASSERT_TRUE(std::holds_alternative<Forward>(running->step));
+  auto first = service.begin("/v1/completions", tokens_body(40));
+  auto second = service.begin("/v1/completions", tokens_body(40));
+  ASSERT_TRUE(std::holds_alternative<Wait>(first->step));
+  ASSERT_TRUE(std::holds_alternative<Wait>(second->step));
+  const auto third = service.begin("/v1/completions", tokens_body(40));
+  EXPECT_EQ(status_of(third->step), 429u);
+  EXPECT_THAT(std::get<Reply>(third->step).headers, Contains(Key("Retry-After")));
+  EXPECT_TRUE(std::holds_alternative<Wait>(second->passage->resumed())) << "not its turn";
+  const int before = *first->wakes;
+  running->passage->ended(PassageEnd::kComplete);
+  EXPECT_GT(*first->wakes, before);
+  // The first leaves without using its turn: the second is woken.
+  const int others = *second->wakes;
+  first.reset();
+  EXPECT_GT(*second->wakes, others);
+  EXPECT_TRUE(std::holds_alternative<Forward>(second->passage->resumed()));
+}
+
+TEST(Passage, AWaitEndsInTimeAndWhenTheRouterStops) {
+  ServeOptions options = ServiceUnderTest::options_of(1);
+  options.max_running = 1;
+  options.queue_timeout = std::chrono::milliseconds(1);
+  ServiceUnderTest service(options);
+  const auto running = service.begin("/v1/completions", tokens_body(40));
+  auto late = service.begin("/v1/completions", tokens_body(40));
+  while (std::holds_alternative<Wait>(late->step)) late->step = late->passage->resumed();
+  EXPECT_EQ(status_of(late->step), 429u);
+  service->drain();
+  EXPECT_EQ(status_of(service.begin("/v1/completions", tokens_body(40))->step), 503u);
+  EXPECT_EQ(service.get("/ready").status, 503u);
+  EXPECT_EQ(service.get("/health").status, 200u);
+}
+
+TEST(Passage, TheTokenGuardsEverythingButHealth) {
+  ServeOptions options = ServiceUnderTest::options_of(1);
+  options.token = "s3cret";
+  ServiceUnderTest service(options);
+  EXPECT_EQ(status_of(service.begin("/v1/completions", tokens_body(4))->step), 401u);
+  EXPECT_EQ(status_of(service.begin("/v1/completions", tokens_body(4), {{"x-ashlar-token", "s3cre"}})->step),
+            401u);
+  EXPECT_EQ(status_of(service.begin("/metrics", {}, {}, "GET")->step), 401u);
+  EXPECT_EQ(service.get("/health").status, 200u);
+  const auto open = service.begin("/v1/completions", tokens_body(4), {{"X-Ashlar-Token", "s3cret"}});
+  EXPECT_TRUE(std::holds_alternative<Forward>(open->step));
+}
+
+TEST(Passage, ModelsDecideTheGroup) {
+  ServeOptions options = ServiceUnderTest::options_of(2);
+  options.workers[0].model.clear();
+  options.workers[1].model = "other";
+  ServiceUnderTest service(options, R"({"object":"list","data":[{"id":"base","max_model_len":9},
+                                       {"id":"adapter","parent":"base"}]})");
+  EXPECT_EQ(status_of(service.begin("/v1/completions", R"({"model":"x","prompt":[1]})")->step), 404u);
+  EXPECT_EQ(status_of(service.begin("/v1/completions", R"({"prompt":[1]})")->step), 400u);
+  for (const char* model : {"base", "adapter", "other"}) {
+    const auto open =
+        service.begin("/v1/completions", R"({"model":")" + std::string(model) + R"(","prompt":[1]})");
+    EXPECT_TRUE(std::holds_alternative<Forward>(open->step)) << model;
+  }
+}
+
+TEST(Passage, HeadersChangeWeightsAndAreChecked) {
+  ServiceUnderTest service(ServiceUnderTest::options_of(2));
+  for (const char* bad : {"x", "prefill", "prefill=-1", "prefill=x", "colour=1", "prefill=1e9"})
+    EXPECT_EQ(status_of(service.begin("/v1/completions", tokens_body(4), {{"x-ashlar-weights", bad}})->step),
+              400u)
+        << bad;
+  EXPECT_EQ(status_of(service.begin("/v1/completions", tokens_body(4), {{"x-ashlar-policy", "best"}})->step),
+            400u);
+  const auto open = service.begin("/v1/completions", tokens_body(4),
+                                  {{"x-ashlar-weights", "prefill=1, temperature=0.5"},
+                                   {"x-ashlar-policy", "round_robin"},
+                                   {"x-session-id", "abc"}});
+  EXPECT_TRUE(std::holds_alternative<Forward>(open->step));
+}
+
+TEST(Passage, HostileBodiesGoToTheEngineOrAreRefused) {
+  ServiceUnderTest service(ServiceUnderTest::options_of(1));
+  for (const char* body : {"", "{", "[]", "null", R"({"model":1})", R"({"prompt":{"a":[]}})", "\xff\xfe"}) {
+    const auto open = service.begin("/v1/completions", body);
+    EXPECT_TRUE(std::holds_alternative<Forward>(open->step)) << body;
+  }
+}
+
+// Every way a request can take: whatever happens, load is held exactly while a worker has the request.
+TEST(Passage, LoadIsReleasedExactlyOnceOnEveryPath) {
+  ServeOptions options = ServiceUnderTest::options_of(3);
+  options.max_running = 3;
+  options.max_queued = 4;
+  options.breaker_failures = 1000;
+  ServiceUnderTest service(options);
+  Random random(7);
+  std::vector<std::unique_ptr<ServiceUnderTest::Open>> open;
+  std::map<std::string, int> seen;
+  const auto at_worker = [&] {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        open, [](const auto& entry) { return std::holds_alternative<Forward>(entry->step); }));
+  };
+  ashlar::testing::TimeBox box(0.3);
+  const std::set<std::string> wanted = {"reply",   "forward",  "wait",    "ask",   "failed",
+                                        "instead", "complete", "gone",    "broke", "drop",
+                                        "resumed", "to reply", "stopped", "bytes"};
+  while (!box.over() || seen.size() < wanted.size()) {
+    if (open.size() < 20 && random.below(3) == 0) {
+      const bool is_text = random.below(3) == 0;
+      open.push_back(is_text
+                         ? service.begin("/v1/chat/completions",
+                                         R"({"model":"m","messages":[{"role":"user","content":")" +
+                                             std::to_string(random.below(1000)) + "\"}]}")
+                         : service.begin("/v1/completions", tokens_body(1 + random.below(80),
+                                                                        static_cast<int>(random.below(9)))));
+    } else if (!open.empty()) {
+      const std::size_t i = random.below(open.size());
+      ServiceUnderTest::Open& one = *open[i];
+      bool is_over = false;
+      if (random.below(12) == 0) {
+        ++seen["drop"];
+        is_over = true;
+      } else if (std::holds_alternative<Reply>(one.step)) {
+        ++seen["reply"];
+        one.passage->ended(random.below(2) == 0 ? PassageEnd::kComplete : PassageEnd::kClientGone);
+        is_over = true;
+      } else if (std::holds_alternative<Ask>(one.step)) {
+        ++seen["ask"];
+        one.step = random.below(4) == 0
+                       ? one.passage->answered(Error(ErrorCode::kUnavailable, "gone"))
+                       : one.passage->answered(Answer{.status = 200, .body = R"({"tokens":[1,2,3]})"});
+      } else if (std::holds_alternative<Wait>(one.step)) {
+        ++seen["wait"];
+        if (random.below(5) == 0) {
+          one.passage->ended(PassageEnd::kClientGone);
+          is_over = true;
+        } else {
+          one.step = one.passage->resumed();
+          ++seen["resumed"];
+        }
+      } else {
+        ++seen["forward"];
+        switch (random.below(8)) {
+          case 0:
+            one.step = one.passage->failed(static_cast<ForwardFailure>(random.below(4)), "x");
+            ++seen["failed"];
+            seen["to reply"] += std::holds_alternative<Reply>(one.step);
+            break;
+          case 1: {
+            const HeadVerdict verdict = one.passage->head(503, kJson);
+            if (verdict.instead) {
+              ++seen["instead"];
+              one.step = *verdict.instead;
+            }
+            break;
+          }
+          case 2:
+            one.passage->head(200, kJson);
+            one.passage->bytes("{\"usage\":");
+            ++seen["bytes"];
+            break;
+          case 3:
+            one.passage->ended(PassageEnd::kWorkerBroke);
+            ++seen["broke"];
+            is_over = true;
+            break;
+          case 4:
+            one.passage->ended(PassageEnd::kClientGone);
+            ++seen["gone"];
+            is_over = true;
+            break;
+          case 5:
+            one.passage->ended(PassageEnd::kStopped);
+            ++seen["stopped"];
+            is_over = true;
+            break;
+          default:
+            one.passage->head(200, kJson);
+            one.passage->bytes(usage_answer(random.below(80), random.below(80)));
+            one.passage->ended(PassageEnd::kComplete);
+            ++seen["complete"];
+            is_over = true;
+        }
+      }
+      if (is_over) open.erase(open.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    ASSERT_EQ(service->router().running(), at_worker());
+  }
+  open.clear();
+  EXPECT_EQ(service->router().running(), 0u);
+  for (const WorkerLoad& load : service->router().loads()) {
+    EXPECT_EQ(load.requests, 0u);
+    EXPECT_EQ(load.prefill_tokens, 0u);
+    EXPECT_EQ(load.decode_blocks, 0u);
+  }
+  EXPECT_EQ(service.metric("ashlar_serve_waiting"), 0);
+}
+
+}  // namespace
+}  // namespace ashlar::service

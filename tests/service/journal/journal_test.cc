@@ -1,0 +1,195 @@
+// A journal gives the same choices again, says when it was changed, and ends cleanly where a disk does.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "ashlar/service/journal.h"
+#include "ashlar/testing/time_box.h"
+#include "service/route/random_routes.h"
+
+namespace ashlar::service {
+namespace {
+
+using ::testing::HasSubstr;
+
+class JournalTest : public ::testing::Test {
+ protected:
+  JournalTest() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "ashlar_test_XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+    key_ = load_journal_key(folder_ + "/key", true).value();
+  }
+  ~JournalTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(const std::string& name = "a.journal") const { return folder_ + "/" + name; }
+  JournalWriter::Options options(const std::string& name = "a.journal") const {
+    return {.path = path(name), .key = key_, .run = 0xABC, .router = {.seed = 5, .max_sessions = 4}};
+  }
+  // What a random run decided; its journal is at path().
+  std::vector<Decision> record(std::uint64_t seed, int steps) {
+    auto journal = JournalWriter::create(options()).value();
+    RandomRoutes routes(seed, journal.get());
+    routes.run(steps);
+    EXPECT_TRUE(journal->flush());
+    return routes.decisions();
+  }
+  std::string bytes() const {
+    std::ifstream in(path(), std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  }
+  void write(const std::string& bytes) const {
+    std::ofstream out(path(), std::ios::binary | std::ios::trunc);
+    out << bytes;
+  }
+
+  std::string folder_;
+  JournalKey key_{};
+};
+
+TEST_F(JournalTest, EveryChoiceComesOutAgain) {
+  ashlar::testing::TimeBox box(0.5);
+  std::uint64_t seed = 1;
+  do {
+    const std::vector<Decision> made = record(seed, 800);
+    std::vector<Decision> told;
+    const ReplayReport report =
+        replay_journal(path(), key_, [&](const Decision& decision, const std::string& group, bool is_same) {
+          EXPECT_EQ(group, "m");
+          EXPECT_TRUE(is_same) << "decision " << decision.id.value();
+          told.push_back(decision);
+        }).value();
+    EXPECT_EQ(report.run, 0xABCu);
+    EXPECT_EQ(report.differences, 0u) << "seed " << seed;
+    EXPECT_EQ(told, made) << "seed " << seed;
+    EXPECT_GT(report.decisions, made.size()) << "refusals are decisions too";
+    EXPECT_EQ(report.unfinished_bytes, 0u);
+    std::filesystem::remove(path());
+    ++seed;
+  } while (!box.over());
+}
+
+TEST_F(JournalTest, HashesAndSessionsAreNotInTheFile) {
+  {
+    auto journal = JournalWriter::create(options()).value();
+    Router router({}, journal.get());
+    router.add_worker({.id = events::WorkerId(1), .group = "m"});
+    const std::vector<tokens::LocalHash> locals = {tokens::LocalHash(0x1122334455667788)};
+    const std::vector<events::StoredBlock> blocks = {
+        {.local = locals[0], .name = events::BlockName(0x0102030405060708)}};
+    events::BlocksStored event;
+    event.worker = {.id = events::WorkerId(1)};
+    event.blocks = blocks;
+    router.sink().store(event);
+    router.release(router
+                       .choose({.group = "m",
+                                .locals = locals,
+                                .prompt_tokens = 20,
+                                .block_size = 16,
+                                .session = 0x99AABBCCDDEEFF11})
+                       ->id);
+  }
+  const std::string text = bytes();
+  for (const std::uint64_t secret : {0x1122334455667788u, 0x0102030405060708u, 0x99AABBCCDDEEFF11u})
+    EXPECT_EQ(text.find(std::string(reinterpret_cast<const char*>(&secret), 8)), std::string::npos);
+  EXPECT_EQ(text.find(std::string(key_.begin(), key_.end())), std::string::npos);
+}
+
+TEST_F(JournalTest, AnyChangedByteIsNoticed) {
+  record(3, 60);
+  const std::string whole = bytes();
+  Random random(1);
+  for (int i = 0; i < 300; ++i) {
+    std::string changed = whole;
+    const std::size_t at = random.below(whole.size());
+    changed[at] = static_cast<char>(changed[at] ^ (1 + random.below(255)));
+    write(changed);
+    const auto report = replay_journal(path(), key_);
+    if (report) {
+      // A length that leads beyond the end looks like a record that was not finished.
+      EXPECT_GT(report->unfinished_bytes, 0u) << "byte " << at;
+    } else {
+      EXPECT_EQ(report.error().code(), ErrorCode::kCorruption) << report.error();
+    }
+  }
+}
+
+TEST_F(JournalTest, AMissingRecordIsNoticed) {
+  record(3, 60);
+  const std::string whole = bytes();
+  constexpr std::size_t kHead = 60;
+  std::uint32_t size = 0;
+  std::memcpy(&size, whole.data() + kHead, sizeof size);
+  write(whole.substr(0, kHead) + whole.substr(kHead + 5 + size + 8));
+  const auto report = replay_journal(path(), key_);
+  ASSERT_FALSE(report);
+  EXPECT_THAT(report.error().message(), HasSubstr("one is missing"));
+}
+
+TEST_F(JournalTest, AnUnfinishedEndIsReadUpToIt) {
+  record(3, 60);
+  const std::string whole = bytes();
+  const ReplayReport all = replay_journal(path(), key_).value();
+  write(whole.substr(0, whole.size() - 3));
+  const ReplayReport cut = replay_journal(path(), key_).value();
+  EXPECT_EQ(cut.records, all.records - 1);
+  EXPECT_GT(cut.unfinished_bytes, 0u);
+}
+
+TEST_F(JournalTest, OtherKeysAndOtherFilesAreRefused) {
+  record(3, 10);
+  JournalKey other = key_;
+  other[3] = static_cast<std::uint8_t>(other[3] ^ 1);
+  EXPECT_THAT(replay_journal(path(), other).error().message(), HasSubstr("another key"));
+  write("not a journal");
+  EXPECT_THAT(replay_journal(path(), key_).error().message(), HasSubstr("no journal"));
+  EXPECT_EQ(replay_journal(path("none"), key_).error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(JournalWriter::create(options()).error().code(), ErrorCode::kAlreadyExists);
+}
+
+TEST_F(JournalTest, KeysAreKeptForTheirOwnerAndNeverGuessed) {
+  EXPECT_EQ(load_journal_key(path("key"), true).value(), key_) << "made once";
+  EXPECT_EQ(std::filesystem::status(path("key")).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  EXPECT_EQ(load_journal_key(path("none"), false).error().code(), ErrorCode::kIo);
+  std::ofstream(path("short")) << "abc";
+  EXPECT_EQ(load_journal_key(path("short"), true).error().code(), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(JournalTest, AFullDiskEndsTheJournalNotTheRouter) {
+  auto limits = options();
+  limits.path = "/dev/full";
+  ASSERT_FALSE(JournalWriter::create(limits)) << "it makes files, and writes to no other";
+  // A writer whose thread can take nothing more: what waits is bounded.
+  auto small = options();
+  small.max_waiting_bytes = 200;
+  auto journal = JournalWriter::create(small).value();
+  RandomRoutes routes(3, journal.get());
+  const std::vector<tokens::LocalHash> locals(64, tokens::LocalHash(1));
+  routes.run(5);
+  // One record alone is larger than what may wait.
+  const auto large =
+      routes.router().choose({.group = "m", .locals = locals, .prompt_tokens = 1024, .block_size = 16});
+  if (large) routes.router().release(large->id);
+  EXPECT_THAT(journal->status().failure, HasSubstr("slower than the traffic"));
+  EXPECT_EQ(journal->flush().error().code(), ErrorCode::kIo);
+  routes.run(200);
+  EXPECT_GT(routes.chosen(), 0u);
+  journal.reset();
+  EXPECT_EQ(replay_journal(path(), key_)->differences, 0u);
+}
+
+TEST(DecisionNames, ComeBack) {
+  const std::string name = decision_name(0x1F, DecisionId(42));
+  EXPECT_EQ(name, "000000000000001f-42");
+  EXPECT_EQ(parse_decision_name(name)->run, 0x1Fu);
+  EXPECT_EQ(parse_decision_name(name)->decision, DecisionId(42));
+  for (const char* bad : {"", "42", "000000000000001f-", "000000000000001g-1", "000000000000001f-1x"})
+    EXPECT_FALSE(parse_decision_name(bad)) << bad;
+}
+
+}  // namespace
+}  // namespace ashlar::service

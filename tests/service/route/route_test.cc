@@ -1,0 +1,277 @@
+// RouteCore and Router: costs, claims, loads, determinism.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "ashlar/base/random.h"
+#include "ashlar/service/router.h"
+#include "service/route/random_routes.h"
+#include "service/route/route_core.h"
+
+namespace ashlar::service {
+namespace {
+
+using events::BlockName;
+using events::StorageTier;
+using events::Worker;
+using events::WorkerId;
+using tokens::LocalHash;
+
+constexpr std::uint32_t kBlock = 16;
+
+std::vector<LocalHash> chain(std::uint64_t first, std::size_t count) {
+  std::vector<LocalHash> locals;
+  for (std::size_t i = 0; i < count; ++i) locals.emplace_back(first * 1000 + i);
+  return locals;
+}
+
+class RouteTest : public ::testing::Test {
+ protected:
+  Worker add(std::uint64_t id, bool has_events = true, std::uint32_t max_running = 0,
+             std::string group = "m") {
+    router_.add_worker({.id = WorkerId(id),
+                        .group = std::move(group),
+                        .max_running = max_running,
+                        .has_events = has_events});
+    const Worker worker{.id = WorkerId(id)};
+    router_.set_state(worker, has_events ? WorkerState::kExact : WorkerState::kFallback);
+    return worker;
+  }
+  void store(const Worker& worker, const std::vector<LocalHash>& locals,
+             StorageTier tier = StorageTier::kDevice) {
+    std::vector<events::StoredBlock> blocks;
+    for (const LocalHash local : locals) blocks.push_back({.local = local, .name = BlockName(local.value())});
+    events::BlocksStored event;
+    event.worker = worker;
+    event.tier = tier;
+    event.blocks = blocks;
+    ASSERT_EQ(router_.sink().store(event), events::StoreVerdict::kApplied);
+  }
+  Result<Decision> choose(const std::vector<LocalHash>& locals, RouteRequest request = {}) {
+    request.group = "m";
+    request.locals = locals;
+    if (request.prompt_tokens == 0) request.prompt_tokens = locals.size() * kBlock + 5;
+    request.block_size = kBlock;
+    return router_.choose(request);
+  }
+
+  ManualClock clock_;
+  Router router_{{}, nullptr, clock_};
+};
+
+TEST_F(RouteTest, ThePrefixDecides) {
+  add(1);
+  const Worker two = add(2);
+  add(3);
+  store(two, chain(7, 10));
+  const Decision decision = choose(chain(7, 12)).value();
+  EXPECT_EQ(decision.choice().worker, two);
+  EXPECT_EQ(decision.cached_tokens, 10u * kBlock);
+  EXPECT_EQ(decision.available_tokens, 10u * kBlock);
+  ASSERT_EQ(decision.candidates.size(), 3u);
+  EXPECT_EQ(decision.choice().prefill_cost, (12 * kBlock + 5) * 1000 / kBlock - 10'000);
+  router_.release(decision.id);
+}
+
+TEST_F(RouteTest, AnEngineAlwaysComputesTheLastToken) {
+  const Worker one = add(1);
+  store(one, chain(7, 4));
+  EXPECT_EQ(choose(chain(7, 4), {.prompt_tokens = 4 * kBlock})->cached_tokens, 3u * kBlock);
+  EXPECT_EQ(choose(chain(7, 4), {.prompt_tokens = 4 * kBlock + 1})->cached_tokens, 4u * kBlock);
+}
+
+TEST_F(RouteTest, LoadOutweighsASmallPrefix) {
+  const Worker one = add(1);
+  const Worker two = add(2);
+  store(one, chain(7, 2));
+  std::vector<DecisionId> held;
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    const Decision other = choose(chain(100 + i, 50), {.tried = std::span(&two, 1)}).value();
+    ASSERT_EQ(other.choice().worker, one);
+    held.push_back(other.id);
+  }
+  const Decision loaded = choose(chain(7, 4)).value();
+  EXPECT_EQ(loaded.choice().worker, two);
+  EXPECT_EQ(loaded.cached_tokens, 0u);
+  EXPECT_EQ(loaded.available_tokens, 2u * kBlock) << "what routing gave up is said";
+  router_.release(loaded.id);
+  for (const DecisionId id : held) router_.release(id);
+  clock_.advance(std::chrono::seconds(6));  // what the second was expected to hold
+  EXPECT_EQ(choose(chain(7, 4))->choice().worker, one);
+}
+
+TEST_F(RouteTest, LowerTiersHaveLessCredit) {
+  const Worker one = add(1);
+  const Worker two = add(2);
+  store(one, chain(7, 8), StorageTier::kDisk);
+  store(two, chain(7, 8), StorageTier::kHost);
+  const Decision decision = choose(chain(7, 9)).value();
+  EXPECT_EQ(decision.choice().worker, two);
+  EXPECT_EQ(decision.choice().blocks[static_cast<std::size_t>(StorageTier::kHost)], 8u);
+}
+
+TEST_F(RouteTest, PredictionsSteerButAreNotClaimed) {
+  add(1);
+  add(2);
+  const Decision first = choose(chain(7, 20)).value();
+  router_.first_byte(first.id);
+  const Decision second = choose(chain(7, 20)).value();
+  EXPECT_EQ(second.choice().worker, first.choice().worker);
+  EXPECT_EQ(second.choice().predicted, 20u);
+  EXPECT_EQ(second.choice().depth, 0u);
+  EXPECT_EQ(second.cached_tokens, 0u) << "no event said so";
+  router_.release(first.id);
+  router_.release(second.id);
+  clock_.advance(std::chrono::seconds(6));
+  EXPECT_EQ(choose(chain(7, 20))->choice().predicted, 0u);
+}
+
+TEST_F(RouteTest, WithoutEventsThePredictionIsTheClaimAndTheStateSaysSo) {
+  add(1, false);
+  router_.release(choose(chain(7, 20))->id);
+  clock_.advance(std::chrono::seconds(60));
+  const Decision second = choose(chain(7, 20)).value();
+  EXPECT_EQ(second.cached_tokens, 20u * kBlock);
+  EXPECT_EQ(second.choice().state, WorkerState::kFallback);
+  clock_.advance(std::chrono::seconds(121));
+  EXPECT_EQ(choose(chain(7, 20))->cached_tokens, 0u);
+}
+
+TEST_F(RouteTest, AClearEndsWhatWasExpectedToo) {
+  const Worker one = add(1);
+  router_.release(choose(chain(7, 20))->id);
+  store(one, chain(7, 5));
+  router_.sink().clear(one);
+  const Decision decision = choose(chain(7, 20)).value();
+  EXPECT_EQ(decision.choice().predicted, 0u);
+  EXPECT_EQ(decision.changes, (WorkerChanges{.stored = 5, .removed = 0, .cleared = 1}));
+}
+
+TEST_F(RouteTest, FullDownAndTriedWorkersAreLeftOutWithTheirReason) {
+  const Worker one = add(1, true, 1);
+  const Worker two = add(2, true, 1);
+  const Worker three = add(3);
+  router_.set_up(three.id, false);
+  const Decision a = choose(chain(7, 2)).value();
+  const Decision b = choose(chain(7, 2)).value();
+  EXPECT_NE(a.choice().worker, b.choice().worker);
+  EXPECT_EQ(choose(chain(7, 2)).error().code(), ErrorCode::kCapacity);
+  router_.release(a.id);
+  const Decision c = choose(chain(7, 2)).value();
+  EXPECT_EQ(c.choice().worker, a.choice().worker);
+  router_.release(b.id);
+  router_.release(c.id);
+  const std::vector<Worker> tried = {one, two};
+  const auto none = choose(chain(7, 2), {.tried = tried});
+  EXPECT_EQ(none.error().code(), ErrorCode::kUnavailable);
+  router_.set_up(three.id, true);
+  const Decision last = choose(chain(7, 2), {.tried = tried}).value();
+  EXPECT_EQ(last.choice().worker, three);
+  EXPECT_EQ(last.candidates[0].exclusion, Exclusion::kTried);
+}
+
+TEST_F(RouteTest, EqualWorkersTakeTurns) {
+  for (std::uint64_t id = 1; id <= 4; ++id) add(id);
+  std::multiset<std::uint64_t> seen;
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    const Decision decision = choose({}, {.prompt_tokens = 3}).value();
+    seen.insert(decision.choice().worker.id.value());
+    router_.release(decision.id);
+  }
+  for (std::uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(seen.count(id), 10u);
+}
+
+TEST_F(RouteTest, ASessionIsAHintNotARule) {
+  const Worker one = add(1);
+  const Worker two = add(2);
+  const Decision first = choose({}, {.prompt_tokens = 8, .session = 5}).value();
+  ASSERT_EQ(first.choice().worker, one);
+  router_.release(first.id);
+  router_.release(choose({}, {.prompt_tokens = 8, .session = 6})->id);
+  const Decision again = choose({}, {.prompt_tokens = 8, .session = 5}).value();
+  EXPECT_EQ(again.choice().worker, one);
+  EXPECT_LT(again.choice().session_cost, 0);
+  for (int i = 0; i < 4; ++i) choose({}, {.prompt_tokens = 800, .tried = std::span(&two, 1)}).value();
+  EXPECT_NE(choose({}, {.prompt_tokens = 8, .session = 5})->choice().worker, one) << "it is busy";
+}
+
+TEST_F(RouteTest, PoliciesAndChanceAreReproducible) {
+  for (std::uint64_t id = 1; id <= 3; ++id) add(id);
+  store({.id = WorkerId(2)}, chain(7, 8));
+  std::multiset<std::uint64_t> turns;
+  for (int i = 0; i < 9; ++i)
+    turns.insert(choose(chain(7, 8), {.policy = Policy::kRoundRobin})->choice().worker.id.value());
+  for (std::uint64_t id = 1; id <= 3; ++id) EXPECT_EQ(turns.count(id), 3u);
+  std::set<std::uint64_t> random;
+  std::set<std::uint64_t> warm;
+  CostWeights weights;
+  weights.temperature = 2000;
+  while (random.size() < 3 || warm.size() < 3) {
+    const Decision decision = choose(chain(7, 8), {.policy = Policy::kRandom}).value();
+    EXPECT_NE(decision.draw, 0u);
+    random.insert(decision.choice().worker.id.value());
+    warm.insert(choose(chain(7, 8), {.weights = weights})->choice().worker.id.value());
+  }
+  EXPECT_EQ(choose(chain(7, 8), {.policy = Policy::kLeastLoaded})->choice().session_cost, 0);
+}
+
+TEST_F(RouteTest, RanksAreWorkersOfTheirOwn) {
+  router_.add_worker({.id = WorkerId(1), .group = "m", .ranks = 4, .has_events = true});
+  const Worker third{.id = WorkerId(1), .rank = 2};
+  router_.set_state(third, WorkerState::kExact);
+  store(third, chain(7, 8));
+  EXPECT_EQ(choose(chain(7, 9))->choice().worker, third);
+  const Decision pinned = choose(chain(7, 9), {.rank = 1}).value();
+  EXPECT_EQ(pinned.choice().worker.rank, 1u);
+  EXPECT_EQ(pinned.candidates[2].exclusion, Exclusion::kOtherRank);
+}
+
+TEST_F(RouteTest, AWorkerThatComesBackCarriesNothingOfItsFormerLife) {
+  const Worker one = add(1);
+  store(one, chain(7, 8));
+  const Decision before = choose(chain(7, 9)).value();
+  router_.remove_worker(one.id);
+  EXPECT_EQ(choose(chain(7, 9)).error().code(), ErrorCode::kNotFound);
+  add(1);
+  EXPECT_EQ(choose(chain(7, 9))->cached_tokens, 0u);
+  router_.release(before.id);
+  ASSERT_EQ(router_.loads().size(), 1u);
+  EXPECT_EQ(router_.loads()[0].requests, 1u) << "the release of the former life changes nothing";
+  add(1, true, 0, "other");
+  EXPECT_EQ(choose(chain(7, 9)).error().code(), ErrorCode::kNotFound);
+}
+
+TEST_F(RouteTest, UnknownWorkersAndGroupsAreRefused) {
+  const Worker nobody{.id = WorkerId(9)};
+  const std::vector<events::StoredBlock> blocks = {{.local = LocalHash(1), .name = BlockName(1)}};
+  events::BlocksStored event;
+  event.worker = nobody;
+  event.blocks = blocks;
+  EXPECT_EQ(router_.sink().store(event), events::StoreVerdict::kFull);
+  router_.sink().clear(nobody);
+  router_.set_state(nobody, WorkerState::kExact);
+  router_.set_up(nobody.id, false);
+  EXPECT_TRUE(router_.look_up("m", chain(1, 1)).empty());
+  EXPECT_EQ(choose(chain(1, 1)).error().code(), ErrorCode::kNotFound);
+}
+
+// Loads are a function of the reservations that are open; a model counts them.
+TEST(RouteLoads, FollowAModelOfOpenReservations) {
+  RandomRoutes routes(3);
+  routes.run(2000);
+  EXPECT_GT(routes.refused(), 0u);
+  EXPECT_GT(routes.chosen(), 200u);
+}
+
+// Two cores that hear the same calls choose the same; byte by byte is the journal's test.
+TEST(RouteLoads, EqualCallsGiveEqualChoices) {
+  RandomRoutes a(11);
+  RandomRoutes b(11);
+  a.run(1500);
+  b.run(1500);
+  EXPECT_EQ(a.decisions(), b.decisions());
+}
+
+}  // namespace
+}  // namespace ashlar::service
