@@ -38,9 +38,10 @@ std::string_view source_name(SettingSource source) {
 
 // "origin: what, not 'value'"; without the value if it is a secret, or could have one in it.
 Error setting_error(const std::string& origin, const SettingRow& row, const std::string& what,
-                    std::string_view value) {
-  const bool is_hidden = row.form == SettingForm::kSecret || value.find('@') != std::string_view::npos;
-  const std::string shown = is_hidden ? "" : ", not '" + printable(value.substr(0, 200)) + "'";
+                    std::optional<std::string_view> value) {
+  const bool is_shown =
+      value && row.form != SettingForm::kSecret && value->find('@') == std::string_view::npos;
+  const std::string shown = is_shown ? ", not '" + printable(value->substr(0, 200)) + "'" : "";
   return make_error(ErrorCode::kInvalidArgument, "%s: %s%s", origin.c_str(), what.c_str(), shown.c_str());
 }
 
@@ -117,7 +118,9 @@ Result<void> Assembly::add_table(std::string_view file, const TomlTable& table) 
     }
     if (const auto complaint = set_value(*row, options, entry.value)) {
       const auto* const text = std::get_if<std::string>(&entry.value.value);
-      const Error error = setting_error(entry.key, *row, *complaint, text == nullptr ? "@" : *text);
+      const std::optional<std::string_view> shown =
+          text == nullptr ? std::nullopt : std::optional<std::string_view>(*text);
+      const Error error = setting_error(entry.key, *row, *complaint, shown);
       return toml_error(file, entry.value.place, error.message());
     }
     sources.insert_or_assign(entry.key, SettingSource::kFile);

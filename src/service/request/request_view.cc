@@ -41,9 +41,9 @@ struct PromptField {
   bool is_rewritten = false;
 };
 
-class RequestReader {
+class RequestBodyReader {
  public:
-  RequestReader(Endpoint endpoint, std::string_view body) : in_(body) { view_.endpoint = endpoint; }
+  RequestBodyReader(Endpoint endpoint, std::string_view body) : in_(body) { view_.endpoint = endpoint; }
 
   Result<RequestView> read() {
     if (!read_object() || !in_.at_end()) {
@@ -385,7 +385,7 @@ std::string_view to_string(Endpoint endpoint) noexcept {
 }
 
 Result<RequestView> read_request(Endpoint endpoint, std::string_view body) {
-  return RequestReader(endpoint, body).read();
+  return RequestBodyReader(endpoint, body).read();
 }
 
 }  // namespace ashlar::service

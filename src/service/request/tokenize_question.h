@@ -18,8 +18,7 @@ namespace ashlar::service {
 
 // For the text of a prompt. Requires: view.prompt is not empty.
 std::string ask_text(const RequestView& view, std::string_view body);
-// For messages [0, first) and [second, all). `flags`: with the client's own flags; else only
-// add_generation_prompt counts. Requires: first <= second <= number of messages.
+// For messages [0, first) and [second, all). Requires: first <= second <= number of messages.
 std::string ask_messages(const RequestView& view, std::string_view body, std::size_t first,
                          std::size_t second, bool add_generation_prompt, bool continue_final_message);
 

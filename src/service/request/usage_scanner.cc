@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstring>
 #include <string>
 
 #include "ashlar/base/check.h"
@@ -18,6 +19,22 @@ namespace {
 
 constexpr std::string_view kDataField = "data:";
 constexpr std::string_view kDoneMark = "[DONE]";
+
+// Where the first of two bytes stands, or the end. Eight bytes at a time: a byte of x is zero where
+// (x - ones) & ~x has its high bit; a borrow may mark one above such a byte too, never without one.
+std::size_t find_either(std::string_view text, char one, char other) {
+  constexpr std::uint64_t kOnes = 0x0101'0101'0101'0101u;
+  std::size_t at = 0;
+  for (; text.size() - at >= 8; at += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, text.data() + at, sizeof(word));
+    const std::uint64_t first = word ^ (kOnes * static_cast<unsigned char>(one));
+    const std::uint64_t second = word ^ (kOnes * static_cast<unsigned char>(other));
+    if (((((first - kOnes) & ~first) | ((second - kOnes) & ~second)) & (kOnes * 0x80)) != 0) break;
+  }
+  while (at < text.size() && text[at] != one && text[at] != other) ++at;
+  return at;
+}
 
 bool is_json_space(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r';
@@ -61,7 +78,6 @@ void UsageScanner::feed_events(std::string_view bytes) {
     }
     was_return_ = false;
     has_line_ = true;
-    const std::string_view rest = bytes.substr(0, bytes.find_first_of("\r\n"));
     std::size_t taken = 1;
     switch (line_) {
       case Line::kName:
@@ -76,11 +92,11 @@ void UsageScanner::feed_events(std::string_view bytes) {
         if (c != ' ') taken = 0;
         break;
       case Line::kData:
-        data(rest);
-        taken = rest.size();
+        taken = find_either(bytes, '\r', '\n');
+        data(bytes.substr(0, taken));
         break;
       case Line::kIgnored:
-        taken = rest.size();
+        taken = find_either(bytes, '\r', '\n');
         break;
     }
     bytes.remove_prefix(taken);
@@ -129,9 +145,8 @@ void UsageScanner::reset_json() {
 void UsageScanner::json(std::string_view bytes) {
   while (!bytes.empty() && at_ != At::kDone) {
     if (at_ == At::kText && !is_key_) {  // most of an answer
-      const std::size_t end = bytes.find_first_of("\"\\");
-      if (end == std::string_view::npos) return;
-      bytes.remove_prefix(end);
+      bytes.remove_prefix(find_either(bytes, '"', '\\'));
+      if (bytes.empty()) return;
     }
     json_byte(bytes.front());
     bytes.remove_prefix(1);

@@ -53,11 +53,11 @@ TEST(ServeConfig, AFlagWinsOverTheEnvironmentWhichWinsOverTheFile) {
 }
 
 TEST(ServeConfig, ValuesHaveUnits) {
-  const ServeOptions& file = load(
-                                 "queue_timeout = \"250ms\"\nidle_timeout = 7\nbreaker_rest = 0.5\n"
-                                 "max_body_bytes = \"2MiB\"\nmax_head_bytes = 2048\ncredit_host = 0.125\n"
-                                 "weight_decode = 2\npolicy = \"round_robin\"\ntokenize = false\n")
-                                 .options();
+  const ServeOptions file = load(
+                                "queue_timeout = \"250ms\"\nidle_timeout = 7\nbreaker_rest = 0.5\n"
+                                "max_body_bytes = \"2MiB\"\nmax_head_bytes = 2048\ncredit_host = 0.125\n"
+                                "weight_decode = 2\npolicy = \"round_robin\"\ntokenize = false\n")
+                                .options();
   EXPECT_EQ(file.queue_timeout, 250ms);
   EXPECT_EQ(file.idle_timeout, 7s);
   EXPECT_EQ(file.breaker_rest, 500ms);

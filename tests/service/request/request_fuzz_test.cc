@@ -28,8 +28,8 @@ constexpr std::string_view kBodies[] = {
     R"({"prompt":["a","b"],"max_tokens":1,"chat_template_kwargs":{"a":[{}]},"add_special_tokens":false})",
     R"({"system":[{"type":"text","text":"s"}],"messages":[{"role":"user","content":[{"type":"tool_result",
     "content":[{"type":"text","text":"x"}]}]}]})",
-    R"({"input":[{"type":"message","role":"user","content":"x"},{"type":"function_call"}],"instructions":"i"})",
-    R"({"messages":[{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}]})",
+    R"({"input":[{"type":"message","role":"user","content":"x"},{"type":"call"}],"instructions":"i"})",
+    R"({"messages":[{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}]})",
 };
 
 std::string_view text_of(const Bytes& bytes) {

@@ -55,7 +55,8 @@ void expect_every_split(std::string_view type, std::string_view text) {
 
 TEST(UsageScanner, ReadsAJsonAnswer) {
   const std::string_view answer =
-      R"({"id":"x","choices":[{"message":{"content":"\"usage\":{\"prompt_tokens\":1}"},"usage":{"prompt_tokens":2}}],
+      R"({"id":"x","choices":[{"message":{"content":"\"usage\":{\"prompt_tokens\":1}"},
+      "usage":{"prompt_tokens":2}}],
       "usage": {"prompt_tokens": 17, "total_tokens":20,"completion_tokens":3,
       "prompt_tokens_details":{"cached_tokens":16,"other":{"cached_tokens":5}}},"kv":null})";
   EXPECT_EQ(scan(kJsonType, answer).usage, (Usage{17, 3, 16}));
