@@ -82,7 +82,7 @@ Task<ClientConnection::Next> ClientConnection::read_request() {
       if ((events & kClientReadable) == 0) {
         if ((events & kDraining) != 0) continue;
         if (is_idle) co_return Next::kOver;
-        co_await refuse(408);
+        refusal_ = 408;
         co_return Next::kRefused;
       }
     }
@@ -100,7 +100,7 @@ Task<ClientConnection::Next> ClientConnection::read_request() {
     if (reader_.take_continue() && !send({"HTTP/1.1 100 Continue\r\n\r\n"})) co_return Next::kOver;
   }
   if (reader_.state() == RequestReader::State::kComplete) co_return Next::kRequest;
-  co_await refuse(reader_.refusal());
+  refusal_ = reader_.refusal();
   co_return Next::kRefused;
 }
 

@@ -185,7 +185,9 @@ class AsioHttpServer final : public HttpServer {
 
   // Whether another request may follow.
   Task<bool> serve_request(IoLoop& loop, EventWaiter& waiter, ClientConnection& client) {
-    if (co_await client.read_request() != ClientConnection::Next::kRequest) co_return false;
+    const ClientConnection::Next next = co_await client.read_request();
+    if (next == ClientConnection::Next::kRefused) co_await client.refuse(client.refusal());
+    if (next != ClientConnection::Next::kRequest) co_return false;
     const MessageHead& head = client.request().head;
     const bool keeps_alive = head.keeps_alive() && head.minor_version == 1 && !loop.is_draining();
     // Counts the answer, and frees the exchange of this connection, however it ends.

@@ -119,8 +119,10 @@ Task<void> ProxySession::run() {
   if (!co_await client_.handshake()) co_return;
   for (;;) {
     const ClientConnection::Next next = co_await client_.read_request();
-    if (next == ClientConnection::Next::kRefused)
+    if (next == ClientConnection::Next::kRefused) {
       shared_.bad_requests.fetch_add(1, std::memory_order_relaxed);
+      co_await client_.refuse(client_.refusal());
+    }
     if (next != ClientConnection::Next::kRequest) co_return;
     shared_.requests.fetch_add(1, std::memory_order_relaxed);
     co_await pass();

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "ashlar/backend/http/http_server.h"
@@ -44,6 +45,21 @@ class TlsContext {
   };
   explicit TlsContext(SSL_CTX* context) : context_(context) {}
   std::unique_ptr<SSL_CTX, Free> context_;
+};
+
+// The context of connections to workers. The system's authorities are read when the first one needs them: that
+// takes tens of milliseconds, which most programs need not spend.
+class WorkerTls {
+ public:
+  // Errors: as TlsContext::for_client().
+  static Result<std::shared_ptr<WorkerTls>> create(const std::string& authorities);
+  // Null: there is none.
+  const TlsContext* get();
+
+ private:
+  WorkerTls() = default;
+  std::once_flag once_;
+  std::shared_ptr<const TlsContext> context_;
 };
 
 class TlsSession {

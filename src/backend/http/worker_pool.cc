@@ -36,7 +36,7 @@ struct WorkerPool::Lookup {
   bool is_interrupted = false;
 };
 
-WorkerPool::WorkerPool(IoLoop& loop, std::size_t idle_connections, std::shared_ptr<const TlsContext> tls,
+WorkerPool::WorkerPool(IoLoop& loop, std::size_t idle_connections, std::shared_ptr<WorkerTls> tls,
                        std::atomic<std::uint64_t>& made)
     : loop_(loop),
       idle_connections_(idle_connections),
@@ -178,7 +178,8 @@ Task<WorkerPool::Connected> WorkerPool::connect_to(const Endpoint& endpoint,
   }
   made_.fetch_add(1, std::memory_order_relaxed);
   if (address.tls) {
-    link->stream.use_tls(tls_ == nullptr ? nullptr : TlsSession::connect(*tls_, fd, address.host));
+    const TlsContext* context = tls_->get();
+    link->stream.use_tls(context == nullptr ? nullptr : TlsSession::connect(*context, fd, address.host));
     TlsSession* tls = link->stream.tls();
     IoResult result;
     while (tls != nullptr && (result = tls->handshake()).status == IoStatus::kBlocked) {

@@ -47,7 +47,7 @@ class WorkerPool {
   };
 
   // `tls` is for workers with TLS; `made` counts connections.
-  WorkerPool(IoLoop& loop, std::size_t idle_connections, std::shared_ptr<const TlsContext> tls,
+  WorkerPool(IoLoop& loop, std::size_t idle_connections, std::shared_ptr<WorkerTls> tls,
              std::atomic<std::uint64_t>& made);
 
   // An idle connection; null: there is none.
@@ -83,7 +83,7 @@ class WorkerPool {
 
   IoLoop& loop_;
   const std::size_t idle_connections_;
-  const std::shared_ptr<const TlsContext> tls_;
+  const std::shared_ptr<WorkerTls> tls_;
   std::atomic<std::uint64_t>& made_;
   Resolver resolver_;
   std::map<service::HttpAddress, std::vector<std::unique_ptr<Link>>> idle_;  // the last used at the back

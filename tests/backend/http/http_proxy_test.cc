@@ -342,6 +342,7 @@ TEST(HttpProxy, GoesOnWithAnotherStepInsteadOfAnAnswer) {
   second.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood");
   EXPECT_EQ(client.take_answer().body, "good");
   EXPECT_TRUE(first.at_end()) << "a dropped answer costs its connection";
+  EXPECT_TRUE(gateway.comes_to_end(PassageEnd::kComplete));
   EXPECT_EQ(gateway.bytes(), "good");
 }
 
