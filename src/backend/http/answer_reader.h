@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "ashlar/base/check.h"
 #include "backend/http/body_scanner.h"
 #include "backend/http/message_head.h"
 
@@ -26,7 +27,10 @@ class AnswerReader {
   bool has_bytes() const noexcept { return has_bytes_; }
   const MessageHead& head() const noexcept { return head_; }
   // Requires, here and below: has_head().
-  BodyScanner& body() noexcept { return *body_; }
+  BodyScanner& body() noexcept {
+    ASHLAR_DCHECK(body_.has_value(), "there is no head yet");
+    return *body_;
+  }
   bool has_body() const noexcept;
   // Frees the head's text; its views are invalid then.
   void forget_head();

@@ -8,6 +8,8 @@
 #include <chrono>
 #include <span>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::backend::http {
 
 namespace {
@@ -68,9 +70,11 @@ Task<ClientConnection::Next> ClientConnection::read_request() {
   if (!ahead_.empty()) feed({});
   Clock::TimePoint began = IoLoop::now();
   bool is_idle = reader_.state() == RequestReader::State::kIdle;
+  int reads = 0;
   while (!reader_.is_over()) {
     if (gone_) co_return Next::kOver;
-    if (stream_.is_drained()) {
+    if (stream_.is_drained() || (reads >= kTurn && !stream_.holds_bytes())) {
+      reads = 0;
       if (is_idle && loop_.is_draining()) co_return Next::kOver;
       const Clock::Duration allowed = is_idle                                          ? limits_.idle_timeout
                                       : reader_.state() == RequestReader::State::kBody ? limits_.body_timeout
@@ -87,6 +91,7 @@ Task<ClientConnection::Next> ClientConnection::read_request() {
       }
     }
     const IoResult result = stream_.read(loop_.buffer());
+    ++reads;
     if (result.status == IoStatus::kBlocked) continue;
     if (result.status != IoStatus::kDone) {
       gone_ = true;
@@ -140,6 +145,7 @@ void ClientConnection::fire(IoEvents events) {
 
 bool ClientConnection::send(std::initializer_list<std::string_view> parts) {
   if (gone_) return false;
+  ASHLAR_DCHECK(parts.size() <= kMaxParts, "too many parts");
   std::array<std::string_view, kMaxParts> left;
   std::size_t count = 0;
   for (const std::string_view part : parts) {
@@ -170,6 +176,7 @@ bool ClientConnection::send(std::initializer_list<std::string_view> parts) {
 }
 
 Task<bool> ClientConnection::flush() {
+  bool has_waited = false;
   Clock::TimePoint deadline = IoLoop::now() + limits_.write_timeout;
   while (has_unsent()) {
     if (gone_) co_return false;
@@ -185,6 +192,7 @@ Task<bool> ClientConnection::flush() {
       co_return false;
     }
     stream_.arm_write();
+    has_waited = true;
     const IoEvents events = co_await waiter_.wait(kClientWritable | kClientGone, deadline);
     if ((events & kStopped) != 0) co_return false;
     if ((events & (kDeadline | kClientGone)) != 0 && (events & kClientWritable) == 0) {
@@ -195,6 +203,7 @@ Task<bool> ClientConnection::flush() {
   unsent_.clear();
   if (unsent_.capacity() > kAheadBytes) unsent_.shrink_to_fit();
   unsent_begin_ = 0;
+  if (has_waited) stream_.forget_writing();
   co_return true;
 }
 
@@ -211,8 +220,8 @@ Task<void> ClientConnection::close_gently() {
   const Clock::TimePoint deadline = IoLoop::now() + kLingerTime;
   while (!gone_ && IoLoop::now() < deadline) {
     const IoResult result = stream_.read(loop_.buffer());
-    if (result.status == IoStatus::kDone) continue;
-    if (result.status != IoStatus::kBlocked) break;
+    if (result.status == IoStatus::kDone && stream_.holds_bytes()) continue;
+    if (result.status != IoStatus::kDone && result.status != IoStatus::kBlocked) break;
     stream_.arm_read();
     const IoEvents events = co_await waiter_.wait(kClientReadable, deadline);
     if ((events & (kDeadline | kStopped)) != 0) break;

@@ -57,13 +57,11 @@ class AsioHttpProxy final : public HttpProxy {
   }
 
   Detached serve(ProxyLoop& shared, int fd) {
-    {
+    try {
       ProxySession session(shared, *loops_, gateway_, fd, options_.limits, tls_.get());
-      try {
-        co_await session.run();
-      } catch (const std::exception& error) {
-        ASHLAR_LOG(LogLevel::kError, "http", "a connection is closed: %s", error.what());
-      }
+      co_await session.run();
+    } catch (const std::exception& error) {
+      ASHLAR_LOG(LogLevel::kError, "http", "a connection is closed: %s", error.what());
     }
     loops_->connection_closed();
   }

@@ -168,17 +168,15 @@ class AsioHttpServer final : public HttpServer {
 
  private:
   Detached serve(IoLoop& loop, int fd) {
-    {
+    try {
       EventWaiter waiter(loop);
       ClientConnection client(loop, waiter, fd, options_.limits, tls_.get());
-      try {
-        if (co_await client.handshake()) {
-          while (co_await serve_request(loop, waiter, client)) {
-          }
+      if (co_await client.handshake()) {
+        while (co_await serve_request(loop, waiter, client)) {
         }
-      } catch (const std::exception& error) {
-        ASHLAR_LOG(LogLevel::kError, "http", "a connection is closed: %s", error.what());
       }
+    } catch (const std::exception& error) {
+      ASHLAR_LOG(LogLevel::kError, "http", "a connection is closed: %s", error.what());
     }
     loops_->connection_closed();
   }

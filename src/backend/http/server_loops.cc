@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
 
 namespace ashlar::backend::http {
@@ -141,6 +142,7 @@ ServerLoops::~ServerLoops() {
 }
 
 Result<void> ServerLoops::start(Accepted accepted) {
+  ASHLAR_CHECK(!started_, "a server is started once");
   accepted_call_ = std::move(accepted);
   started_ = true;
   for (unsigned i = 0; i < size(); ++i)

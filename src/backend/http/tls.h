@@ -72,6 +72,8 @@ class TlsSession {
   IoResult handshake() noexcept;
   IoResult read(char* out, std::size_t size) noexcept;
   IoResult write(const char* bytes, std::size_t size) noexcept;
+  // Whether decrypted bytes wait to be read.
+  bool holds_bytes() const noexcept { return SSL_has_pending(session_.get()) != 0; }
   // Tells the other side that no more bytes come.
   void end() noexcept;
   // Whether the last operation that was blocked waits for writing rather than reading.

@@ -32,12 +32,14 @@ Task<WorkerCall::Status> WorkerCall::exchange(const Request& request) {
   std::array<std::string_view, 2> left = {request.head, request.body};
   sent_all_ = false;
   bool can_send = true;
+  bool has_waited = false;
   Clock::TimePoint deadline = std::min(request.latest, IoLoop::now() + request.head_timeout);
   for (;;) {
-    while (can_send && !sent_all_) {
-      const IoResult result = link_->stream.write(left);
+    for (int writes = 0; can_send && !sent_all_; ++writes) {
+      const IoResult result = writes < kTurn ? link_->stream.write(left) : IoResult{IoStatus::kBlocked, 0};
       if (result.status == IoStatus::kBlocked) {
         link_->stream.arm_write();
+        has_waited = true;
         break;
       }
       // The worker may have answered before it closed.
@@ -49,6 +51,7 @@ Task<WorkerCall::Status> WorkerCall::exchange(const Request& request) {
         sent -= of_part;
       }
       sent_all_ = left[0].empty() && left[1].empty();
+      if (sent_all_ && has_waited) link_->stream.forget_writing();
     }
     if (link_->stream.is_drained()) {
       link_->stream.arm_read();
@@ -80,6 +83,7 @@ Task<WorkerCall::Status> WorkerCall::exchange(const Request& request) {
 }
 
 void WorkerCall::finish(bool is_exact) {
+  ASHLAR_DCHECK(link_ != nullptr, "an answer is finished once");
   if (is_exact && sent_all_ && answer_.body().is_done() && answer_.head().keeps_alive()) {
     pool_.put(std::move(link_));
   } else {
@@ -120,6 +124,7 @@ Task<Asked> ask_worker(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEv
   answer.status = call.answer().head().status;
   BodyScanner& body = call.answer().body();
   std::string_view bytes = call.early();
+  int reads = 0;
   for (;;) {
     const std::size_t taken = body.scan(bytes, [&](std::string_view part) { answer.body.append(part); });
     if (answer.body.size() > ask.max_bytes)
@@ -130,7 +135,8 @@ Task<Asked> ask_worker(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEv
       call.finish(taken == bytes.size());
       co_return Asked{std::move(answer)};
     }
-    if (call.stream().is_drained()) {
+    if (call.stream().is_drained() || (reads >= kTurn && !call.stream().holds_bytes())) {
+      reads = 0;
       call.stream().arm_read();
       const IoEvents events = co_await waiter.wait(kWorkerReadable | interrupts, latest);
       if ((events & (interrupts | kStopped)) != 0)
@@ -139,6 +145,7 @@ Task<Asked> ask_worker(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEv
         co_return Asked{call_error(ask, WorkerCall::Status::kLate, "its end did not come in time")};
     }
     const IoResult result = call.stream().read(loop.buffer());
+    ++reads;
     bytes = {loop.buffer().data(), result.bytes};
     if (result.status == IoStatus::kDone || result.status == IoStatus::kBlocked) continue;
     if (result.status == IoStatus::kEnd && body.may_end()) co_return Asked{std::move(answer)};

@@ -50,7 +50,10 @@ class WorkerCall {
   AnswerReader& answer() noexcept { return answer_; }
   // Bytes behind the head, in the loop's buffer: until the next wait.
   std::string_view early() const noexcept { return early_; }
-  IoStream& stream() noexcept { return link_->stream; }
+  IoStream& stream() noexcept {
+    ASHLAR_DCHECK(link_ != nullptr, "there is no connection");
+    return link_->stream;
+  }
   // The answer was read to its end; `is_exact`: and no byte more. The connection is kept if it can be.
   void finish(bool is_exact);
 

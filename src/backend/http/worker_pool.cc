@@ -9,6 +9,8 @@
 #include <cstring>
 #include <span>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::backend::http {
 
 namespace {
@@ -73,6 +75,7 @@ std::unique_ptr<WorkerPool::Link> WorkerPool::take(const service::HttpAddress& a
 }
 
 void WorkerPool::put(std::unique_ptr<Link> link) {
+  ASHLAR_DCHECK(link != nullptr, "a connection is put back once");
   if (closed_ || !link->stream.is_open()) return;
   std::vector<std::unique_ptr<Link>>& idle = idle_[link->address_];
   if (idle.size() >= idle_connections_) return;

@@ -118,10 +118,12 @@ TEST_F(HttpTls, StreamsEventsAndNoticesThatTheClientLeaves) {
   std::mutex mutex;
   Exchange open;
   const auto worker = start_tls_worker([&](const Exchange& exchange) {
+    {
+      const std::lock_guard lock(mutex);
+      open = exchange;
+    }
     exchange->begin(200, "text/event-stream");
     exchange->write("data: 1\n\n");
-    const std::lock_guard lock(mutex);
-    open = exchange;
   });
   start(worker->port());
   RawClient client(first_->port());
