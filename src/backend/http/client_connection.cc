@@ -151,27 +151,18 @@ bool ClientConnection::send(std::initializer_list<std::string_view> parts) {
   for (const std::string_view part : parts) {
     if (!part.empty()) left[count++] = part;
   }
-  if (!has_unsent()) {
-    std::size_t first = 0;
-    while (first < count) {
-      const IoResult result = stream_.write(std::span(left).subspan(first, count - first));
-      if (result.status == IoStatus::kFailed || result.status == IoStatus::kEnd) {
-        gone_ = true;
-        return false;
-      }
-      std::size_t sent = result.bytes;
-      while (first < count && sent >= left[first].size()) sent -= left[first++].size();
-      if (first < count) left[first].remove_prefix(sent);
-      if (result.status == IoStatus::kBlocked || first < count) break;
+  std::size_t first = 0;
+  if (!has_unsent() && count > 0) {
+    const IoResult result = stream_.write(std::span(left).first(count));
+    if (result.status == IoStatus::kFailed || result.status == IoStatus::kEnd) {
+      gone_ = true;
+      return false;
     }
-    left = [&] {
-      std::array<std::string_view, kMaxParts> rest;
-      for (std::size_t i = first; i < count; ++i) rest[i - first] = left[i];
-      return rest;
-    }();
-    count -= first;
+    std::size_t sent = result.bytes;
+    while (first < count && sent >= left[first].size()) sent -= left[first++].size();
+    if (first < count) left[first].remove_prefix(sent);
   }
-  for (std::size_t i = 0; i < count; ++i) unsent_.append(left[i]);
+  for (; first < count; ++first) unsent_.append(left[first]);
   return true;
 }
 

@@ -71,6 +71,7 @@ void IoLoop::join() {
 }
 
 void IoLoop::add(EventWaiter& waiter) noexcept {
+  ASHLAR_DCHECK(waiter.next_ == nullptr && waiter.previous_ == nullptr, "a waiter is added once");
   waiter.next_ = first_;
   if (first_ != nullptr) first_->previous_ = &waiter;
   first_ = &waiter;

@@ -7,6 +7,8 @@
 #include <array>
 #include <cerrno>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::backend::http {
 
 IoStream::IoStream(IoLoop& loop, int fd) : loop_(&loop), socket_(std::make_shared<Socket>(loop)) {
@@ -63,6 +65,7 @@ void IoStream::arm_write() {
 
 void IoStream::forget_writing() {
   if (socket_ == nullptr) return;
+  ASHLAR_DCHECK(!socket_->write_armed, "writing is still waited for");
   boost::system::error_code error;
   const int fd = socket_->descriptor.release();
   socket_->descriptor.assign(fd, error);

@@ -194,7 +194,9 @@ void ServerLoops::answer_began() noexcept {
 }
 
 void ServerLoops::answer_ended() {
-  if (answers_.fetch_sub(1) != 1 || !draining_.load()) return;
+  const std::int64_t before = answers_.fetch_sub(1);
+  ASHLAR_DCHECK(before > 0, "more answers ended than began");
+  if (before != 1 || !draining_.load()) return;
   MutexLock lock(mu_);
   idle_.notify_all();
 }
@@ -210,7 +212,8 @@ bool ServerLoops::connection_opened() noexcept {
 }
 
 void ServerLoops::connection_closed() noexcept {
-  connections_.fetch_sub(1, std::memory_order_relaxed);
+  [[maybe_unused]] const std::size_t before = connections_.fetch_sub(1, std::memory_order_relaxed);
+  ASHLAR_DCHECK(before > 0, "more connections closed than opened");
 }
 
 }  // namespace ashlar::backend::http

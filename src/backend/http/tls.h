@@ -47,8 +47,8 @@ class TlsContext {
   std::unique_ptr<SSL_CTX, Free> context_;
 };
 
-// The context of connections to workers. The system's authorities are read when the first one needs them: that
-// takes tens of milliseconds, which most programs need not spend.
+// The context of connections to workers. The system's authorities are read when the first one needs them:
+// that takes tens of milliseconds, which most programs need not spend.
 class WorkerTls {
  public:
   // Errors: as TlsContext::for_client().

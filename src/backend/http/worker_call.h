@@ -1,8 +1,8 @@
 // WorkerCall: one request to a worker: a connection, the request's bytes, the head of the answer. The caller
 // reads the body.
 //
-// A connection that was idle may end just as it is used. If no byte of an answer came, the request is sent once
-// more, on a new one.
+// A connection that was idle may end just as it is used. If no byte of an answer came, the request is sent
+// once more, on a new one.
 //
 // Thread safety: confined to the loop's thread.
 #pragma once

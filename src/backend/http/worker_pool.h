@@ -1,7 +1,7 @@
 // WorkerPool: a loop's connections to workers: made, kept while idle, and used again.
 //
 // An idle connection is watched: it is dropped when the worker ends it or sends what nobody asked for. It is
-// looked at once more when it is taken, so that no answer of an earlier request can be read as the next one's.
+// looked at once more when it is taken, so that no answer of an earlier request can be read as the next's.
 //
 // Thread safety: confined to the loop's thread.
 // Complexity:    take() and put() are O(log workers).

@@ -325,8 +325,8 @@ std::size_t resident_bytes() {
   return pages * 4096;
 }
 
-// As many streams as a busy router has, all silent. Prints what one costs; sockets of client, proxy and worker
-// are all in this process, but none of them has memory of its own here besides the proxy and the worker.
+// Prints what a silent stream costs. The sockets of client, proxy and worker are all in this process; those
+// of client and worker have hardly any memory of their own.
 TEST_F(HttpFaults, HoldsManyIdleStreams) {
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);
