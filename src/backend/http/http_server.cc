@@ -203,7 +203,6 @@ class AsioHttpServer final : public HttpServer {
     bool sent = false;
     {
       const Open open{*loops_, client, exchange};
-      client.watch();
       handler_(exchange);
       sent = co_await send_answer(waiter, client, *exchange);
     }
@@ -218,6 +217,7 @@ class AsioHttpServer final : public HttpServer {
       if (!taken.bytes.empty() && !client.send({taken.bytes})) co_return false;
       if (client.has_unsent() && !co_await client.flush()) co_return false;
       if (taken.ended) co_return !taken.aborted;
+      client.watch();
       const IoEvents events = co_await waiter.wait(kWoken | kClientGone, kNoDeadline);
       if ((events & (kClientGone | kStopped)) != 0) co_return false;
     }
