@@ -1,9 +1,5 @@
 #include "backend/http/client_connection.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-
 #include <array>
 #include <chrono>
 #include <span>
@@ -15,6 +11,7 @@ namespace ashlar::backend::http {
 namespace {
 
 constexpr std::size_t kAheadBytes = 64 << 10;
+constexpr std::size_t kKeptAhead = 4 << 10;  // of memory, when there is nothing ahead
 constexpr auto kLingerTime = std::chrono::seconds(2);
 constexpr std::size_t kMaxParts = 4;
 
@@ -27,8 +24,6 @@ ClientConnection::ClientConnection(IoLoop& loop, EventWaiter& waiter, int fd, co
     gone_ = true;
     return;
   }
-  const int on = 1;
-  ::setsockopt(stream_.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   if (tls != nullptr) {
     stream_.use_tls(TlsSession::accept(*tls, stream_.fd()));
     if (stream_.tls() == nullptr) gone_ = true;
@@ -68,6 +63,7 @@ Task<ClientConnection::Next> ClientConnection::read_request() {
   watching_ = false;
   reader_.restart();
   if (!ahead_.empty()) feed({});
+  if (ahead_.empty() && ahead_.capacity() > kKeptAhead) ahead_.shrink_to_fit();
   Clock::TimePoint began = IoLoop::now();
   bool is_idle = reader_.state() == RequestReader::State::kIdle;
   int reads = 0;
@@ -192,7 +188,7 @@ Task<bool> ClientConnection::flush() {
     }
   }
   unsent_.clear();
-  if (unsent_.capacity() > kAheadBytes) unsent_.shrink_to_fit();
+  if (unsent_.capacity() > kKeptAhead) unsent_.shrink_to_fit();
   unsent_begin_ = 0;
   if (has_waited) stream_.forget_writing();
   co_return true;

@@ -17,6 +17,10 @@
 
 namespace ashlar::backend::http {
 
+// Small pieces are sent at once, and a machine at the other end that is gone is found out. Sockets accepted
+// by a listening one have its settings.
+void tune_socket(int fd) noexcept;
+
 class IoStream {
  public:
   IoStream() = default;

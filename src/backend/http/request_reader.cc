@@ -6,7 +6,7 @@ namespace ashlar::backend::http {
 
 namespace {
 
-constexpr std::size_t kKeptBytes = 16 << 10;     // of memory, between two requests
+constexpr std::size_t kKeptBytes = 4 << 10;      // of memory, between two requests
 constexpr std::size_t kReservedBytes = 1 << 20;  // for a body that is only announced
 
 void forget(std::string& text) {

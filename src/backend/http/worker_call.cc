@@ -93,8 +93,8 @@ void WorkerCall::finish(bool is_exact) {
 
 namespace {
 
-Error call_error(const service::Ask& ask, WorkerCall::Status status, const std::string& detail) {
-  return make_error(status == WorkerCall::Status::kLate ? ErrorCode::kTimeout : ErrorCode::kUnavailable,
+Error call_error(const service::Ask& ask, Clock::TimePoint latest, const std::string& detail) {
+  return make_error(IoLoop::now() >= latest ? ErrorCode::kTimeout : ErrorCode::kUnavailable,
                     "%s at %s got no answer: %s", ask.target.c_str(), ask.address.authority().c_str(),
                     detail.c_str());
 }
@@ -118,7 +118,7 @@ Task<Asked> ask_worker(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEv
   const WorkerCall::Status status = co_await call.start(request);
   if (status == WorkerCall::Status::kInterrupted)
     co_return Asked{make_error(ErrorCode::kCancelled, "the question was given up"), true};
-  if (status != WorkerCall::Status::kHead) co_return Asked{call_error(ask, status, call.detail())};
+  if (status != WorkerCall::Status::kHead) co_return Asked{call_error(ask, latest, call.detail())};
 
   service::Answer answer;
   answer.status = call.answer().head().status;
@@ -130,7 +130,7 @@ Task<Asked> ask_worker(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEv
     if (answer.body.size() > ask.max_bytes)
       co_return Asked{make_error(ErrorCode::kCapacity, "%s at %s answered more than %zu bytes",
                                  ask.target.c_str(), ask.address.authority().c_str(), ask.max_bytes)};
-    if (body.is_broken()) co_return Asked{call_error(ask, WorkerCall::Status::kInvalid, "broken chunks")};
+    if (body.is_broken()) co_return Asked{call_error(ask, latest, "broken chunks")};
     if (body.is_done()) {
       call.finish(taken == bytes.size());
       co_return Asked{std::move(answer)};
@@ -142,14 +142,14 @@ Task<Asked> ask_worker(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEv
       if ((events & (interrupts | kStopped)) != 0)
         co_return Asked{make_error(ErrorCode::kCancelled, "the question was given up"), true};
       if ((events & kWorkerReadable) == 0)
-        co_return Asked{call_error(ask, WorkerCall::Status::kLate, "its end did not come in time")};
+        co_return Asked{call_error(ask, latest, "its end did not come in time")};
     }
     const IoResult result = call.stream().read(loop.buffer());
     ++reads;
     bytes = {loop.buffer().data(), result.bytes};
     if (result.status == IoStatus::kDone || result.status == IoStatus::kBlocked) continue;
     if (result.status == IoStatus::kEnd && body.may_end()) co_return Asked{std::move(answer)};
-    co_return Asked{call_error(ask, WorkerCall::Status::kBroken, "it ended too early")};
+    co_return Asked{call_error(ask, latest, "it ended too early")};
   }
 }
 

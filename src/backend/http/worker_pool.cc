@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,23 +11,6 @@
 #include "ashlar/base/check.h"
 
 namespace ashlar::backend::http {
-
-namespace {
-
-// Finds out about a worker whose machine is gone.
-void keep_probing(int fd) {
-  const int on = 1;
-  const int idle_seconds = 30;
-  const int interval_seconds = 10;
-  const int probes = 3;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof idle_seconds);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_seconds, sizeof interval_seconds);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-}
-
-}  // namespace
 
 // The addresses of a name. Shared with Asio, which may find them after the wait for them has ended.
 struct WorkerPool::Lookup {
@@ -156,7 +138,7 @@ Task<WorkerPool::Connected> WorkerPool::connect_to(const Endpoint& endpoint,
     out.failure = std::strerror(errno);
     co_return out;
   }
-  keep_probing(fd);
+  tune_socket(fd);
   const int begun = ::connect(fd, reinterpret_cast<const sockaddr*>(&endpoint.address), endpoint.size);
   const int reason = begun == 0 ? 0 : errno;
   auto link = std::make_unique<Link>(*this, address, fd);

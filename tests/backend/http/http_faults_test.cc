@@ -29,7 +29,8 @@ class HttpFaults : public ::testing::Test {
   void start(const HttpProxyOptions& options = {}) {
     worker_ = start_worker([](const Exchange& exchange) { exchange->reply(200, "text/plain", "fine"); });
     gateway_.on_begin = [this](const ClientRequest& request, const ScriptedGateway::Wake&) {
-      Forward out = forward_to(request.target == "/raw" ? raw_.port() : worker_->port());
+      if (request.target != "/raw") return forward_to(worker_->port());
+      Forward out = forward_to(raw_.port());
       out.connect_timeout = connect_timeout_;
       out.head_timeout = head_timeout_;
       out.idle_timeout = idle_timeout_;

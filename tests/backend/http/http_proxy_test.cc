@@ -80,6 +80,11 @@ TEST(HttpProxy, PassesBodiesOfAnySizeUnchangedBothWays) {
   EXPECT_EQ(counters.worker_connections, 1u) << "connections to workers are used again";
 }
 
+TEST(HttpProxy, WritesAuthorities) {
+  EXPECT_EQ((HttpAddress{.host = "gpu1", .port = 8000}).authority(), "gpu1:8000");
+  EXPECT_EQ((HttpAddress{.host = "fe80::1", .port = 80}).authority(), "[fe80::1]:80");
+}
+
 TEST(HttpProxy, PassesTheFramingOfChunksOnAsItIs) {
   RawWorker worker;
   ScriptedGateway gateway;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cerrno>
 #include <chrono>
@@ -91,13 +92,12 @@ class RawClient {
       buffer_.clear();
       begin_ = 0;
     }
-    const std::size_t before = buffer_.size();
-    constexpr std::size_t kPiece = 64 << 10;
-    buffer_.resize(before + kPiece);
-    const ssize_t got = recv(socket_.get(), buffer_.data() + before, kPiece, 0);
-    buffer_.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    static thread_local std::array<char, 64 << 10> piece;
+    const ssize_t got = recv(socket_.get(), piece.data(), piece.size(), 0);
     if (got < 0) reset_ = true;
-    return got > 0;
+    if (got <= 0) return false;
+    buffer_.append(piece.data(), static_cast<std::size_t>(got));
+    return true;
   }
   bool is_reset() const { return reset_; }
 
