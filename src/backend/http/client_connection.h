@@ -31,7 +31,7 @@ class ClientConnection final : public ReadySink {
 
   enum class Next : std::uint8_t {
     kRequest,
-    kRefused,  // was answered with its error, and the connection is to be closed
+    kRefused,  // to be answered with refuse(refusal())
     kOver,     // the client left, or was idle for too long, or the loop drains
   };
   // Reads the next request into request().
@@ -50,7 +50,9 @@ class ClientConnection final : public ReadySink {
   // Waits until everything is sent. False: the client is gone or does not read, or the loop stops.
   Task<bool> flush();
 
-  // A whole small answer, for errors of HTTP itself.
+  // The status of a refused request.
+  unsigned refusal() const noexcept { return refusal_; }
+  // Sends an answer without a body, and closes.
   Task<void> refuse(unsigned status);
   // Ends the connection so that the client gets what was sent: what it still sends is read for a while.
   Task<void> close_gently();
@@ -71,6 +73,7 @@ class ClientConnection final : public ReadySink {
   std::string ahead_;   // bytes behind the request
   std::string unsent_;  // bytes that the socket did not take yet
   std::size_t unsent_begin_ = 0;
+  unsigned refusal_ = 0;
   bool watching_ = false;
   bool gone_ = false;
 };

@@ -15,7 +15,7 @@ class AsioHttpProxy final : public HttpProxy {
  public:
   AsioHttpProxy(const HttpProxyOptions& options, service::Gateway& gateway,
                 std::unique_ptr<ServerLoops> loops, std::shared_ptr<const TlsContext> server_tls,
-                const std::shared_ptr<const TlsContext>& worker_tls)
+                const std::shared_ptr<WorkerTls>& worker_tls)
       : options_(options), gateway_(gateway), tls_(std::move(server_tls)), loops_(std::move(loops)) {
     for (unsigned i = 0; i < loops_->size(); ++i)
       shared_.push_back(std::make_unique<ProxyLoop>(loops_->loop(i), options_.idle_connections, worker_tls));
@@ -57,13 +57,11 @@ class AsioHttpProxy final : public HttpProxy {
   }
 
   Detached serve(ProxyLoop& shared, int fd) {
-    {
+    try {
       ProxySession session(shared, *loops_, gateway_, fd, options_.limits, tls_.get());
-      try {
-        co_await session.run();
-      } catch (const std::exception& error) {
-        ASHLAR_LOG(LogLevel::kError, "http", "a connection is closed: %s", error.what());
-      }
+      co_await session.run();
+    } catch (const std::exception& error) {
+      ASHLAR_LOG(LogLevel::kError, "http", "a connection is closed: %s", error.what());
     }
     loops_->connection_closed();
   }
@@ -110,7 +108,7 @@ Result<std::unique_ptr<HttpProxy>> HttpProxy::create(const HttpProxyOptions& opt
   if (!options.tls.certificate.empty() || !options.tls.key.empty()) {
     ASHLAR_TRY(server_tls, TlsContext::for_server(options.tls));
   }
-  ASHLAR_TRY(const auto worker_tls, TlsContext::for_client(options.worker_authorities));
+  ASHLAR_TRY(const auto worker_tls, WorkerTls::create(options.worker_authorities));
   ASHLAR_TRY(auto loops, ServerLoops::create({.address = options.address,
                                               .port = options.port,
                                               .threads = options.threads,

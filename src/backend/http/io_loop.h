@@ -38,6 +38,9 @@ inline constexpr IoEvents kDraining = 128;
 inline constexpr IoEvents kDeadline = 256;  // these two end every wait
 inline constexpr IoEvents kStopped = 512;
 
+// Reads or writes that a coroutine does in a row before it lets the others of its loop run.
+inline constexpr int kTurn = 16;
+
 inline constexpr Clock::TimePoint kNoDeadline = Clock::TimePoint::max();
 
 // Where a socket reports that it is ready.

@@ -88,6 +88,7 @@ class ProxySession::OpenPassage {
       : session_(session),
         slot_(std::make_shared<WakeSlot>(session.shared_.loop, session.waiter_)),
         passage_(session.gateway_.open()) {
+    ASHLAR_CHECK(passage_ != nullptr, "Gateway::open() returns a passage");
     session_.loops_.answer_began();
   }
   OpenPassage(const OpenPassage&) = delete;
@@ -119,8 +120,10 @@ Task<void> ProxySession::run() {
   if (!co_await client_.handshake()) co_return;
   for (;;) {
     const ClientConnection::Next next = co_await client_.read_request();
-    if (next == ClientConnection::Next::kRefused)
+    if (next == ClientConnection::Next::kRefused) {
       shared_.bad_requests.fetch_add(1, std::memory_order_relaxed);
+      co_await client_.refuse(client_.refusal());
+    }
     if (next != ClientConnection::Next::kRequest) co_return;
     shared_.requests.fetch_add(1, std::memory_order_relaxed);
     co_await pass();
@@ -283,6 +286,7 @@ Task<void> ProxySession::relay(OpenPassage& passage, WorkerCall& call, const Hea
   const bool ends_by_close = removes_chunks || body.is_until_end();
   std::string_view bytes = call.early();
   std::string payload;
+  int reads = 0;
   for (;;) {
     // Looks where the body ends, sends, and then tells the passage: the client comes first.
     BodyScanner ahead = body;
@@ -308,7 +312,8 @@ Task<void> ProxySession::relay(OpenPassage& passage, WorkerCall& call, const Hea
 
     IoResult result{IoStatus::kBlocked, 0};
     while (result.status == IoStatus::kBlocked) {
-      if (call.stream().is_drained()) {
+      if (call.stream().is_drained() || (reads >= kTurn && !call.stream().holds_bytes())) {
+        reads = 0;
         call.stream().arm_read();
         const IoEvents events =
             co_await waiter_.wait(kWorkerReadable | kClientGone, IoLoop::now() + idle_timeout);
@@ -316,6 +321,7 @@ Task<void> ProxySession::relay(OpenPassage& passage, WorkerCall& call, const Hea
         if ((events & kWorkerReadable) == 0) break;
       }
       result = call.stream().read(shared_.loop.buffer());
+      ++reads;
     }
     if (result.status == IoStatus::kEnd && body.may_end()) co_return passage.end(PassageEnd::kComplete);
     if (result.status != IoStatus::kDone) break;

@@ -20,7 +20,7 @@ namespace ashlar::backend::http {
 
 // What the sessions of one loop share.
 struct ProxyLoop {
-  ProxyLoop(IoLoop& io_loop, std::size_t idle_connections, std::shared_ptr<const TlsContext> tls)
+  ProxyLoop(IoLoop& io_loop, std::size_t idle_connections, std::shared_ptr<WorkerTls> tls)
       : loop(io_loop), pool(io_loop, idle_connections, std::move(tls), worker_connections) {}
 
   IoLoop& loop;

@@ -6,58 +6,6 @@
 
 namespace ashlar::backend::http {
 
-namespace {
-
-constexpr std::size_t kMaxAnswerHead = 256 << 10;
-
-}  // namespace
-
-std::size_t AnswerReader::feed(std::string_view bytes) {
-  std::size_t taken = 0;
-  has_bytes_ |= !bytes.empty();
-  while (taken < bytes.size() && !has_head() && !invalid_) {
-    const std::string_view rest = bytes.substr(taken);
-    const std::size_t before = text_.size();
-    std::size_t end = before == 0 ? find_head_end(rest, 0) : 0;
-    text_.append(rest.substr(0, end == 0 ? rest.size() : end));
-    if (end == 0) end = find_head_end(text_, before);
-    if (end == 0) {
-      invalid_ =
-          text_.size() > kMaxAnswerHead || !std::string_view("HTTP/1.").starts_with(text_.substr(0, 7));
-      return bytes.size();
-    }
-    text_.resize(end);
-    taken += end - before;
-    head_ = MessageHead();
-    invalid_ = end > kMaxAnswerHead || parse_answer_head(text_, head_) != 0 || head_.status == 101;
-    if (invalid_) break;
-    if (head_.status < 200) {
-      text_.clear();
-      continue;
-    }
-    if (!has_body()) {
-      body_ = BodyScanner::sized(0);
-    } else if (head_.is_chunked) {
-      body_ = BodyScanner::chunked();
-    } else if (head_.content_length) {
-      body_ = BodyScanner::sized(*head_.content_length);
-    } else {
-      body_ = BodyScanner::until_end();
-    }
-  }
-  return taken;
-}
-
-bool AnswerReader::has_body() const noexcept {
-  return !to_head_ && head_.status != 204 && head_.status != 304;
-}
-
-void AnswerReader::forget_head() {
-  text_ = {};
-  head_.headers = {};
-  head_.reason = {};
-}
-
 Task<WorkerCall::Status> WorkerCall::start(const Request request) {
   for (bool is_second = false;; is_second = true) {
     if (!is_second) link_ = pool_.take(request.address);
@@ -84,12 +32,14 @@ Task<WorkerCall::Status> WorkerCall::exchange(const Request& request) {
   std::array<std::string_view, 2> left = {request.head, request.body};
   sent_all_ = false;
   bool can_send = true;
+  bool has_waited = false;
   Clock::TimePoint deadline = std::min(request.latest, IoLoop::now() + request.head_timeout);
   for (;;) {
-    while (can_send && !sent_all_) {
-      const IoResult result = link_->stream.write(left);
+    for (int writes = 0; can_send && !sent_all_; ++writes) {
+      const IoResult result = writes < kTurn ? link_->stream.write(left) : IoResult{IoStatus::kBlocked, 0};
       if (result.status == IoStatus::kBlocked) {
         link_->stream.arm_write();
+        has_waited = true;
         break;
       }
       // The worker may have answered before it closed.
@@ -101,6 +51,7 @@ Task<WorkerCall::Status> WorkerCall::exchange(const Request& request) {
         sent -= of_part;
       }
       sent_all_ = left[0].empty() && left[1].empty();
+      if (sent_all_ && has_waited) link_->stream.forget_writing();
     }
     if (link_->stream.is_drained()) {
       link_->stream.arm_read();
@@ -132,6 +83,7 @@ Task<WorkerCall::Status> WorkerCall::exchange(const Request& request) {
 }
 
 void WorkerCall::finish(bool is_exact) {
+  ASHLAR_DCHECK(link_ != nullptr, "an answer is finished once");
   if (is_exact && sent_all_ && answer_.body().is_done() && answer_.head().keeps_alive()) {
     pool_.put(std::move(link_));
   } else {
@@ -141,8 +93,8 @@ void WorkerCall::finish(bool is_exact) {
 
 namespace {
 
-Error call_error(const service::Ask& ask, WorkerCall::Status status, const std::string& detail) {
-  return make_error(status == WorkerCall::Status::kLate ? ErrorCode::kTimeout : ErrorCode::kUnavailable,
+Error call_error(const service::Ask& ask, Clock::TimePoint latest, const std::string& detail) {
+  return make_error(IoLoop::now() >= latest ? ErrorCode::kTimeout : ErrorCode::kUnavailable,
                     "%s at %s got no answer: %s", ask.target.c_str(), ask.address.authority().c_str(),
                     detail.c_str());
 }
@@ -166,35 +118,38 @@ Task<Asked> ask_worker(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEv
   const WorkerCall::Status status = co_await call.start(request);
   if (status == WorkerCall::Status::kInterrupted)
     co_return Asked{make_error(ErrorCode::kCancelled, "the question was given up"), true};
-  if (status != WorkerCall::Status::kHead) co_return Asked{call_error(ask, status, call.detail())};
+  if (status != WorkerCall::Status::kHead) co_return Asked{call_error(ask, latest, call.detail())};
 
   service::Answer answer;
   answer.status = call.answer().head().status;
   BodyScanner& body = call.answer().body();
   std::string_view bytes = call.early();
+  int reads = 0;
   for (;;) {
     const std::size_t taken = body.scan(bytes, [&](std::string_view part) { answer.body.append(part); });
     if (answer.body.size() > ask.max_bytes)
       co_return Asked{make_error(ErrorCode::kCapacity, "%s at %s answered more than %zu bytes",
                                  ask.target.c_str(), ask.address.authority().c_str(), ask.max_bytes)};
-    if (body.is_broken()) co_return Asked{call_error(ask, WorkerCall::Status::kInvalid, "broken chunks")};
+    if (body.is_broken()) co_return Asked{call_error(ask, latest, "broken chunks")};
     if (body.is_done()) {
       call.finish(taken == bytes.size());
       co_return Asked{std::move(answer)};
     }
-    if (call.stream().is_drained()) {
+    if (call.stream().is_drained() || (reads >= kTurn && !call.stream().holds_bytes())) {
+      reads = 0;
       call.stream().arm_read();
       const IoEvents events = co_await waiter.wait(kWorkerReadable | interrupts, latest);
       if ((events & (interrupts | kStopped)) != 0)
         co_return Asked{make_error(ErrorCode::kCancelled, "the question was given up"), true};
       if ((events & kWorkerReadable) == 0)
-        co_return Asked{call_error(ask, WorkerCall::Status::kLate, "its end did not come in time")};
+        co_return Asked{call_error(ask, latest, "its end did not come in time")};
     }
     const IoResult result = call.stream().read(loop.buffer());
+    ++reads;
     bytes = {loop.buffer().data(), result.bytes};
     if (result.status == IoStatus::kDone || result.status == IoStatus::kBlocked) continue;
     if (result.status == IoStatus::kEnd && body.may_end()) co_return Asked{std::move(answer)};
-    co_return Asked{call_error(ask, WorkerCall::Status::kBroken, "it ended too early")};
+    co_return Asked{call_error(ask, latest, "it ended too early")};
   }
 }
 

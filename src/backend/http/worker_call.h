@@ -1,8 +1,8 @@
 // WorkerCall: one request to a worker: a connection, the request's bytes, the head of the answer. The caller
 // reads the body.
 //
-// A connection that was idle may end just as it is used. If no byte of an answer came, the request is sent once
-// more, on a new one.
+// A connection that was idle may end just as it is used. If no byte of an answer came, the request is sent
+// once more, on a new one.
 //
 // Thread safety: confined to the loop's thread.
 #pragma once
@@ -10,43 +10,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include "ashlar/service/passage.h"
-#include "backend/http/body_scanner.h"
-#include "backend/http/message_head.h"
+#include "backend/http/answer_reader.h"
 #include "backend/http/worker_pool.h"
 
 namespace ashlar::backend::http {
-
-// The head of an answer, and the scanner of its body.
-class AnswerReader {
- public:
-  // `to_head`: the answer is to a HEAD request, and has no body.
-  explicit AnswerReader(bool to_head) : to_head_(to_head) {}
-
-  // Takes bytes of the head off the front of `bytes`, and returns how many. Answers 1xx are skipped.
-  std::size_t feed(std::string_view bytes);
-  bool has_head() const noexcept { return body_.has_value(); }
-  bool is_invalid() const noexcept { return invalid_; }
-  bool has_bytes() const noexcept { return has_bytes_; }
-  const MessageHead& head() const noexcept { return head_; }
-  // Requires, here and below: has_head().
-  BodyScanner& body() noexcept { return *body_; }
-  bool has_body() const noexcept;
-  // Frees the head's text; its views are invalid then.
-  void forget_head();
-
- private:
-  std::string text_;
-  MessageHead head_;
-  std::optional<BodyScanner> body_;
-  const bool to_head_;
-  bool invalid_ = false;
-  bool has_bytes_ = false;
-};
 
 class WorkerCall {
  public:
@@ -79,7 +50,10 @@ class WorkerCall {
   AnswerReader& answer() noexcept { return answer_; }
   // Bytes behind the head, in the loop's buffer: until the next wait.
   std::string_view early() const noexcept { return early_; }
-  IoStream& stream() noexcept { return link_->stream; }
+  IoStream& stream() noexcept {
+    ASHLAR_DCHECK(link_ != nullptr, "there is no connection");
+    return link_->stream;
+  }
   // The answer was read to its end; `is_exact`: and no byte more. The connection is kept if it can be.
   void finish(bool is_exact);
 

@@ -2,31 +2,15 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <span>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::backend::http {
-
-namespace {
-
-// Finds out about a worker whose machine is gone.
-void keep_probing(int fd) {
-  const int on = 1;
-  const int idle_seconds = 30;
-  const int interval_seconds = 10;
-  const int probes = 3;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof idle_seconds);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_seconds, sizeof interval_seconds);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-}
-
-}  // namespace
 
 // The addresses of a name. Shared with Asio, which may find them after the wait for them has ended.
 struct WorkerPool::Lookup {
@@ -36,7 +20,7 @@ struct WorkerPool::Lookup {
   bool is_interrupted = false;
 };
 
-WorkerPool::WorkerPool(IoLoop& loop, std::size_t idle_connections, std::shared_ptr<const TlsContext> tls,
+WorkerPool::WorkerPool(IoLoop& loop, std::size_t idle_connections, std::shared_ptr<WorkerTls> tls,
                        std::atomic<std::uint64_t>& made)
     : loop_(loop),
       idle_connections_(idle_connections),
@@ -73,6 +57,7 @@ std::unique_ptr<WorkerPool::Link> WorkerPool::take(const service::HttpAddress& a
 }
 
 void WorkerPool::put(std::unique_ptr<Link> link) {
+  ASHLAR_DCHECK(link != nullptr, "a connection is put back once");
   if (closed_ || !link->stream.is_open()) return;
   std::vector<std::unique_ptr<Link>>& idle = idle_[link->address_];
   if (idle.size() >= idle_connections_) return;
@@ -153,7 +138,7 @@ Task<WorkerPool::Connected> WorkerPool::connect_to(const Endpoint& endpoint,
     out.failure = std::strerror(errno);
     co_return out;
   }
-  keep_probing(fd);
+  tune_socket(fd);
   const int begun = ::connect(fd, reinterpret_cast<const sockaddr*>(&endpoint.address), endpoint.size);
   const int reason = begun == 0 ? 0 : errno;
   auto link = std::make_unique<Link>(*this, address, fd);
@@ -178,7 +163,8 @@ Task<WorkerPool::Connected> WorkerPool::connect_to(const Endpoint& endpoint,
   }
   made_.fetch_add(1, std::memory_order_relaxed);
   if (address.tls) {
-    link->stream.use_tls(tls_ == nullptr ? nullptr : TlsSession::connect(*tls_, fd, address.host));
+    const TlsContext* context = tls_->get();
+    link->stream.use_tls(context == nullptr ? nullptr : TlsSession::connect(*context, fd, address.host));
     TlsSession* tls = link->stream.tls();
     IoResult result;
     while (tls != nullptr && (result = tls->handshake()).status == IoStatus::kBlocked) {

@@ -1,7 +1,7 @@
 // WorkerPool: a loop's connections to workers: made, kept while idle, and used again.
 //
 // An idle connection is watched: it is dropped when the worker ends it or sends what nobody asked for. It is
-// looked at once more when it is taken, so that no answer of an earlier request can be read as the next one's.
+// looked at once more when it is taken, so that no answer of an earlier request can be read as the next's.
 //
 // Thread safety: confined to the loop's thread.
 // Complexity:    take() and put() are O(log workers).
@@ -47,7 +47,7 @@ class WorkerPool {
   };
 
   // `tls` is for workers with TLS; `made` counts connections.
-  WorkerPool(IoLoop& loop, std::size_t idle_connections, std::shared_ptr<const TlsContext> tls,
+  WorkerPool(IoLoop& loop, std::size_t idle_connections, std::shared_ptr<WorkerTls> tls,
              std::atomic<std::uint64_t>& made);
 
   // An idle connection; null: there is none.
@@ -83,7 +83,7 @@ class WorkerPool {
 
   IoLoop& loop_;
   const std::size_t idle_connections_;
-  const std::shared_ptr<const TlsContext> tls_;
+  const std::shared_ptr<WorkerTls> tls_;
   std::atomic<std::uint64_t>& made_;
   Resolver resolver_;
   std::map<service::HttpAddress, std::vector<std::unique_ptr<Link>>> idle_;  // the last used at the back

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cerrno>
 #include <chrono>
@@ -87,36 +88,39 @@ class RawClient {
       ADD_FAILURE() << "nothing came for two minutes";
       return false;
     }
-    char bytes[16 << 10];
-    const ssize_t got = recv(socket_.get(), bytes, sizeof bytes, 0);
+    if (begin_ == buffer_.size()) {
+      buffer_.clear();
+      begin_ = 0;
+    }
+    static thread_local std::array<char, 64 << 10> piece;
+    const ssize_t got = recv(socket_.get(), piece.data(), piece.size(), 0);
     if (got < 0) reset_ = true;
     if (got <= 0) return false;
-    buffer_.append(bytes, static_cast<std::size_t>(got));
+    buffer_.append(piece.data(), static_cast<std::size_t>(got));
     return true;
   }
   bool is_reset() const { return reset_; }
-  const std::string& buffer() const { return buffer_; }
 
   // Reads until the text has come, and takes all up to its end. Empty: it never came.
   std::string take_until(std::string_view text) {
     for (;;) {
-      const std::size_t at = buffer_.find(text);
-      if (at != std::string::npos) return take(at + text.size());
+      const std::size_t at = buffer_.find(text, begin_);
+      if (at != std::string::npos) return take(at + text.size() - begin_);
       if (!more()) return {};
     }
   }
   // As many bytes, or what came before the end.
   std::string take_bytes(std::size_t count) {
-    while (buffer_.size() < count && more()) {
+    while (buffer_.size() - begin_ < count && more()) {
     }
-    return take(std::min(count, buffer_.size()));
+    return take(std::min(count, buffer_.size() - begin_));
   }
   std::string take_all() {
     while (more()) {
     }
-    return std::exchange(buffer_, {});
+    return take(buffer_.size() - begin_);
   }
-  bool at_end() { return buffer_.empty() && !more(); }
+  bool at_end() { return begin_ == buffer_.size() && !more(); }
 
   // The head of an answer, with those of 1xx skipped if `skip` is on.
   RawAnswer take_head(bool skip = true) {
@@ -174,13 +178,14 @@ class RawClient {
 
  private:
   std::string take(std::size_t count) {
-    std::string out = buffer_.substr(0, count);
-    buffer_.erase(0, count);
+    std::string out = buffer_.substr(begin_, count);
+    begin_ += count;
     return out;
   }
 
   OwnedFd socket_;
   std::string buffer_;
+  std::size_t begin_ = 0;  // of what was not taken yet
   bool reset_ = false;
 };
 
