@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::backend::http {
 
 class BodyScanner {
@@ -37,6 +39,7 @@ class BodyScanner {
         left_ -= part;
         if (left_ == 0) state_ = state_ == State::kSized ? State::kDone : State::kDataCr;
       }
+      ASHLAR_DCHECK(part > 0, "a part of no bytes");
       payload(bytes.substr(at, part));
       at += part;
     }

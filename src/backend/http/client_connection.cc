@@ -1,18 +1,17 @@
 #include "backend/http/client_connection.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-
 #include <array>
 #include <chrono>
 #include <span>
+
+#include "ashlar/base/check.h"
 
 namespace ashlar::backend::http {
 
 namespace {
 
 constexpr std::size_t kAheadBytes = 64 << 10;
+constexpr std::size_t kKeptAhead = 4 << 10;  // of memory, when there is nothing ahead
 constexpr auto kLingerTime = std::chrono::seconds(2);
 constexpr std::size_t kMaxParts = 4;
 
@@ -25,8 +24,6 @@ ClientConnection::ClientConnection(IoLoop& loop, EventWaiter& waiter, int fd, co
     gone_ = true;
     return;
   }
-  const int on = 1;
-  ::setsockopt(stream_.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   if (tls != nullptr) {
     stream_.use_tls(TlsSession::accept(*tls, stream_.fd()));
     if (stream_.tls() == nullptr) gone_ = true;
@@ -66,11 +63,14 @@ Task<ClientConnection::Next> ClientConnection::read_request() {
   watching_ = false;
   reader_.restart();
   if (!ahead_.empty()) feed({});
+  if (ahead_.empty() && ahead_.capacity() > kKeptAhead) ahead_.shrink_to_fit();
   Clock::TimePoint began = IoLoop::now();
   bool is_idle = reader_.state() == RequestReader::State::kIdle;
+  int reads = 0;
   while (!reader_.is_over()) {
     if (gone_) co_return Next::kOver;
-    if (stream_.is_drained()) {
+    if (stream_.is_drained() || (reads >= kTurn && !stream_.holds_bytes())) {
+      reads = 0;
       if (is_idle && loop_.is_draining()) co_return Next::kOver;
       const Clock::Duration allowed = is_idle                                          ? limits_.idle_timeout
                                       : reader_.state() == RequestReader::State::kBody ? limits_.body_timeout
@@ -82,11 +82,12 @@ Task<ClientConnection::Next> ClientConnection::read_request() {
       if ((events & kClientReadable) == 0) {
         if ((events & kDraining) != 0) continue;
         if (is_idle) co_return Next::kOver;
-        co_await refuse(408);
+        refusal_ = 408;
         co_return Next::kRefused;
       }
     }
     const IoResult result = stream_.read(loop_.buffer());
+    ++reads;
     if (result.status == IoStatus::kBlocked) continue;
     if (result.status != IoStatus::kDone) {
       gone_ = true;
@@ -100,7 +101,7 @@ Task<ClientConnection::Next> ClientConnection::read_request() {
     if (reader_.take_continue() && !send({"HTTP/1.1 100 Continue\r\n\r\n"})) co_return Next::kOver;
   }
   if (reader_.state() == RequestReader::State::kComplete) co_return Next::kRequest;
-  co_await refuse(reader_.refusal());
+  refusal_ = reader_.refusal();
   co_return Next::kRefused;
 }
 
@@ -140,36 +141,29 @@ void ClientConnection::fire(IoEvents events) {
 
 bool ClientConnection::send(std::initializer_list<std::string_view> parts) {
   if (gone_) return false;
+  ASHLAR_DCHECK(parts.size() <= kMaxParts, "too many parts");
   std::array<std::string_view, kMaxParts> left;
   std::size_t count = 0;
   for (const std::string_view part : parts) {
     if (!part.empty()) left[count++] = part;
   }
-  if (!has_unsent()) {
-    std::size_t first = 0;
-    while (first < count) {
-      const IoResult result = stream_.write(std::span(left).subspan(first, count - first));
-      if (result.status == IoStatus::kFailed || result.status == IoStatus::kEnd) {
-        gone_ = true;
-        return false;
-      }
-      std::size_t sent = result.bytes;
-      while (first < count && sent >= left[first].size()) sent -= left[first++].size();
-      if (first < count) left[first].remove_prefix(sent);
-      if (result.status == IoStatus::kBlocked || first < count) break;
+  std::size_t first = 0;
+  if (!has_unsent() && count > 0) {
+    const IoResult result = stream_.write(std::span(left).first(count));
+    if (result.status == IoStatus::kFailed || result.status == IoStatus::kEnd) {
+      gone_ = true;
+      return false;
     }
-    left = [&] {
-      std::array<std::string_view, kMaxParts> rest;
-      for (std::size_t i = first; i < count; ++i) rest[i - first] = left[i];
-      return rest;
-    }();
-    count -= first;
+    std::size_t sent = result.bytes;
+    while (first < count && sent >= left[first].size()) sent -= left[first++].size();
+    if (first < count) left[first].remove_prefix(sent);
   }
-  for (std::size_t i = 0; i < count; ++i) unsent_.append(left[i]);
+  for (; first < count; ++first) unsent_.append(left[first]);
   return true;
 }
 
 Task<bool> ClientConnection::flush() {
+  bool has_waited = false;
   Clock::TimePoint deadline = IoLoop::now() + limits_.write_timeout;
   while (has_unsent()) {
     if (gone_) co_return false;
@@ -185,6 +179,7 @@ Task<bool> ClientConnection::flush() {
       co_return false;
     }
     stream_.arm_write();
+    has_waited = true;
     const IoEvents events = co_await waiter_.wait(kClientWritable | kClientGone, deadline);
     if ((events & kStopped) != 0) co_return false;
     if ((events & (kDeadline | kClientGone)) != 0 && (events & kClientWritable) == 0) {
@@ -193,8 +188,9 @@ Task<bool> ClientConnection::flush() {
     }
   }
   unsent_.clear();
-  if (unsent_.capacity() > kAheadBytes) unsent_.shrink_to_fit();
+  if (unsent_.capacity() > kKeptAhead) unsent_.shrink_to_fit();
   unsent_begin_ = 0;
+  if (has_waited) stream_.forget_writing();
   co_return true;
 }
 
@@ -211,8 +207,8 @@ Task<void> ClientConnection::close_gently() {
   const Clock::TimePoint deadline = IoLoop::now() + kLingerTime;
   while (!gone_ && IoLoop::now() < deadline) {
     const IoResult result = stream_.read(loop_.buffer());
-    if (result.status == IoStatus::kDone) continue;
-    if (result.status != IoStatus::kBlocked) break;
+    if (result.status == IoStatus::kDone && stream_.holds_bytes()) continue;
+    if (result.status != IoStatus::kDone && result.status != IoStatus::kBlocked) break;
     stream_.arm_read();
     const IoEvents events = co_await waiter_.wait(kClientReadable, deadline);
     if ((events & (kDeadline | kStopped)) != 0) break;

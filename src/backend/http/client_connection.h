@@ -31,17 +31,18 @@ class ClientConnection final : public ReadySink {
 
   enum class Next : std::uint8_t {
     kRequest,
-    kRefused,  // was answered with its error, and the connection is to be closed
+    kRefused,  // to be answered with refuse(refusal())
     kOver,     // the client left, or was idle for too long, or the loop drains
   };
   // Reads the next request into request().
   Task<Next> read_request();
-  WholeRequest& request() noexcept { return reader_.request(); }
+  const WholeRequest& request() const noexcept { return reader_.request(); }
   std::unique_ptr<WholeRequest> release_request() noexcept { return reader_.release(); }
 
   // From here on the client is watched; until read_request().
   void watch();
   bool is_gone() const noexcept { return gone_; }
+  bool is_open() const noexcept { return stream_.is_open(); }
 
   // Sends the parts; what does not go now is kept for flush(). False: the client is gone.
   bool send(std::initializer_list<std::string_view> parts);
@@ -49,7 +50,9 @@ class ClientConnection final : public ReadySink {
   // Waits until everything is sent. False: the client is gone or does not read, or the loop stops.
   Task<bool> flush();
 
-  // A whole small answer, for errors of HTTP itself.
+  // The status of a refused request.
+  unsigned refusal() const noexcept { return refusal_; }
+  // Sends an answer without a body, and closes.
   Task<void> refuse(unsigned status);
   // Ends the connection so that the client gets what was sent: what it still sends is read for a while.
   Task<void> close_gently();
@@ -70,6 +73,7 @@ class ClientConnection final : public ReadySink {
   std::string ahead_;   // bytes behind the request
   std::string unsent_;  // bytes that the socket did not take yet
   std::size_t unsent_begin_ = 0;
+  unsigned refusal_ = 0;
   bool watching_ = false;
   bool gone_ = false;
 };

@@ -168,24 +168,24 @@ class AsioHttpServer final : public HttpServer {
 
  private:
   Detached serve(IoLoop& loop, int fd) {
-    {
+    try {
       EventWaiter waiter(loop);
       ClientConnection client(loop, waiter, fd, options_.limits, tls_.get());
-      try {
-        if (co_await client.handshake()) {
-          while (co_await serve_request(loop, waiter, client)) {
-          }
+      if (co_await client.handshake()) {
+        while (co_await serve_request(loop, waiter, client)) {
         }
-      } catch (const std::exception& error) {
-        ASHLAR_LOG(LogLevel::kError, "http", "a connection is closed: %s", error.what());
       }
+    } catch (const std::exception& error) {
+      ASHLAR_LOG(LogLevel::kError, "http", "a connection is closed: %s", error.what());
     }
     loops_->connection_closed();
   }
 
   // Whether another request may follow.
   Task<bool> serve_request(IoLoop& loop, EventWaiter& waiter, ClientConnection& client) {
-    if (co_await client.read_request() != ClientConnection::Next::kRequest) co_return false;
+    const ClientConnection::Next next = co_await client.read_request();
+    if (next == ClientConnection::Next::kRefused) co_await client.refuse(client.refusal());
+    if (next != ClientConnection::Next::kRequest) co_return false;
     const MessageHead& head = client.request().head;
     const bool keeps_alive = head.keeps_alive() && head.minor_version == 1 && !loop.is_draining();
     // Counts the answer, and frees the exchange of this connection, however it ends.
@@ -203,7 +203,6 @@ class AsioHttpServer final : public HttpServer {
     bool sent = false;
     {
       const Open open{*loops_, client, exchange};
-      client.watch();
       handler_(exchange);
       sent = co_await send_answer(waiter, client, *exchange);
     }
@@ -218,6 +217,7 @@ class AsioHttpServer final : public HttpServer {
       if (!taken.bytes.empty() && !client.send({taken.bytes})) co_return false;
       if (client.has_unsent() && !co_await client.flush()) co_return false;
       if (taken.ended) co_return !taken.aborted;
+      client.watch();
       const IoEvents events = co_await waiter.wait(kWoken | kClientGone, kNoDeadline);
       if ((events & (kClientGone | kStopped)) != 0) co_return false;
     }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 
 #include "ashlar/base/check.h"
+#include "ashlar/base/log.h"
 #include "base/start_thread.h"
 
 namespace ashlar::backend::http {
@@ -21,6 +23,7 @@ EventWaiter::EventWaiter(IoLoop& loop) : loop_(loop) {
 }
 
 EventWaiter::~EventWaiter() {
+  ASHLAR_DCHECK(!waiting_, "a coroutine still waits here");
   loop_.remove(*this);
 }
 
@@ -51,7 +54,16 @@ IoLoop::~IoLoop() = default;
 
 Result<void> IoLoop::start() {
   schedule_check();
-  return start_thread(&thread_, [this] { context_.run(); });
+  return start_thread(&thread_, [this] {
+    for (;;) {
+      try {
+        context_.run();
+        return;
+      } catch (const std::exception& error) {  // out of memory, between coroutines
+        ASHLAR_LOG(LogLevel::kError, "http", "an event is dropped: %s", error.what());
+      }
+    }
+  });
 }
 
 void IoLoop::join() {
@@ -59,6 +71,7 @@ void IoLoop::join() {
 }
 
 void IoLoop::add(EventWaiter& waiter) noexcept {
+  ASHLAR_DCHECK(waiter.next_ == nullptr && waiter.previous_ == nullptr, "a waiter is added once");
   waiter.next_ = first_;
   if (first_ != nullptr) first_->previous_ = &waiter;
   first_ = &waiter;

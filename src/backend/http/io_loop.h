@@ -1,8 +1,8 @@
 // IoLoop: a thread with an Asio context; what its coroutines wait for, and until when.
 //
 // An EventWaiter is where one coroutine waits for any of several events: a socket is ready, a call from
-// another thread, a deadline. Deadlines are checked every 50 ms by one timer, and only if the nearest one may have
-// passed; so a wait costs no timer.
+// another thread, a deadline. Deadlines are checked every 50 ms by one timer, and only if the nearest one may
+// have passed; so a wait costs no timer.
 //
 // Thread safety: confined to the loop's thread, except start(), join() and post().
 // Complexity:    a wait is O(1); a check of deadlines that is due is O(waiters).
@@ -37,6 +37,9 @@ inline constexpr IoEvents kResolved = 64;  // the addresses of a name
 inline constexpr IoEvents kDraining = 128;
 inline constexpr IoEvents kDeadline = 256;  // these two end every wait
 inline constexpr IoEvents kStopped = 512;
+
+// Reads or writes that a coroutine does in a row before it lets the others of its loop run.
+inline constexpr int kTurn = 16;
 
 inline constexpr Clock::TimePoint kNoDeadline = Clock::TimePoint::max();
 

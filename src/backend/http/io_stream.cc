@@ -1,5 +1,7 @@
 #include "backend/http/io_stream.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -7,7 +9,21 @@
 #include <array>
 #include <cerrno>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::backend::http {
+
+void tune_socket(int fd) noexcept {
+  const int on = 1;
+  const int idle_seconds = 30;
+  const int interval_seconds = 10;
+  const int probes = 3;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof idle_seconds);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_seconds, sizeof interval_seconds);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
 
 IoStream::IoStream(IoLoop& loop, int fd) : loop_(&loop), socket_(std::make_shared<Socket>(loop)) {
   boost::system::error_code error;
@@ -26,6 +42,7 @@ IoStream& IoStream::operator=(IoStream&& other) noexcept {
   tls_ = std::move(other.tls_);
   read_wants_write_ = other.read_wants_write_;
   drained_ = other.drained_;
+  holds_bytes_ = other.holds_bytes_;
   return *this;
 }
 
@@ -62,6 +79,7 @@ void IoStream::arm_write() {
 
 void IoStream::forget_writing() {
   if (socket_ == nullptr) return;
+  ASHLAR_DCHECK(!socket_->write_armed, "writing is still waited for");
   boost::system::error_code error;
   const int fd = socket_->descriptor.release();
   socket_->descriptor.assign(fd, error);
@@ -74,6 +92,7 @@ IoResult IoStream::read(std::span<char> out) noexcept {
     const IoResult result = tls_->read(out.data(), out.size());
     drained_ = result.status == IoStatus::kBlocked;
     read_wants_write_ = drained_ && tls_->wants_write();
+    holds_bytes_ = tls_->holds_bytes();
     return result;
   }
   for (;;) {
@@ -91,31 +110,7 @@ IoResult IoStream::read(std::span<char> out) noexcept {
 
 IoResult IoStream::write(std::span<const std::string_view> parts) {
   if (socket_ == nullptr) return {};
-  if (tls_ != nullptr) {
-    // Small parts go into one record.
-    constexpr std::size_t kRecord = 16 << 10;
-    std::string& joined = loop_->scratch();
-    std::size_t sent = 0;
-    IoResult last{IoStatus::kDone, 0};
-    for (std::size_t i = 0; i < parts.size();) {
-      joined.clear();
-      std::string_view piece = parts[i++];
-      if (piece.size() < kRecord && i < parts.size()) {
-        joined.append(piece);
-        while (i < parts.size()) joined.append(parts[i++]);
-        piece = joined;
-      }
-      while (!piece.empty()) {
-        last = tls_->write(piece.data(), piece.size());
-        if (last.status != IoStatus::kDone) break;
-        sent += last.bytes;
-        piece.remove_prefix(last.bytes);
-      }
-      if (last.status != IoStatus::kDone) break;
-    }
-    if (last.status == IoStatus::kBlocked && sent > 0) return {IoStatus::kDone, sent};
-    return {last.status, sent};
-  }
+  if (tls_ != nullptr) return write_tls(parts);
   std::array<iovec, 4> pieces;
   std::size_t count = 0;
   for (const std::string_view part : parts) {
@@ -133,6 +128,31 @@ IoResult IoStream::write(std::span<const std::string_view> parts) {
     if (errno == EINTR) continue;
     return {errno == EAGAIN ? IoStatus::kBlocked : IoStatus::kFailed, 0};
   }
+}
+
+IoResult IoStream::write_tls(std::span<const std::string_view> parts) {
+  constexpr std::size_t kRecord = 16 << 10;
+  std::size_t sent = 0;
+  std::size_t part = 0;
+  std::size_t at = 0;  // in the part
+  while (part < parts.size()) {
+    std::string_view piece = parts[part].substr(at);
+    if (piece.size() < kRecord && part + 1 < parts.size()) {
+      // Small parts go into one record.
+      std::string& joined = loop_->scratch();
+      joined.assign(piece);
+      for (std::size_t next = part + 1; next < parts.size() && joined.size() < kRecord; ++next)
+        joined.append(parts[next].substr(0, kRecord - joined.size()));
+      piece = joined;
+    }
+    const IoResult result = tls_->write(piece.data(), piece.size());
+    if (result.status == IoStatus::kBlocked && sent > 0) break;
+    if (result.status != IoStatus::kDone) return {result.status, sent};
+    sent += result.bytes;
+    at += result.bytes;
+    while (part < parts.size() && at >= parts[part].size()) at -= parts[part++].size();
+  }
+  return {IoStatus::kDone, sent};
 }
 
 void IoStream::shutdown_send() noexcept {

@@ -17,6 +17,10 @@
 
 namespace ashlar::backend::http {
 
+// Small pieces are sent at once, and a machine at the other end that is gone is found out. Sockets accepted
+// by a listening one have its settings.
+void tune_socket(int fd) noexcept;
+
 class IoStream {
  public:
   IoStream() = default;
@@ -45,6 +49,8 @@ class IoStream {
   IoResult write(std::span<const std::string_view> parts);
   // Whether nothing is left to read without waiting, as far as the last read could tell.
   bool is_drained() const noexcept { return drained_; }
+  // Whether bytes were received that the socket will not report any more: they must be read before a wait.
+  bool holds_bytes() const noexcept { return holds_bytes_; }
 
   // Ends what this side sends.
   void shutdown_send() noexcept;
@@ -65,11 +71,14 @@ class IoStream {
     bool write_armed = false;
   };
 
+  IoResult write_tls(std::span<const std::string_view> parts);
+
   IoLoop* loop_ = nullptr;
   std::shared_ptr<Socket> socket_;
   std::unique_ptr<TlsSession> tls_;
   bool read_wants_write_ = false;
   bool drained_ = true;
+  bool holds_bytes_ = false;
 };
 
 }  // namespace ashlar::backend::http

@@ -9,6 +9,8 @@ namespace {
 
 constexpr unsigned kBad = 400;
 constexpr std::size_t kMaxHeaders = 1000;
+// Every header is looked up in those of Connection.
+constexpr std::size_t kMaxConnectionBytes = 1 << 10;
 
 // RFC 9110 5.6.2.
 constexpr std::array<bool, 256> kTokenBytes = [] {
@@ -68,12 +70,17 @@ unsigned take_length(std::string_view value, MessageHead& out) noexcept {
   return 0;
 }
 
+struct HeadCounts {
+  unsigned hosts = 0;
+  std::size_t connection_bytes = 0;
+};
+
 // What a header says about the message's own framing and connection.
-unsigned take_meaning(const service::HeaderView& header, MessageHead& out, unsigned& hosts) noexcept {
+unsigned take_meaning(const service::HeaderView& header, MessageHead& out, HeadCounts& counts) noexcept {
   const std::string_view name = header.name;
   switch (name.size()) {
     case 4:
-      if (equal_ignoring_case(name, "host")) ++hosts;
+      if (equal_ignoring_case(name, "host")) ++counts.hosts;
       break;
     case 6:
       if (equal_ignoring_case(name, "expect")) {
@@ -86,6 +93,8 @@ unsigned take_meaning(const service::HeaderView& header, MessageHead& out, unsig
       break;
     case 10:
       if (equal_ignoring_case(name, "connection")) {
+        counts.connection_bytes += header.value.size() + 1;
+        if (counts.connection_bytes > kMaxConnectionBytes) return kBad;
         out.says_close |= list_contains(header.value, "close");
         out.says_keep_alive |= list_contains(header.value, "keep-alive");
       }
@@ -105,7 +114,7 @@ unsigned take_meaning(const service::HeaderView& header, MessageHead& out, unsig
   return 0;
 }
 
-unsigned parse_headers(std::string_view text, MessageHead& out, unsigned& hosts) {
+unsigned parse_headers(std::string_view text, MessageHead& out, HeadCounts& counts) {
   std::string_view line;
   for (;;) {
     if (!take_line(text, line)) return kBad;
@@ -117,7 +126,7 @@ unsigned parse_headers(std::string_view text, MessageHead& out, unsigned& hosts)
     if (!is_token(header.name) || has_control(header.value)) return kBad;
     if (out.headers.size() == kMaxHeaders) return 431;
     out.headers.push_back(header);
-    if (const unsigned refusal = take_meaning(header, out, hosts); refusal != 0) return refusal;
+    if (const unsigned refusal = take_meaning(header, out, counts); refusal != 0) return refusal;
   }
 }
 
@@ -165,10 +174,10 @@ unsigned parse_request_head(std::string_view text, MessageHead& out) {
   if (out.method == "CONNECT") return 501;
   if (const unsigned refusal = take_target(line.substr(first + 1, last - first - 1), out); refusal != 0)
     return refusal;
-  unsigned hosts = 0;
-  if (const unsigned refusal = parse_headers(text, out, hosts); refusal != 0) return refusal;
+  HeadCounts counts;
+  if (const unsigned refusal = parse_headers(text, out, counts); refusal != 0) return refusal;
   if (out.is_chunked && (out.content_length || out.minor_version == 0)) return kBad;
-  if (hosts > 1 || (hosts == 0 && out.minor_version == 1)) return kBad;
+  if (counts.hosts > 1 || (counts.hosts == 0 && out.minor_version == 1)) return kBad;
   // A client may offer HTTP/2 without insisting; such an offer is ignored.
   if (out.upgrades && !equal_ignoring_case(out.header("upgrade"), "h2c")) return 501;
   return 0;
@@ -184,8 +193,8 @@ unsigned parse_answer_head(std::string_view text, MessageHead& out) {
   if (line.size() > 12 && line[12] != ' ') return kBad;
   out.reason = line.size() > 13 ? line.substr(13) : std::string_view();
   if (has_control(out.reason)) return kBad;
-  unsigned hosts = 0;
-  if (const unsigned refusal = parse_headers(text, out, hosts); refusal != 0) return refusal;
+  HeadCounts counts;
+  if (const unsigned refusal = parse_headers(text, out, counts); refusal != 0) return refusal;
   return out.is_chunked && out.content_length ? kBad : 0;
 }
 

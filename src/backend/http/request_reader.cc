@@ -6,7 +6,7 @@ namespace ashlar::backend::http {
 
 namespace {
 
-constexpr std::size_t kKeptBytes = 16 << 10;     // of memory, between two requests
+constexpr std::size_t kKeptBytes = 4 << 10;      // of memory, between two requests
 constexpr std::size_t kReservedBytes = 1 << 20;  // for a body that is only announced
 
 void forget(std::string& text) {
@@ -24,6 +24,7 @@ std::size_t RequestReader::feed(std::string_view bytes) {
     if (request_->body.size() + part.size() > limits_.body_bytes) return refuse(413);
     request_->body.append(part);
   });
+  ASHLAR_DCHECK(taken <= bytes.size(), "more bytes were taken than given");
   if (state_ == State::kRefused) return taken;
   if (scanner_->is_broken()) refuse(400);
   if (scanner_->is_done()) state_ = State::kComplete;
@@ -50,7 +51,7 @@ std::size_t RequestReader::feed_head(std::string_view bytes) {
   if (end == 0) {
     if (text.size() > limits_.head_bytes) refuse(431);
     // What is no HTTP at all, or has bare line feeds, would be waited for in vain.
-    const std::size_t line = text.find('\n');
+    const std::size_t line = text.find('\n', before);
     if (static_cast<unsigned char>(text[0]) <= 0x20 || (line != std::string::npos && text[line - 1] != '\r'))
       refuse(400);
     return skipped + bytes.size();

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "ashlar/backend/http/http_server.h"
+#include "ashlar/base/check.h"
 #include "backend/http/body_scanner.h"
 #include "backend/http/message_head.h"
 
@@ -43,10 +44,19 @@ class RequestReader {
   // Whether the client waits for "100 Continue" before it sends the body. True once per request.
   bool take_continue() noexcept;
   // The status to answer with. Requires: kRefused.
-  unsigned refusal() const noexcept { return refusal_; }
-  WholeRequest& request() noexcept { return *request_; }
+  unsigned refusal() const noexcept {
+    ASHLAR_DCHECK(state_ == State::kRefused, "the request was not refused");
+    return refusal_;
+  }
+  const WholeRequest& request() const noexcept {
+    ASHLAR_DCHECK(request_ != nullptr, "the request was released");
+    return *request_;
+  }
   // The request itself, for those that outlive the connection. Requires: kComplete.
-  std::unique_ptr<WholeRequest> release() noexcept { return std::move(request_); }
+  std::unique_ptr<WholeRequest> release() noexcept {
+    ASHLAR_DCHECK(state_ == State::kComplete, "the request is not complete");
+    return std::move(request_);
+  }
   // Ready for the next request.
   void restart();
 

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
 
 namespace ashlar::backend::http {
@@ -31,6 +32,7 @@ Result<int> open_socket(const ServerLoops::Options& options, const addrinfo& at,
   if (socket < 0) return bind_error(options.address, options.port, std::strerror(errno));
   const int on = 1;
   ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  tune_socket(socket);
   if (shared) ::setsockopt(socket, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
   if (::bind(socket, at.ai_addr, at.ai_addrlen) == 0 && ::listen(socket, kBacklog) == 0) return socket;
   const int reason = errno;
@@ -141,6 +143,7 @@ ServerLoops::~ServerLoops() {
 }
 
 Result<void> ServerLoops::start(Accepted accepted) {
+  ASHLAR_CHECK(!started_, "a server is started once");
   accepted_call_ = std::move(accepted);
   started_ = true;
   for (unsigned i = 0; i < size(); ++i)
@@ -192,7 +195,9 @@ void ServerLoops::answer_began() noexcept {
 }
 
 void ServerLoops::answer_ended() {
-  if (answers_.fetch_sub(1) != 1 || !draining_.load()) return;
+  const std::int64_t before = answers_.fetch_sub(1);
+  ASHLAR_DCHECK(before > 0, "more answers ended than began");
+  if (before != 1 || !draining_.load()) return;
   MutexLock lock(mu_);
   idle_.notify_all();
 }
@@ -208,7 +213,8 @@ bool ServerLoops::connection_opened() noexcept {
 }
 
 void ServerLoops::connection_closed() noexcept {
-  connections_.fetch_sub(1, std::memory_order_relaxed);
+  [[maybe_unused]] const std::size_t before = connections_.fetch_sub(1, std::memory_order_relaxed);
+  ASHLAR_DCHECK(before > 0, "more connections closed than opened");
 }
 
 }  // namespace ashlar::backend::http

@@ -12,6 +12,8 @@
 #include <optional>
 #include <utility>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::backend::http {
 
 namespace detail {
@@ -21,8 +23,8 @@ struct TaskPromiseBase {
     bool await_ready() noexcept { return false; }
     template <class Promise>
     std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> self) noexcept {
-      const std::coroutine_handle<> awaiting = self.promise().awaiting;
-      return awaiting ? awaiting : std::noop_coroutine();
+      const std::coroutine_handle<> next = self.promise().awaiting;
+      return next ? next : std::noop_coroutine();
     }
     void await_resume() noexcept {}
   };
@@ -63,11 +65,15 @@ class [[nodiscard]] Task {
   Task(Task&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
   Task& operator=(Task&&) = delete;
   ~Task() {
+    ASHLAR_DCHECK(!handle_ || handle_.done(), "coroutines run to their end");
     if (handle_) handle_.destroy();
   }
 
   bool await_ready() const noexcept { return handle_.done(); }
-  void await_suspend(std::coroutine_handle<> awaiting) noexcept { handle_.promise().awaiting = awaiting; }
+  void await_suspend(std::coroutine_handle<> next) noexcept {
+    ASHLAR_DCHECK(!handle_.promise().awaiting, "a task is awaited once");
+    handle_.promise().awaiting = next;
+  }
   T await_resume() {
     if (handle_.promise().error) std::rethrow_exception(handle_.promise().error);
     return handle_.promise().take();

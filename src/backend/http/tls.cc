@@ -113,6 +113,22 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::for_client(const std::stri
   return std::shared_ptr<const TlsContext>(std::move(made));
 }
 
+Result<std::shared_ptr<WorkerTls>> WorkerTls::create(const std::string& authorities) {
+  std::shared_ptr<WorkerTls> made(new WorkerTls());
+  if (!authorities.empty()) {
+    ASHLAR_TRY(made->context_, TlsContext::for_client(authorities));
+  }
+  return made;
+}
+
+const TlsContext* WorkerTls::get() {
+  std::call_once(once_, [this] {
+    if (context_ != nullptr) return;
+    if (auto made = TlsContext::for_client("")) context_ = *std::move(made);
+  });
+  return context_.get();
+}
+
 std::unique_ptr<TlsSession> TlsSession::open(const TlsContext& context, int fd) {
   std::unique_ptr<TlsSession> made(new TlsSession(SSL_new(context.get())));
   if (made->session_ == nullptr) return nullptr;

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "ashlar/backend/http/http_server.h"
@@ -46,6 +47,21 @@ class TlsContext {
   std::unique_ptr<SSL_CTX, Free> context_;
 };
 
+// The context of connections to workers. The system's authorities are read when the first one needs them:
+// that takes tens of milliseconds, which most programs need not spend.
+class WorkerTls {
+ public:
+  // Errors: as TlsContext::for_client().
+  static Result<std::shared_ptr<WorkerTls>> create(const std::string& authorities);
+  // Null: there is none.
+  const TlsContext* get();
+
+ private:
+  WorkerTls() = default;
+  std::once_flag once_;
+  std::shared_ptr<const TlsContext> context_;
+};
+
 class TlsSession {
  public:
   // The socket stays with the caller, and open as long as this object.
@@ -56,6 +72,8 @@ class TlsSession {
   IoResult handshake() noexcept;
   IoResult read(char* out, std::size_t size) noexcept;
   IoResult write(const char* bytes, std::size_t size) noexcept;
+  // Whether decrypted bytes wait to be read.
+  bool holds_bytes() const noexcept { return SSL_has_pending(session_.get()) != 0; }
   // Tells the other side that no more bytes come.
   void end() noexcept;
   // Whether the last operation that was blocked waits for writing rather than reading.

@@ -11,9 +11,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <map>
@@ -54,6 +58,8 @@ class RawClient {
     EXPECT_EQ(connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0) << errno;
   }
 
+  explicit RawClient(OwnedFd socket) : socket_(std::move(socket)) {}
+
   int fd() const { return socket_.get(); }
 
   // False: the other side has closed.
@@ -82,36 +88,39 @@ class RawClient {
       ADD_FAILURE() << "nothing came for two minutes";
       return false;
     }
-    char bytes[16 << 10];
-    const ssize_t got = recv(socket_.get(), bytes, sizeof bytes, 0);
+    if (begin_ == buffer_.size()) {
+      buffer_.clear();
+      begin_ = 0;
+    }
+    static thread_local std::array<char, 64 << 10> piece;
+    const ssize_t got = recv(socket_.get(), piece.data(), piece.size(), 0);
     if (got < 0) reset_ = true;
     if (got <= 0) return false;
-    buffer_.append(bytes, static_cast<std::size_t>(got));
+    buffer_.append(piece.data(), static_cast<std::size_t>(got));
     return true;
   }
   bool is_reset() const { return reset_; }
-  const std::string& buffer() const { return buffer_; }
 
   // Reads until the text has come, and takes all up to its end. Empty: it never came.
   std::string take_until(std::string_view text) {
     for (;;) {
-      const std::size_t at = buffer_.find(text);
-      if (at != std::string::npos) return take(at + text.size());
+      const std::size_t at = buffer_.find(text, begin_);
+      if (at != std::string::npos) return take(at + text.size() - begin_);
       if (!more()) return {};
     }
   }
   // As many bytes, or what came before the end.
   std::string take_bytes(std::size_t count) {
-    while (buffer_.size() < count && more()) {
+    while (buffer_.size() - begin_ < count && more()) {
     }
-    return take(std::min(count, buffer_.size()));
+    return take(std::min(count, buffer_.size() - begin_));
   }
   std::string take_all() {
     while (more()) {
     }
-    return std::exchange(buffer_, {});
+    return take(buffer_.size() - begin_);
   }
-  bool at_end() { return buffer_.empty() && !more(); }
+  bool at_end() { return begin_ == buffer_.size() && !more(); }
 
   // The head of an answer, with those of 1xx skipped if `skip` is on.
   RawAnswer take_head(bool skip = true) {
@@ -169,14 +178,43 @@ class RawClient {
 
  private:
   std::string take(std::size_t count) {
-    std::string out = buffer_.substr(0, count);
-    buffer_.erase(0, count);
+    std::string out = buffer_.substr(begin_, count);
+    begin_ += count;
     return out;
   }
 
   OwnedFd socket_;
   std::string buffer_;
+  std::size_t begin_ = 0;  // of what was not taken yet
   bool reset_ = false;
+};
+
+// A worker that the test plays itself: it accepts, reads and writes when the test says so.
+class RawWorker {
+ public:
+  RawWorker() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), size), 0) << errno;
+    EXPECT_EQ(listen(socket_.get(), 128), 0) << errno;
+    getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &size);
+    port_ = ntohs(address.sin_port);
+  }
+  std::uint16_t port() const { return port_; }
+  // The next connection, in the order in which they came.
+  RawClient accept() const {
+    pollfd entry{.fd = socket_.get(), .events = POLLIN, .revents = 0};
+    EXPECT_EQ(poll(&entry, 1, 120'000), 1) << "no connection for two minutes";
+    return RawClient(OwnedFd(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+  }
+  // From now on connections are refused.
+  void close() { socket_ = OwnedFd(); }
+
+ private:
+  OwnedFd socket_;
+  std::uint16_t port_ = 0;
 };
 
 inline std::string get(const std::string& target, const std::string& headers = "") {

@@ -1,0 +1,156 @@
+#include "backend/http/worker_call.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+namespace ashlar::backend::http {
+
+Task<WorkerCall::Status> WorkerCall::start(const Request request) {
+  for (bool is_second = false;; is_second = true) {
+    if (!is_second) link_ = pool_.take(request.address);
+    if (link_ == nullptr) {
+      WorkerPool::Connected made =
+          co_await pool_.connect(request.address, waiter_, interrupts_,
+                                 std::min(request.latest, IoLoop::now() + request.connect_timeout));
+      if (made.is_interrupted) co_return Status::kInterrupted;
+      detail_ = std::move(made.failure);
+      if (made.link == nullptr) co_return Status::kConnect;
+      link_ = std::move(made.link);
+    }
+    waiter_.clear(kWorkerReadable | kWorkerWritable);
+    link_->stream.attach(&waiter_, kWorkerReadable, kWorkerWritable);
+    const Status status = co_await exchange(request);
+    if (status == Status::kHead) co_return status;
+    const bool is_stale = status == Status::kBroken && link_->is_reused() && !answer_.has_bytes();
+    link_.reset();
+    if (!is_stale) co_return status;
+  }
+}
+
+Task<WorkerCall::Status> WorkerCall::exchange(const Request& request) {
+  std::array<std::string_view, 2> left = {request.head, request.body};
+  sent_all_ = false;
+  bool can_send = true;
+  bool has_waited = false;
+  Clock::TimePoint deadline = std::min(request.latest, IoLoop::now() + request.head_timeout);
+  for (;;) {
+    for (int writes = 0; can_send && !sent_all_; ++writes) {
+      const IoResult result = writes < kTurn ? link_->stream.write(left) : IoResult{IoStatus::kBlocked, 0};
+      if (result.status == IoStatus::kBlocked) {
+        link_->stream.arm_write();
+        has_waited = true;
+        break;
+      }
+      // The worker may have answered before it closed.
+      if (result.status != IoStatus::kDone) can_send = false;
+      std::size_t sent = result.bytes;
+      for (std::string_view& part : left) {
+        const std::size_t of_part = std::min(sent, part.size());
+        part.remove_prefix(of_part);
+        sent -= of_part;
+      }
+      sent_all_ = left[0].empty() && left[1].empty();
+      if (sent_all_ && has_waited) link_->stream.forget_writing();
+    }
+    if (link_->stream.is_drained()) {
+      link_->stream.arm_read();
+      const IoEvents sending = can_send && !sent_all_ ? kWorkerWritable : 0;
+      const IoEvents events = co_await waiter_.wait(kWorkerReadable | sending | interrupts_, deadline);
+      if ((events & (interrupts_ | kStopped)) != 0) co_return Status::kInterrupted;
+      if ((events & kWorkerReadable) == 0) {
+        if ((events & kWorkerWritable) != 0) continue;
+        detail_ = answer_.has_bytes() ? "the head of its answer did not come in time" : "no answer in time";
+        co_return Status::kLate;
+      }
+    }
+    const IoResult result = link_->stream.read(loop_.buffer());
+    if (result.status == IoStatus::kBlocked) continue;
+    if (result.status != IoStatus::kDone) {
+      detail_ = answer_.has_bytes() ? "the connection ended within the head of its answer"
+                                    : "the connection ended without an answer";
+      co_return Status::kBroken;
+    }
+    const std::string_view bytes(loop_.buffer().data(), result.bytes);
+    early_ = bytes.substr(answer_.feed(bytes));
+    if (answer_.is_invalid()) {
+      detail_ = "its answer is not HTTP/1";
+      co_return Status::kInvalid;
+    }
+    if (answer_.has_head()) co_return Status::kHead;
+    deadline = std::min(request.latest, IoLoop::now() + request.idle_timeout);
+  }
+}
+
+void WorkerCall::finish(bool is_exact) {
+  ASHLAR_DCHECK(link_ != nullptr, "an answer is finished once");
+  if (is_exact && sent_all_ && answer_.body().is_done() && answer_.head().keeps_alive()) {
+    pool_.put(std::move(link_));
+  } else {
+    link_.reset();
+  }
+}
+
+namespace {
+
+Error call_error(const service::Ask& ask, Clock::TimePoint latest, const std::string& detail) {
+  return make_error(IoLoop::now() >= latest ? ErrorCode::kTimeout : ErrorCode::kUnavailable,
+                    "%s at %s got no answer: %s", ask.target.c_str(), ask.address.authority().c_str(),
+                    detail.c_str());
+}
+
+}  // namespace
+
+Task<Asked> ask_worker(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEvents interrupts,
+                       const service::Ask& ask) {
+  std::string head;
+  head.append(ask.method).append(" ").append(ask.target).append(" HTTP/1.1\r\n");
+  append_header(head, "Host", ask.address.authority());
+  for (const auto& [name, value] : ask.headers) append_header(head, name, value);
+  if (!ask.body.empty() || ask.method != "GET")
+    append_header(head, "Content-Length", std::to_string(ask.body.size()));
+  head += "\r\n";
+
+  const Clock::TimePoint latest = IoLoop::now() + ask.timeout;
+  WorkerCall call(loop, pool, waiter, interrupts, ask.method == "HEAD");
+  const WorkerCall::Request request{ask.address, head,        ask.body, ask.timeout,
+                                    ask.timeout, ask.timeout, latest};
+  const WorkerCall::Status status = co_await call.start(request);
+  if (status == WorkerCall::Status::kInterrupted)
+    co_return Asked{make_error(ErrorCode::kCancelled, "the question was given up"), true};
+  if (status != WorkerCall::Status::kHead) co_return Asked{call_error(ask, latest, call.detail())};
+
+  service::Answer answer;
+  answer.status = call.answer().head().status;
+  BodyScanner& body = call.answer().body();
+  std::string_view bytes = call.early();
+  int reads = 0;
+  for (;;) {
+    const std::size_t taken = body.scan(bytes, [&](std::string_view part) { answer.body.append(part); });
+    if (answer.body.size() > ask.max_bytes)
+      co_return Asked{make_error(ErrorCode::kCapacity, "%s at %s answered more than %zu bytes",
+                                 ask.target.c_str(), ask.address.authority().c_str(), ask.max_bytes)};
+    if (body.is_broken()) co_return Asked{call_error(ask, latest, "broken chunks")};
+    if (body.is_done()) {
+      call.finish(taken == bytes.size());
+      co_return Asked{std::move(answer)};
+    }
+    if (call.stream().is_drained() || (reads >= kTurn && !call.stream().holds_bytes())) {
+      reads = 0;
+      call.stream().arm_read();
+      const IoEvents events = co_await waiter.wait(kWorkerReadable | interrupts, latest);
+      if ((events & (interrupts | kStopped)) != 0)
+        co_return Asked{make_error(ErrorCode::kCancelled, "the question was given up"), true};
+      if ((events & kWorkerReadable) == 0)
+        co_return Asked{call_error(ask, latest, "its end did not come in time")};
+    }
+    const IoResult result = call.stream().read(loop.buffer());
+    ++reads;
+    bytes = {loop.buffer().data(), result.bytes};
+    if (result.status == IoStatus::kDone || result.status == IoStatus::kBlocked) continue;
+    if (result.status == IoStatus::kEnd && body.may_end()) co_return Asked{std::move(answer)};
+    co_return Asked{call_error(ask, latest, "it ended too early")};
+  }
+}
+
+}  // namespace ashlar::backend::http

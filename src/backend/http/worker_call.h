@@ -1,0 +1,82 @@
+// WorkerCall: one request to a worker: a connection, the request's bytes, the head of the answer. The caller
+// reads the body.
+//
+// A connection that was idle may end just as it is used. If no byte of an answer came, the request is sent
+// once more, on a new one.
+//
+// Thread safety: confined to the loop's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "ashlar/service/passage.h"
+#include "backend/http/answer_reader.h"
+#include "backend/http/worker_pool.h"
+
+namespace ashlar::backend::http {
+
+class WorkerCall {
+ public:
+  struct Request {
+    const service::HttpAddress& address;
+    std::string_view head;
+    std::string_view body;
+    Clock::Duration connect_timeout;
+    Clock::Duration head_timeout;
+    Clock::Duration idle_timeout;
+    Clock::TimePoint latest = kNoDeadline;  // for all of it
+  };
+  enum class Status : std::uint8_t {
+    kHead,  // answer() has one
+    kConnect,
+    kBroken,
+    kLate,
+    kInvalid,
+    kInterrupted,
+  };
+
+  // Those of `interrupts`, and a stop, end every wait.
+  WorkerCall(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEvents interrupts, bool is_head)
+      : loop_(loop), pool_(pool), waiter_(waiter), interrupts_(interrupts), answer_(is_head) {}
+
+  // Up to the head of the answer. What `request` views must stay.
+  Task<Status> start(const Request request);
+  // What went wrong, for people.
+  const std::string& detail() const noexcept { return detail_; }
+  AnswerReader& answer() noexcept { return answer_; }
+  // Bytes behind the head, in the loop's buffer: until the next wait.
+  std::string_view early() const noexcept { return early_; }
+  IoStream& stream() noexcept {
+    ASHLAR_DCHECK(link_ != nullptr, "there is no connection");
+    return link_->stream;
+  }
+  // The answer was read to its end; `is_exact`: and no byte more. The connection is kept if it can be.
+  void finish(bool is_exact);
+
+ private:
+  Task<Status> exchange(const Request& request);
+
+  IoLoop& loop_;
+  WorkerPool& pool_;
+  EventWaiter& waiter_;
+  const IoEvents interrupts_;
+  AnswerReader answer_;
+  std::unique_ptr<WorkerPool::Link> link_;
+  std::string_view early_;
+  std::string detail_;
+  bool sent_all_ = false;
+};
+
+struct Asked {
+  Result<service::Answer> answer;
+  bool is_interrupted = false;
+};
+// Asks, and reads the whole answer. `ask` must stay.
+Task<Asked> ask_worker(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEvents interrupts,
+                       const service::Ask& ask);
+
+}  // namespace ashlar::backend::http
