@@ -343,10 +343,10 @@ std::string ApiAnswer::token(std::size_t index, const ApiChoice& choice) const {
         "content_block_delta",
         R"({"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":)" + said + "}}");
   if (form_ == ApiForm::kResponses)
-    return event_text(
-        "response.output_text.delta",
-        R"({"type":"response.output_text.delta","item_id":"msg_0","output_index":0,"content_index":0,"delta":)" +
-            said + "}");
+    return event_text("response.output_text.delta",
+                      R"({"type":"response.output_text.delta","item_id":"msg_0","output_index":0,)"
+                      R"("content_index":0,"delta":)" +
+                          said + "}");
   const bool is_chat = form_ == ApiForm::kChat;
   const std::string start = head(is_chat ? "chat.completion.chunk" : "text_completion") +
                             ",\"choices\":[{\"index\":" + number_text(index);
@@ -363,16 +363,15 @@ std::string ApiAnswer::token(std::size_t index, const ApiChoice& choice) const {
 std::string ApiAnswer::end(const std::vector<ApiChoice>& choices, const ApiUsage& usage) const {
   if (form_ == ApiForm::kMessages)
     return event_text("content_block_stop", R"({"type":"content_block_stop","index":0})") +
-           event_text(
-               "message_delta",
-               R"({"type":"message_delta","delta":{"stop_reason":"max_tokens","stop_sequence":null},"usage":)" +
-                   usage_of(usage) + "}") +
+           event_text("message_delta", R"({"type":"message_delta","delta":{"stop_reason":"max_tokens",)"
+                                       R"("stop_sequence":null},"usage":)" +
+                                           usage_of(usage) + "}") +
            event_text("message_stop", R"({"type":"message_stop"})");
   if (form_ == ApiForm::kResponses)
-    return event_text(
-               "response.output_text.done",
-               R"({"type":"response.output_text.done","item_id":"msg_0","output_index":0,"content_index":0,"text":)" +
-                   choice_text(choices[0]) + "}") +
+    return event_text("response.output_text.done",
+                      R"({"type":"response.output_text.done","item_id":"msg_0","output_index":0,)"
+                      R"("content_index":0,"text":)" +
+                          choice_text(choices[0]) + "}") +
            event_text("response.completed",
                       R"({"type":"response.completed","response":)" + response(choices, usage, true) + "}");
   std::string out;

@@ -57,8 +57,8 @@ class EngineLoop {
   // Errors: those of Engine::create() and VllmEvents::create().
   static Result<std::unique_ptr<EngineLoop>> create(EngineLoopOptions options);
   ~EngineLoop();
-  // Ends the thread. Requests that are not answered yet are dropped, and so are later ones; their clients hear
-  // no more.
+  // Ends the thread. Requests that are not answered yet are dropped, and so are later ones; their clients
+  // hear no more.
   void stop();
 
   // A request that the engine refuses ends with an error in its reply.

@@ -42,7 +42,7 @@ TEST(FaceEventsTest, ARouterKnowsWhatTheEngineFinds) {
   EXPECT_GT(router.session().ingest().counters().removed, 0u);
   FaceRouter late(engine);
   EXPECT_GT(expect_exact(client, late, 2, 10), 0u);
-  EXPECT_GT(late.session().counters().replayed, 0u);
+  EXPECT_EQ(late.session().counters().applied, *late.session().next()) << "from the first message on";
 }
 
 TEST(FaceEventsTest, EventsCarryTheSalt) {
@@ -88,9 +88,9 @@ TEST(FaceEventsTest, AClearPreemptsWhatRuns) {
   HttpClient other(engine.port());
   const HttpAnswer answer = client.request(
       "POST", "/v1/completions", completion_body(prompt, 300, ",\"stream\":true"), {}, [&](std::string_view) {
-        if (++clears <= 3)
-          EXPECT_TRUE(
-              answered(other.post("/reset_prefix_cache?reset_running_requests=true", ""))["success"].truth);
+        if (++clears > 3) return true;
+        const HttpAnswer reset = other.post("/reset_prefix_cache?reset_running_requests=true", "");
+        EXPECT_TRUE(answered(reset)["success"].truth);
         return true;
       });
   EXPECT_TRUE(answer.is_complete);
@@ -150,11 +150,16 @@ TEST(FaceFaultsTest, ReplayFillsWhatWasNotSent) {
   const EngineProcess engine({"--g1", "40", "--drop-event-every", "3"});
   HttpClient client(engine.port());
   FaceRouter router(engine);
-  router.catch_up();
-  int requests = 0;
-  for (std::uint64_t seed = 6; router.session().counters().gaps < 3; ++seed, requests += 20) {
-    ASSERT_LT(requests, 2000) << "no gap was seen";
-    expect_exact(client, router, seed, 20);
+  Random random(6);
+  for (int i = 0; i < 60 || router.session().counters().gaps < 3; ++i) {
+    ASSERT_LT(i, 2000) << "no gap was seen";
+    complete(client, some_prompt(random));
+    // A router hears of a loss by the message after it.
+    while (router.published() % 3 == 0) complete(client, some_prompt(random));
+    router.catch_up();
+    const std::string prompt = some_prompt(random);
+    const std::size_t predicted = router.predicted(prompt);
+    EXPECT_EQ(complete(client, prompt), predicted) << prompt;
   }
   EXPECT_GT(router.session().counters().replayed, 0u);
   EXPECT_EQ(router.session().counters().lost, 0u);
@@ -188,8 +193,8 @@ TEST(FaceFaultsTest, DiesInTheMiddleOfAStream) {
   EXPECT_EQ(complete(client, "An answer in one piece does not count."), 0u);
   const HttpAnswer broken = client.post("/v1/completions", body);
   EXPECT_FALSE(broken.is_complete);
-  EXPECT_EQ(broken.status, 200);
   EXPECT_LT(events_of(broken.body).size(), 40u);
+  while (engine.is_running()) std::this_thread::yield();
   engine.restart(std::vector<std::string>());
   EXPECT_TRUE(HttpClient(engine.port()).post("/v1/completions", body).is_complete);
 }
@@ -197,19 +202,19 @@ TEST(FaceFaultsTest, DiesInTheMiddleOfAStream) {
 TEST(FaceFaultsTest, StallsInTheMiddleOfAStream) {
   EngineProcess engine({"--stall-after", "1"});
   HttpClient other(engine.port());
-  std::size_t events = 0;
+  std::string said;
   HttpClient client(engine.port());
   const HttpAnswer stalled =
       client.request("POST", "/v1/completions", completion_body("It stalls.", 20, ",\"stream\":true"), {},
                      [&](std::string_view piece) {
-                       events += events_of(piece).size();
-                       if (events < 10) return true;
-                       // Others are served meanwhile, and the engine has nothing left to do.
+                       said += piece;
+                       if (events_of(said).size() < 10 || !said.ends_with("\n\n")) return true;
+                       // Others are served meanwhile, and the engine ends its work.
                        EXPECT_EQ(complete(other, "Not disturbed."), 0u);
-                       EXPECT_EQ(metric(other, "vllm:num_requests_running"), 0u);
+                       while (metric(other, "vllm:num_requests_running") > 0) continue;
                        return false;
                      });
-  EXPECT_EQ(events, 10u);
+  EXPECT_EQ(events_of(said).size(), 10u);
   EXPECT_FALSE(stalled.is_complete);
   EXPECT_TRUE(
       other.post("/v1/completions", completion_body("It stalls.", 20, ",\"stream\":true")).is_complete);

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
+#include <utility>
 
 #include "tiny_engine/engine_fixture.h"
 
@@ -69,6 +71,72 @@ TEST(TinyEngineTest, ForksShareWhatTheyHaveAndWriteTheirOwn) {
   requests[0].new_tokens = 1;
   serve(*engine, requests);
   EXPECT_GT(engine->counters().block_copies, 0u);
+}
+
+TEST(TinyEngineTest, TellsEveryTokenWhenItIsComputed) {
+  const auto engine = make_engine(small_engine(20));
+  std::vector<Request> requests = conversations(15, 8);
+  for (Request& request : requests) request.samples = 2;
+  std::map<std::pair<Engine::RequestId, std::size_t>, std::vector<Token>> said;
+  std::vector<Engine::RequestId> ids;
+  for (const Request& request : requests) ids.push_back(engine->submit(request).value());
+  while (engine->step())
+    for (const NewToken& token : engine->new_tokens())
+      said[{token.request, token.sample}].push_back(token.token);
+  EXPECT_GT(engine->counters().preemptions, 0u);
+  for (const Engine::RequestId id : ids) {
+    const std::vector<Reply> replies = engine->take(id);
+    ASSERT_EQ(replies.size(), 2u);
+    for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(text_of(said[{id, i}]), text_of(replies[i].tokens));
+  }
+}
+
+// Between any two steps, whatever the request does at that time.
+TEST(TinyEngineTest, AnAbortedRequestGivesItsBlocksBack) {
+  const ScratchFolder folder;
+  for (const TierId lowest : {events::kTierId<events::G1>, events::kTierId<events::G2>}) {
+    const auto engine = make_engine(engine_down_to(lowest, folder.path(), 20));
+    const std::size_t available = engine->kv().g1().status().available();
+    for (int steps = 0; steps < 24; steps += 4) {
+      std::vector<Request> requests = conversations(16, 6);
+      std::vector<Engine::RequestId> ids;
+      for (const Request& request : requests) ids.push_back(engine->submit(request).value());
+      for (int i = 0; i < steps; ++i) engine->step();
+      for (std::size_t i = 0; i < ids.size(); i += 2) engine->abort(ids[i]);
+      engine->run();
+      for (std::size_t i = 0; i < ids.size(); ++i) {
+        const std::vector<Reply> replies = engine->take(ids[i]);
+        if (i % 2 == 0) {
+          EXPECT_TRUE(replies.empty());
+        } else {
+          expect_what_the_model_says(*engine, requests[i], replies);
+        }
+      }
+      EXPECT_EQ(engine->running() + engine->waiting(), 0u);
+      ASSERT_TRUE(engine->kv().drain());
+      EXPECT_EQ(engine->kv().g1().status().available(), available);
+    }
+  }
+}
+
+TEST(TinyEngineTest, AResetWaitsForNoneOrPreemptsAll) {
+  const ScratchFolder folder;
+  for (const TierId lowest : {events::kTierId<events::G1>, events::kTierId<events::G2>}) {
+    const auto engine = make_engine(engine_down_to(lowest, folder.path()));
+    const std::vector<Request> requests = conversations(17, 6);
+    std::vector<Engine::RequestId> ids;
+    for (const Request& request : requests) ids.push_back(engine->submit(request).value());
+    for (int i = 0; i < 5; ++i) engine->step();
+    ASSERT_GT(engine->running(), 0u);
+    EXPECT_FALSE(engine->reset_prefix_cache());
+    EXPECT_TRUE(engine->reset_prefix_cache(true));
+    EXPECT_EQ(engine->kv().g1().status().reset, engine->kv().g1().status().total);
+    engine->run();
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      expect_what_the_model_says(*engine, requests[i], engine->take(ids[i]));
+    EXPECT_TRUE(engine->reset_prefix_cache());
+    EXPECT_EQ(cached_tokens(serve(*engine, {requests[0]})) > 0, lowest != events::kTierId<events::G1>);
+  }
 }
 
 TEST(TinyEngineTest, TenantsShareNothing) {

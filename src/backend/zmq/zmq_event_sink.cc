@@ -156,7 +156,8 @@ void ZmqEventSink::add_stores(std::span<const KvEvent> run, std::uint32_t block_
       event.tokens.begin = static_cast<std::uint32_t>(batch_.tokens.size());
       event.extra_keys.begin = static_cast<std::uint32_t>(batch_.extra_keys.size());
       event.has_extra_keys = options_.salt_of != nullptr;
-      std::string salt = event.has_extra_keys && !event.parent ? options_.salt_of(stored.hash) : std::string();
+      std::string salt;
+      if (event.has_extra_keys && !event.parent) salt = options_.salt_of(stored.hash);
       if (!salt.empty()) {
         batch_.extra_keys.push_back({.value = std::move(salt)});
         event.extra_keys.count = 1;

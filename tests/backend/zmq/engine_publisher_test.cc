@@ -123,6 +123,23 @@ TEST(EnginePublisherTest, KeepsTheLastMessagesOnly) {
   EXPECT_EQ(ask_replay(small->replay_endpoint(), {"", ""}).size(), 3U);
 }
 
+TEST(EnginePublisherTest, AMessageThatIsNotSentIsReplayed) {
+  auto publisher =
+      make_publisher({.endpoint = kAnyPort, .replay_endpoint = kAnyPort, .sends = [](std::uint64_t number) {
+                        return number != 1;
+                      }});
+  RawSocket subscriber(ZMQ_SUB);
+  subscriber.subscribe("");
+  subscriber.connect(publisher->endpoint());
+  ASSERT_TRUE(is_heard(*publisher));
+  for (int i = 0; i < 3; ++i) publish(*publisher, "t", std::to_string(i));
+  EXPECT_EQ(subscriber.receive(), (Frames{"t", number_frame(0), "0"}));
+  EXPECT_EQ(subscriber.receive(), (Frames{"t", number_frame(2), "2"}));
+  const std::vector<Frames> replies = ask_replay(publisher->replay_endpoint(), {"", number_frame(1)});
+  ASSERT_EQ(replies.size(), 3U);
+  EXPECT_EQ(replies[0], (Frames{"", "t", number_frame(1), "1"}));
+}
+
 TEST(EnginePublisherTest, AReaderThatTakesNothingHoldsUpNobody) {
   auto publisher = make_publisher({.endpoint = kAnyPort, .replay_endpoint = kAnyPort, .replay_patience = 3s});
   for (int i = 0; i < 4000; ++i) publish(*publisher, "t", std::string(10'000, 'x'));

@@ -141,6 +141,30 @@ TEST_F(ZmqEventSinkTest, AChainIsOneStoreWithItsTokens) {
   EXPECT_EQ(batch.tokens_of(event)[2], Token(101));
 }
 
+// As vLLM does: an entry for each block, and the salt with the first of a sequence.
+TEST_F(ZmqEventSinkTest, TheFirstBlockCarriesItsSalt) {
+  auto sink = make_sink(
+      {.salt_of = [](const SequenceHash& hash) { return std::string(hash.chain() < 200 ? "tenant" : ""); }});
+  publish(*sink, chain(100, 3));
+  const events::EngineBatch salted = sent_batch();
+  ASSERT_EQ(salted.events.size(), 1U);
+  EXPECT_TRUE(salted.events[0].has_extra_keys);
+  EXPECT_EQ(salted.events[0].extra_key_blocks, 3U);
+  ASSERT_EQ(salted.extra_keys_of(salted.events[0]).size(), 1U);
+  EXPECT_EQ(salted.extra_keys[0], (events::EngineExtraKey{.value = "tenant"}));
+
+  std::vector<KvEvent> more = chain(100, 5);
+  publish(*sink, {more[3], more[4]});
+  const events::EngineBatch tail = sent_batch();
+  EXPECT_EQ(tail.events.at(0).extra_key_blocks, 2U);
+  EXPECT_TRUE(tail.extra_keys.empty()) << "the salt is the parent's";
+
+  publish(*sink, chain(200, 2));
+  const events::EngineBatch plain = sent_batch();
+  EXPECT_TRUE(plain.events.at(0).has_extra_keys);
+  EXPECT_TRUE(plain.extra_keys.empty());
+}
+
 TEST_F(ZmqEventSinkTest, AStoreNamesItsParent) {
   auto sink = make_sink();
   std::vector<KvEvent> stored = chain(100, 4);
