@@ -1,8 +1,8 @@
 // Router: chooses a worker for each request, from what the workers hold and do, and can prove each choice.
 //
-// Every input (a block stored or removed, a worker that comes, goes or changes its state, a request, its first
-// byte, its end) passes one lock and gets a number. A choice is a function of the inputs before it: fed again
-// in that order (service/journal.h), they lead to the same choices.
+// Every input (a block stored or removed, a worker that comes, goes or changes its state, a request, its
+// first byte, its end) passes one lock and gets a number. A choice is a function of the inputs before it: fed
+// again in that order (service/journal.h), they lead to the same choices.
 //
 // The cost of a worker, in thousandths of a block, smaller is better:
 //

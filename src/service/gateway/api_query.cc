@@ -1,5 +1,5 @@
-// Questions about prefixes in the forms of two indexers of the field, so that their clients can ask here. Both
-// forms are told apart by the names of their fields: model_name, or model and modelname.
+// Questions about prefixes in the forms of two indexers of the field, so that their clients can ask here.
+// Both forms are told apart by the names of their fields: model_name, or model and modelname.
 #include <algorithm>
 #include <charconv>
 #include <map>

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
 #include "events/json_reader.h"
 
@@ -225,6 +226,7 @@ Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t 
       block_size = known->second;
     member->endpoints[rank] = endpoint.events;
   }
+  ASHLAR_DCHECK(!group.empty(), "events of a worker without a group");
   if (!make_source_) return Error(ErrorCode::kUnsupported, "this build has no ZeroMQ to hear events with");
   ASHLAR_TRY(auto source, make_source_(endpoint));
   ASHLAR_TRY(

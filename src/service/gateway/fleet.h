@@ -1,5 +1,5 @@
-// Fleet: the workers, and what is known of each: where it listens, what it serves, whether it answers, and the
-// followers of its events.
+// Fleet: the workers, and what is known of each: where it listens, what it serves, whether it answers, and
+// the followers of its events.
 //
 // A worker is added to the router when its model is known: named by its options, or told by its /v1/models. A
 // worker that fails several times in a row, or whose /health does not answer, is down; it comes back when it

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
 #include "ashlar/tokens/sequence_hasher.h"
 #include "service/gateway/api.h"
@@ -228,6 +229,8 @@ Step ProxyPassage::take(PromptTokens::Lookup lookup) {
 }
 
 void ProxyPassage::take_tokens(KnownPrompt known) {
+  ASHLAR_CHECK(known.tokens != nullptr, "a known prompt without tokens");
+  ASHLAR_CHECK(model_.block_size > 0, "a model without a block size");
   known_ = std::move(known);
   const std::vector<tokens::Token>& all = *known_->tokens;
   prompt_tokens_ = all.size();
@@ -240,6 +243,7 @@ void ProxyPassage::take_tokens(KnownPrompt known) {
 }
 
 Step ProxyPassage::answered(Result<Answer> answer) {
+  ASHLAR_CHECK(question_.has_value(), "an answer without a question");
   if (!answer) return route();  // without tokens: by load
   Result<PromptTokens::Lookup> next = parts_.prompts->learn(*question_, answer->status, answer->body);
   if (!next) return route();
@@ -326,6 +330,8 @@ Step ProxyPassage::wait() {
 }
 
 Step ProxyPassage::resumed() {
+  ASHLAR_CHECK(place_ != 0 || has_hesitated_, "it did not wait");
+  ASHLAR_DCHECK(!is_reserved_, "it waits for room that it has");
   if (parts_.is_draining.load(std::memory_order_relaxed))
     return refuse(503, "service_unavailable", "this router stops; another takes requests", true);
   if (hesitation_ != 0) return route();
@@ -342,6 +348,7 @@ void ProxyPassage::leave_line() {
 }
 
 void ProxyPassage::keep_receipt(const RouteTarget& target) {
+  ASHLAR_DCHECK(is_reserved_ && decision_, "a receipt of no decision");
   Receipt receipt{.decision = *decision_, .group = model_.group, .worker_name = target.name};
   if (decision_->choice().state != WorkerState::kExact)
     receipt.state_reason = parts_.fleet->state_reason(decision_->choice().worker);
@@ -358,7 +365,7 @@ void ProxyPassage::release() {
 
 Step ProxyPassage::try_another(unsigned status, std::string_view message) {
   const events::Worker worker = decision_->choice().worker;
-  Outcome outcome{.is_over = true, .end = PassageEnd::kWorkerBroke, .status = status_};
+  RequestOutcome outcome{.is_over = true, .end = PassageEnd::kWorkerBroke, .status = status_};
   parts_.receipts.set_outcome(decision_->id, outcome);
   parts_.fleet->note(worker.id, true, message);
   release();
@@ -374,6 +381,8 @@ Step ProxyPassage::try_another(unsigned status, std::string_view message) {
 }
 
 Step ProxyPassage::failed(ForwardFailure failure, std::string_view detail) {
+  ASHLAR_CHECK(is_reserved_, "a failure of no worker");
+  ASHLAR_DCHECK(!has_bytes_, "bytes were passed on: nothing can be tried again");
   ASHLAR_LOG(LogLevel::kWarn, "serve", "worker %s %s: %s", worker_name_.c_str(), describe(failure).data(),
              printable(detail).c_str());
   // The engine may still compute what it was slow with: the same again elsewhere would double the load.
@@ -387,6 +396,8 @@ Step ProxyPassage::failed(ForwardFailure failure, std::string_view detail) {
 }
 
 HeadVerdict ProxyPassage::head(unsigned status, std::span<const HeaderView> headers) {
+  ASHLAR_CHECK(decision_.has_value(), "an answer of no worker");
+  ASHLAR_DCHECK(!has_bytes_, "a head after its body");
   status_ = status;
   HeadVerdict verdict;
   if (status == 502 || status == 503 || status == 504) {
@@ -432,6 +443,7 @@ void ProxyPassage::ended(PassageEnd end) {
 // What an engine found may differ from what was expected because something happened in between; the changes
 // that its events reported since the decision say what.
 Misroute ProxyPassage::judge(std::uint64_t delivered) const {
+  ASHLAR_DCHECK(decision_ && !decision_->is_estimate, "nothing was expected");
   if (delivered == decision_->cached_tokens) return Misroute::kNone;
   if (decision_->choice().state != WorkerState::kExact) return Misroute::kNotExact;
   const WorkerChanges now = parts_.router->changes(decision_->choice().worker);
@@ -444,7 +456,7 @@ Misroute ProxyPassage::judge(std::uint64_t delivered) const {
 
 void ProxyPassage::settle_outcome(PassageEnd end) {
   ServiceCounters& counters = parts_.counters;
-  Outcome outcome{.is_over = true, .end = end, .status = status_};
+  RequestOutcome outcome{.is_over = true, .end = end, .status = status_};
   if (scanner_) {
     scanner_->finish();
     outcome.delivered_tokens = scanner_->usage().cached_tokens;

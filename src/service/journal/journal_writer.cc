@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/service/journal.h"
@@ -129,6 +130,7 @@ class JournalWriter::State {
     record.put(check_);
     waiting_.insert(waiting_.end(), record.bytes().begin(), record.bytes().end());
     ++records_;
+    ASHLAR_DCHECK(waiting_.size() == begin + payload.bytes().size() + 13, "a record has 13 bytes of frame");
     if (begin == 0) changed_.notify_all();
   }
 

@@ -54,8 +54,8 @@ class RouteCore {
   std::vector<WorkerLoad> loads() const;
   WorkerChanges changes(const events::Worker& worker) const;
   std::size_t running() const noexcept { return running_.size(); }
-  // What the workers of a group report; null: no such group. Thread-safe by itself, and never destroyed before
-  // the core.
+  // What the workers of a group report; null: no such group. Thread-safe by itself, and never destroyed
+  // before the core.
   const index::FlashIndex* reported(std::string_view group) const;
   std::size_t predicted(std::string_view group) const;
 
