@@ -75,8 +75,12 @@ std::string_view openapi_text() {
    }
   },
   "/metrics": {"get": {"summary": "Prometheus text", "responses": {"200": {"description": "the page"}}}},
-  "/openapi.json": {"get": {"summary": "This description", "responses": {"200": {"description": "OpenAPI 3.1"}}}},
-  "/v1/models": {"get": {"summary": "The models of all workers", "responses": {"200": {"description": "a list"}}}},
+  "/openapi.json": {
+   "get": {"summary": "This description", "responses": {"200": {"description": "OpenAPI 3.1"}}}
+  },
+  "/v1/models": {
+   "get": {"summary": "The models of all workers", "responses": {"200": {"description": "a list"}}}
+  },
   "/fleet": {
    "get": {
     "summary": "Workers with state, reason, events and load",
@@ -126,7 +130,9 @@ std::string_view openapi_text() {
   "/register": {
    "post": {
     "summary": "Listen to a worker's events, for queries only",
-    "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Registration"}}}},
+    "requestBody": {
+     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Registration"}}}
+    },
     "responses": {
      "201": {"description": "it listens"},
      "400": {"description": "a field is wrong"},
