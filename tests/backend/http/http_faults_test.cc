@@ -179,6 +179,20 @@ TEST_F(HttpFaults, GivesUpConnecting) {
   EXPECT_EQ(gateway_.failures(), std::vector{ForwardFailure::kConnect});
 }
 
+TEST_F(HttpFaults, TakesTheLongestTimeForNever) {
+  connect_timeout_ = head_timeout_ = idle_timeout_ = Clock::Duration::max();
+  HttpProxyOptions options;
+  options.limits.head_timeout = options.limits.body_timeout = Clock::Duration::max();
+  options.limits.idle_timeout = options.limits.write_timeout = Clock::Duration::max();
+  start(options);
+  RawClient client = connect();
+  client.send(get("/raw"));
+  RawClient side = raw_.accept();
+  side.take_until("\r\n\r\n");
+  side.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+  EXPECT_EQ(client.take_answer().body, "ok");
+}
+
 TEST_F(HttpFaults, FindsWorkersByName) {
   start();
   gateway_.on_begin = [&](const ClientRequest& request, const ScriptedGateway::Wake&) {
