@@ -116,6 +116,11 @@ class IoLoop {
   // The same for what is put together to be written.
   std::string& scratch() noexcept { return scratch_; }
   static Clock::TimePoint now() { return std::chrono::steady_clock::now(); }
+  // So much later, or never where that cannot be said.
+  static Clock::TimePoint later(Clock::TimePoint begin, Clock::Duration by) noexcept {
+    return by > kNoDeadline - begin ? kNoDeadline : begin + by;
+  }
+  static Clock::TimePoint after(Clock::Duration by) { return later(now(), by); }
 
  private:
   friend class EventWaiter;

@@ -316,7 +316,7 @@ Task<void> ProxySession::relay(OpenPassage& passage, WorkerCall& call, const Hea
         reads = 0;
         call.stream().arm_read();
         const IoEvents events =
-            co_await waiter_.wait(kWorkerReadable | kClientGone, IoLoop::now() + idle_timeout);
+            co_await waiter_.wait(kWorkerReadable | kClientGone, IoLoop::after(idle_timeout));
         if ((events & (kClientGone | kStopped)) != 0) co_return end_interrupted(passage);
         if ((events & kWorkerReadable) == 0) break;
       }
