@@ -61,6 +61,8 @@ class JournalWriter final : public RouteLog {
   void removed(const events::Worker& worker, events::StorageTier tier,
                std::span<const events::BlockName> names) override;
   void cleared(const events::Worker& worker) override;
+  void expected(const events::Worker& worker, std::span<const tokens::LocalHash> locals,
+                Clock::TimePoint now) override;
   void chosen(const RouteRequest& request, Clock::TimePoint now, const Result<Decision>& decision) override;
   void first_byte(DecisionId decision, Clock::TimePoint now) override;
   void released(DecisionId decision, Clock::TimePoint now) override;

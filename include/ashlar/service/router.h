@@ -166,6 +166,8 @@ class RouteLog {
   virtual void removed(const events::Worker& worker, events::StorageTier tier,
                        std::span<const events::BlockName> names) = 0;
   virtual void cleared(const events::Worker& worker) = 0;
+  virtual void expected(const events::Worker& worker, std::span<const tokens::LocalHash> locals,
+                        Clock::TimePoint now) = 0;
   // After the choice. An error: no worker could be chosen.
   virtual void chosen(const RouteRequest& request, Clock::TimePoint now,
                       const Result<Decision>& decision) = 0;
@@ -203,6 +205,10 @@ class Router {
   // Unknown workers are ignored, here and below.
   void set_state(const events::Worker& worker, WorkerState state);
   void set_up(events::WorkerId worker, bool is_up);
+
+  // The worker probably holds this prefix: an earlier router says so. It counts as a prediction of
+  // `fallback_ttl`, and no longer once the worker is EXACT.
+  void expect(const events::Worker& worker, std::span<const tokens::LocalHash> locals);
 
   // The index as its feeders see it: blocks of workers that were added. Calls for others are refused as
   // kFull.

@@ -198,6 +198,7 @@ void Fleet::settle(const std::shared_ptr<Member>& member) {
   }
   router_.add_worker(spec);
   router_.set_up(spec.id, is_up);
+  expect_snapshot(member);
   if (member->options.events.empty()) return;
   for (std::uint32_t rank = 0; rank < spec.ranks; ++rank) {
     const auto events = endpoint_of_rank(member->options.events, rank);
@@ -212,6 +213,27 @@ void Fleet::settle(const std::shared_ptr<Member>& member) {
       ASHLAR_LOG(LogLevel::kError, "serve", "worker %s: %s", member->options.name.c_str(),
                  followed.error().message().c_str());
   }
+}
+
+void Fleet::set_snapshot(Snapshot snapshot) {
+  std::vector<std::shared_ptr<Member>> settled;
+  {
+    MutexLock lock(mu_);
+    snapshot_ = std::move(snapshot);
+    for (const auto& [id, member] : members_)
+      if (!member->group.empty()) settled.push_back(member);
+  }
+  for (const auto& member : settled) expect_snapshot(member);
+}
+
+void Fleet::expect_snapshot(const std::shared_ptr<Member>& member) {
+  std::vector<HeldPrefix> held;
+  {
+    MutexLock lock(mu_);
+    if (auto found = snapshot_.workers.extract(member->options.name)) held = std::move(found.mapped());
+  }
+  for (const HeldPrefix& prefix : held)
+    router_.expect({.id = member->id, .rank = prefix.rank}, prefix.locals);
 }
 
 Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t rank,
@@ -409,7 +431,7 @@ void Fleet::note(events::WorkerId worker, bool is_failure, std::string_view deta
   if (went_down) router_.set_up(worker, false);
 }
 
-void Fleet::expect_event(const events::Worker& worker) {
+void Fleet::expect_event(const events::Worker& worker, const WorkerChanges& before) {
   std::shared_ptr<EngineFollower> follower;
   {
     MutexLock lock(mu_);
@@ -419,7 +441,7 @@ void Fleet::expect_event(const events::Worker& worker) {
     if (found == member->followers.end()) return;
     follower = found->second;
   }
-  follower->expect_event();
+  follower->expect_event(before);
 }
 
 std::string Fleet::state_reason(const events::Worker& worker) const {

@@ -486,7 +486,7 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
     }
     // More full blocks than the worker had: an event of them is owed.
     if (prompt_tokens_ / model_.block_size > decision_->choice().depth)
-      parts_.fleet->expect_event(decision_->choice().worker);
+      parts_.fleet->expect_event(decision_->choice().worker, decision_->changes);
   }
   parts_.receipts.set_outcome(decision_->id, outcome);
   if (parts_.trace && is_answered && view_.endpoint != Endpoint::kOther)

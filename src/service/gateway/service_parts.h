@@ -56,6 +56,8 @@ struct ServiceParts {
   WaitLine line;
   std::unique_ptr<Fleet> fleet;
   std::atomic<bool> is_draining{false};
+  std::optional<HttpAddress> peer;  // to start from
+  std::atomic<bool> has_asked_peer{false};
   std::vector<MetricRegistration> registrations;
 };
 

@@ -267,6 +267,16 @@ void JournalWriter::cleared(const events::Worker& worker) {
   state_->append(JournalRecord::kCleared, std::move(out));
 }
 
+void JournalWriter::expected(const events::Worker& worker, std::span<const tokens::LocalHash> locals,
+                             Clock::TimePoint now) {
+  ByteWriter out;
+  put_worker(out, worker);
+  out.put(now.time_since_epoch().count());
+  out.put(static_cast<std::uint32_t>(locals.size()));
+  for (const tokens::LocalHash local : locals) out.put(state_->cipher().block(local.value()));
+  state_->append(JournalRecord::kExpected, std::move(out));
+}
+
 void JournalWriter::chosen(const RouteRequest& request, Clock::TimePoint now,
                            const Result<Decision>& decision) {
   ByteWriter out;

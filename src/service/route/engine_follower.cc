@@ -85,7 +85,6 @@ void EngineFollower::step() {
   for (const events::KvEvent& event : events_)
     if (feed::EngineIngest::for_index(event)) needed_.push_back(event);
   if (!needed_.empty()) feeder_.apply(options_.worker.rank, needed_);
-  if (session_.counters().applied != before.applied) owed_since_.store(0, std::memory_order_relaxed);
   judge(before, clears, applied ? nullptr : &applied.error());
   if (hearers_.on_events && session_.counters().applied != before.applied) hearers_.on_events();
   if (!applied && applied.error().code() == ErrorCode::kNotFound && !stops_.load(std::memory_order_relaxed))
@@ -117,8 +116,7 @@ void EngineFollower::judge(const feed::EngineSessionCounters& before, std::uint6
   if (is_incomplete_) return set_state(WorkerState::kDegraded, incomplete_reason_);
   if (session_.ingest().counters().wrong_block_sizes != 0)
     return set_state(WorkerState::kDegraded, session_.ingest().last_refusal());
-  const std::int64_t owed = owed_since_.load(std::memory_order_relaxed);
-  if (owed != 0 && Clock::real().now().time_since_epoch().count() - owed > options_.late_after.count())
+  if (is_late())
     return set_state(WorkerState::kDegraded, "late: a request was answered and no event of it came");
   set_state(WorkerState::kExact, {});
 }
@@ -148,10 +146,25 @@ FollowerStatus EngineFollower::status() const {
   return status_;
 }
 
-void EngineFollower::expect_event() {
-  std::int64_t none = 0;
-  owed_since_.compare_exchange_strong(none, Clock::real().now().time_since_epoch().count(),
-                                      std::memory_order_relaxed);
+void EngineFollower::expect_event(const WorkerChanges& before) {
+  if (router_.changes(options_.worker) != before) return;
+  MutexLock lock(mu_);
+  if (!owed_) owed_ = {.since = Clock::real().now(), .before = before};
+}
+
+bool EngineFollower::is_late() {
+  std::optional<Owed> owed;
+  {
+    MutexLock lock(mu_);
+    owed = owed_;
+  }
+  if (!owed) return false;
+  // It may have come between the look and the promise.
+  if (router_.changes(options_.worker) == owed->before)
+    return Clock::real().now() - owed->since > options_.late_after;
+  MutexLock lock(mu_);
+  owed_.reset();
+  return false;
 }
 
 }  // namespace ashlar::service

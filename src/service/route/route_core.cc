@@ -147,7 +147,17 @@ bool RouteCore::set_state(const Worker& worker, WorkerState state) {
   Rank* rank = rank_of(worker);
   if (rank == nullptr || rank->state == state) return false;
   rank->state = state;
+  // What it holds is known now.
+  const WorkerRecord& record = workers_.at(worker.id);
+  if (state == WorkerState::kExact && record.spec.has_events) record.group->lasting.clear(worker);
   return true;
+}
+
+void RouteCore::expect(const Worker& worker, std::span<const LocalHash> locals, Clock::TimePoint now) {
+  clock_->set(now);
+  const Rank* rank = rank_of(worker);
+  if (rank == nullptr || rank->state == WorkerState::kExact || locals.empty()) return;
+  workers_.at(worker.id).group->lasting.predict(worker, locals);
 }
 
 bool RouteCore::set_up(WorkerId worker, bool is_up) {

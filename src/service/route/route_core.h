@@ -37,6 +37,8 @@ class RouteCore {
   bool set_state(const events::Worker& worker, WorkerState state);  // false: no change
   bool set_up(events::WorkerId worker, bool is_up);                 // false: no change
 
+  void expect(const events::Worker& worker, std::span<const tokens::LocalHash> locals, Clock::TimePoint now);
+
   bool knows(events::WorkerId worker) const { return workers_.contains(worker); }
   events::StoreVerdict store(const events::BlocksStored& event);
   std::size_t remove(const events::Worker& worker, events::StorageTier tier,
