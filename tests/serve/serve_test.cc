@@ -219,6 +219,43 @@ TEST(Serve, ItStopsWhenItsRequestsAreDone) {
   EXPECT_EQ(serve.process().terminate(), 0);
 }
 
+TEST(Serve, ASecondRouterStartsFromTheFirst) {
+  // The engine keeps so few messages that a late listener cannot know what it holds.
+  EngineProcess engine({"--buffer-steps", "1"});
+  EngineProcess other({"--buffer-steps", "1"});
+  const std::vector<std::string> workers = {"--worker", worker_text(engine, ",name=a"), "--worker",
+                                            worker_text(other, ",name=b")};
+  ServeProcess first(workers);
+  first.wait_until_exact();
+  HttpClient client = first.client();
+  const std::string body = chat_body({{"user", "Words that make a prefix of several blocks, long enough."}});
+  std::string worker;
+  for (int i = 0; i < 3; ++i) worker = client.post("/v1/chat/completions", body).header("x-ashlar-worker");
+  const ScratchFolder folder;
+  std::ofstream(folder.file("dump.json")) << client.get("/dump").body;
+  for (const std::string& snapshot :
+       {"http://127.0.0.1:" + std::to_string(first.port()) + "/dump", folder.file("dump.json")}) {
+    std::vector<std::string> options = workers;
+    options.insert(options.end(), {"--snapshot", snapshot});
+    ServeProcess second(options);
+    second.wait_for_fleet([](const std::vector<Json>& all) {
+      return all.size() == 2 && all[0]["up"].number == 1 && all[1]["up"].number == 1;
+    });
+    HttpClient asking = second.client();
+    // The peer is asked beside everything else; until it has answered nothing is expected.
+    Json receipt;
+    const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    do {
+      receipt = second.receipt(asking.post("/v1/chat/completions", body, {{"x-ashlar-policy", "prefix"}}));
+    } while (receipt["worker"].text != worker && std::chrono::steady_clock::now() < last);
+    EXPECT_EQ(receipt["worker"].text, worker) << snapshot;
+  }
+  const auto [said, status] =
+      run_program(std::string(ASHLAR_PROGRAM) + " serve --snapshot " + folder.file("none.json"));
+  EXPECT_EQ(status, 1) << said;
+  EXPECT_THAT(said, HasSubstr("cannot read the snapshot"));
+}
+
 TEST(Serve, AnIndexersClientCanAsk) {
   EngineProcess own;
   EngineProcess other;

@@ -485,7 +485,8 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
       counters.delivered_unknown.add();
     }
     // More full blocks than the worker had: an event of them is owed.
-    if (prompt_tokens_ / model_.block_size > decision_->choice().depth)
+    if (decision_->choice().state == WorkerState::kExact &&
+        prompt_tokens_ / model_.block_size > decision_->choice().depth)
       parts_.fleet->expect_event(decision_->choice().worker, decision_->changes);
   }
   parts_.receipts.set_outcome(decision_->id, outcome);
