@@ -21,7 +21,7 @@
 namespace ashlar::service {
 
 // What a request was expected to find where, and what it found.
-struct Verdict {
+struct RouteVerdict {
   DecisionId id;
   events::Worker worker;
   WorkerState state = WorkerState::kExact;
@@ -33,24 +33,24 @@ struct Verdict {
 
 // What an engine found may differ from what was expected because something happened in between; the changes
 // that its events reported since the decision say what.
-Misroute judge(const Verdict& verdict, const WorkerChanges& now) noexcept;
+Misroute judge(const RouteVerdict& verdict, const WorkerChanges& now) noexcept;
 
 class LateVerdicts {
  public:
   // As late as events may be before their worker is DEGRADED.
   static constexpr Clock::Duration kPatience = std::chrono::seconds(2);
 
-  explicit LateVerdicts(std::size_t capacity) : capacity_(capacity) {}
+  explicit LateVerdicts(std::size_t capacity);
 
   // False: too many are open already.
-  bool add(Verdict verdict, Clock::TimePoint now);
+  bool add(RouteVerdict verdict, Clock::TimePoint now);
   // Those that are explained now, or have waited long enough, with their misroutes.
-  std::vector<Verdict> settle(Clock::TimePoint now,
-                              const std::function<WorkerChanges(const events::Worker&)>& changes);
+  std::vector<RouteVerdict> settle(Clock::TimePoint now,
+                                   const std::function<WorkerChanges(const events::Worker&)>& changes);
 
  private:
   struct Open {
-    Verdict verdict;
+    RouteVerdict verdict;
     Clock::TimePoint until;
   };
 

@@ -444,13 +444,13 @@ void ProxyPassage::ended(PassageEnd end) {
 bool ProxyPassage::settle_misroute(RequestOutcome& outcome, bool has_other_tokens) {
   ASHLAR_DCHECK(decision_ && !decision_->is_estimate && outcome.delivered_tokens, "nothing was expected");
   const Candidate& choice = decision_->choice();
-  Verdict verdict{.id = decision_->id,
-                  .worker = choice.worker,
-                  .state = choice.state,
-                  .then = decision_->changes,
-                  .expected = decision_->cached_tokens,
-                  .delivered = *outcome.delivered_tokens,
-                  .outcome = outcome};
+  RouteVerdict verdict{.id = decision_->id,
+                       .worker = choice.worker,
+                       .state = choice.state,
+                       .then = decision_->changes,
+                       .expected = decision_->cached_tokens,
+                       .delivered = *outcome.delivered_tokens,
+                       .outcome = outcome};
   outcome.misroute = judge(verdict, parts_.router->changes(choice.worker));
   if (has_other_tokens && outcome.misroute != Misroute::kNone) outcome.misroute = Misroute::kOtherTokens;
   if (outcome.misroute == Misroute::kUnexplained &&

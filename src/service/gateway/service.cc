@@ -134,7 +134,7 @@ std::unique_ptr<Passage> Service::open() {
 
 Gateway::Due Service::due() {
   const auto changes = [this](const events::Worker& worker) { return parts_->router->changes(worker); };
-  for (const Verdict& verdict : parts_->late_verdicts.settle(Clock::real().now(), changes)) {
+  for (const RouteVerdict& verdict : parts_->late_verdicts.settle(Clock::real().now(), changes)) {
     parts_->counters.count(verdict.outcome.misroute);
     parts_->receipts.set_outcome(verdict.id, verdict.outcome);
   }

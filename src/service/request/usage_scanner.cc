@@ -293,8 +293,10 @@ void UsageScanner::end_container() {
     at_ = At::kDone;
     return;
   }
-  if (depth_ == roles_size_ && roles_[--roles_size_] == Role::kUsage && has_input_)
+  if (depth_ == roles_size_ && roles_[--roles_size_] == Role::kUsage && has_input_) {
+    ASHLAR_DCHECK(found_.prompt_tokens.has_value(), "input tokens are prompt tokens");
     *found_.prompt_tokens += beside_;
+  }
   --depth_;
   at_ = At::kAfter;
   if (depth_ != 0) return;

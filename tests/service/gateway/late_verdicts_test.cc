@@ -8,7 +8,7 @@ namespace {
 constexpr Clock::TimePoint kStart{std::chrono::seconds(100)};
 constexpr events::Worker kWorker{.id = events::WorkerId(3), .rank = 1};
 
-Verdict verdict_of(std::uint64_t expected, std::uint64_t delivered) {
+RouteVerdict verdict_of(std::uint64_t expected, std::uint64_t delivered) {
   return {.id = DecisionId(7),
           .worker = kWorker,
           .then = {.stored = 10, .removed = 5, .cleared = 1},
@@ -26,7 +26,7 @@ TEST(LateVerdicts, ChangesSinceTheDecisionSayWhy) {
   EXPECT_EQ(judge(verdict_of(32, 0), {.stored = 11, .removed = 5, .cleared = 1}), Misroute::kUnexplained);
   EXPECT_EQ(judge(verdict_of(32, 0), {.stored = 12, .removed = 9, .cleared = 2}), Misroute::kCleared);
   EXPECT_EQ(judge(verdict_of(32, 0), {.stored = 2, .removed = 0, .cleared = 1}), Misroute::kCleared);
-  Verdict verdict = verdict_of(32, 0);
+  RouteVerdict verdict = verdict_of(32, 0);
   verdict.state = WorkerState::kDegraded;
   EXPECT_EQ(judge(verdict, same), Misroute::kNotExact);
 }
@@ -41,7 +41,7 @@ TEST(LateVerdicts, EventsThatComeAfterTheAnswerExplainIt) {
   EXPECT_TRUE(late.add(verdict_of(32, 0), kStart));
   EXPECT_TRUE(late.settle(kStart, changes).empty());
   now.removed = 8;
-  const std::vector<Verdict> settled = late.settle(kStart + LateVerdicts::kPatience / 2, changes);
+  const std::vector<RouteVerdict> settled = late.settle(kStart + LateVerdicts::kPatience / 2, changes);
   ASSERT_EQ(settled.size(), 1u);
   EXPECT_EQ(settled[0].id, DecisionId(7));
   EXPECT_EQ(settled[0].outcome.misroute, Misroute::kEvicted);
@@ -56,7 +56,7 @@ TEST(LateVerdicts, NothingIsOpenForEver) {
   EXPECT_TRUE(late.add(verdict_of(32, 0), kStart));
   EXPECT_TRUE(late.add(verdict_of(32, 0), kStart + LateVerdicts::kPatience));
   EXPECT_FALSE(late.add(verdict_of(32, 0), kStart)) << "it has room for two";
-  const std::vector<Verdict> settled = late.settle(kStart + LateVerdicts::kPatience, changes);
+  const std::vector<RouteVerdict> settled = late.settle(kStart + LateVerdicts::kPatience, changes);
   ASSERT_EQ(settled.size(), 1u);
   EXPECT_EQ(settled[0].outcome.misroute, Misroute::kUnexplained);
   EXPECT_EQ(late.settle(kStart + 2 * LateVerdicts::kPatience, changes).size(), 1u);
