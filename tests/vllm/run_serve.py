@@ -144,7 +144,8 @@ class Program:
                                             env=environment, start_new_session=True)
 
     def check(self):
-        assert self.process.poll() is None, f"{self.name} ended with {self.process.returncode}:\n{self.tail()}"
+        status = self.process.poll()
+        assert status is None, f"{self.name} ended with {status}:\n{self.tail()}"
 
     def tail(self, lines=30):
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
@@ -310,7 +311,8 @@ class Clients:
 
     def chat(self, client, rng, messages, **more):
         body = dict(self.settings(rng), messages=list(messages), **more)
-        return self.ask(client, "chat, streamed" if "stream" in body else "chat", "/v1/chat/completions", body)
+        kind = "chat, streamed" if "stream" in body else "chat"
+        return self.ask(client, kind, "/v1/chat/completions", body)
 
     def complete(self, client, rng, kind, prompt, **more):
         body = dict(self.settings(rng), prompt=prompt, **more)
@@ -419,7 +421,8 @@ def check_traffic(router, clients):
     metrics = router.metrics()
     sources = {source: int(metrics[f'ashlar_serve_prompts_total{{source="{source}"}}'])
                for source in ("given", "remembered", "asked", "joined")}
-    say(f"prompts: {sources}, {int(metrics['ashlar_serve_tokenize_total'])} questions; requests: {dict(used)}")
+    questions = int(metrics["ashlar_serve_tokenize_total"])
+    say(f"prompts: {sources}, {questions} questions; requests: {dict(used)}")
     tokens = [int(metrics[f"ashlar_serve_{kind}_tokens_total"])
               for kind in ("prompt", "available", "captured", "delivered")]
     say("tokens: {} of prompts, {} available, {} captured, {} delivered".format(*tokens))
@@ -456,23 +459,21 @@ def check_texts(clients, engines):
     say(f"{len(chosen)} texts are what the engines say directly, of {agreed} both say the same")
 
 
-def conversation_at(clients, router, name, seed):
-    """A conversation that is cached at an engine: its body, claimed there and found."""
+def new_conversation(clients, router, seed):
+    """A conversation of two turns, claimed and found where it first ran: its last answer."""
     rng = random.Random(seed)
     client = Client(router.port)
-    for _ in range(20):
-        messages = [dict(role="system", content=words(rng, 100)), dict(role="user", content=words(rng, 60))]
-        first = clients.chat(client, rng, messages)
-        if first.worker == name:
-            again = clients.ask(client, "chat again", first.path, first.body)
-            assert again.worker == name and again.claimed == again.cached > 0, again
-            return again.body
-    raise AssertionError(f"none of 20 new conversations went to {name}")
+    messages = [dict(role="system", content=words(rng, 100)), dict(role="user", content=words(rng, 60))]
+    first = clients.chat(client, rng, messages)
+    again = clients.ask(client, "chat again", first.path, first.body)
+    assert again.worker == first.worker and again.claimed == again.cached > 0, again
+    return again
 
 
-def check_clear(clients, router, engine):
+def check_clear(clients, router, engines):
     """vLLM tells a reset with its next step: one answer may be wrong, and says why."""
-    body = conversation_at(clients, router, engine.name, 11)
+    cached = new_conversation(clients, router, 11)
+    body, engine = cached.body, engines[cached.worker]
     clears = router.ranks()[engine.name]["clears"]
     status, _, said = Client(engine.port).post("/reset_prefix_cache")
     assert status == 200, f"/reset_prefix_cache: {status} {said[:300]}"
@@ -490,8 +491,9 @@ def check_clear(clients, router, engine):
         f"{rank['blocks']} blocks")
 
 
-def check_restart(clients, router, engine):
-    body = conversation_at(clients, router, engine.name, 12)
+def check_restart(clients, router, engines):
+    cached = new_conversation(clients, router, 12)
+    body, engine = cached.body, engines[cached.worker]
     say(f"{engine.name} starts anew")
     engine.program.stop()
     client = Client(router.port)
@@ -546,8 +548,9 @@ def run(program, folder, stack):
     clients.other_apis()
     check_traffic(router, clients)
     check_texts(clients, engines)
-    check_clear(clients, router, engines[1])
-    check_restart(clients, router, engines[0])
+    by_name = {engine.name: engine for engine in engines}
+    check_clear(clients, router, by_name)
+    check_restart(clients, router, by_name)
     check_journal(program, router)
     say(f"passed, {len(clients.answers)} requests through `ashlar serve`")
 
