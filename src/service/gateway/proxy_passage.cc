@@ -182,6 +182,7 @@ Step ProxyPassage::begin(const ClientRequest& request, Wake wake) {
     return refuse(401, "authentication_error", "this address needs its token in x-ashlar-token");
   if (std::optional<Reply> own = answer_api(parts_, request)) return *std::move(own);
   parts_.counters.requests.add();
+  is_counted_ = false;
   if (parts_.is_draining.load(std::memory_order_relaxed))
     return refuse(503, "service_unavailable", "this router stops; another takes requests", true);
   if (const auto read = read_headers(request.headers); !read)

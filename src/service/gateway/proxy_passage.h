@@ -78,7 +78,7 @@ class ProxyPassage final : public Passage {
   std::string worker_name_;
   bool is_reserved_ = false;
   bool has_bytes_ = false;
-  bool is_counted_ = false;
+  bool is_counted_ = true;  // its end; only requests for workers are counted
   unsigned status_ = 0;
   std::optional<UsageScanner> scanner_;
 };
