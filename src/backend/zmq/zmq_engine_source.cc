@@ -18,8 +18,7 @@ namespace {
 // How often a replay with a hole is requested again from there: the sender drops what its socket has no room
 // for.
 constexpr int kReplayAttempts = 3;
-// Live messages that are taken before a question. More are not unread at that time, unless the caller was away
-// for long; they then count as duplicates.
+// Live messages that are taken before a question; more are unread only where the caller was away for long.
 constexpr std::size_t kMostReceived = 1 << 17;
 // Messages of an answer before live messages are polled again.
 constexpr std::size_t kAnswersAtOnce = 256;
