@@ -32,12 +32,12 @@ build/%/build.ninja: CMakePresets.json
 	@touch $@
 
 # $(call stage,preset,targets): configures, builds the targets, runs the tests of the preset, closes with one
-# line.
+# line. One test more than there are cores: many wait for others.
 define stage
 	@$(MAKE) -s --no-print-directory build/$(1)/build.ninja
 	@start=$$SECONDS; \
 	cmake --build --preset $(1) -j $(JOBS) --target $(2) && built=$$SECONDS && \
-	ctest --preset $(1) -j $(JOBS) --progress && \
+	ctest --preset $(1) -j $$(( $(JOBS) + 1 )) --progress && \
 	echo "== $(1): all tests passed; $$((built - start)) s to build, $$((SECONDS - built)) s to test"
 endef
 

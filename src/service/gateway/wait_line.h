@@ -13,6 +13,7 @@
 #include <map>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
 
 namespace ashlar::service {
@@ -20,6 +21,9 @@ namespace ashlar::service {
 class WaitLine {
  public:
   explicit WaitLine(std::size_t capacity) : capacity_(capacity) {}
+  ~WaitLine() { ASHLAR_DCHECK(waiting_.empty(), "%zu requests still wait", waiting_.size()); }
+  WaitLine(const WaitLine&) = delete;
+  WaitLine& operator=(const WaitLine&) = delete;
 
   // A place at the end; 0: the line is full.
   std::uint64_t enter(std::function<void()> wake) {

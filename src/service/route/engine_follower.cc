@@ -153,6 +153,7 @@ void EngineFollower::expect_event(const WorkerChanges& before) {
 }
 
 bool EngineFollower::is_late() {
+  ASHLAR_DCHECK(options_.late_after >= Clock::Duration::zero(), "late before it is owed");
   std::optional<Owed> owed;
   {
     MutexLock lock(mu_);
