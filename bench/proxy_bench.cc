@@ -171,7 +171,7 @@ class Field {
     const std::string program = program_folder() + "/ashlar";
     if (find_program({program}).empty()) fail(program + " is not there: build ashlar_program first");
     std::vector<std::string> command = {program, "serve",       "--port", "0",          "--threads",
-                                        "2",     "--log-level", "error",  "--tokenize", tokenize};
+                                        "2",     "--log-level", "error",  "--tokenize", tokenize, "--max-running", "16384"};
     for (std::size_t i = 0; i < workers_.size(); ++i) {
       command.emplace_back("--worker");
       command.push_back(url(i) + ",block_size=16");

@@ -36,15 +36,17 @@ using namespace std::chrono_literals;
 constexpr std::size_t kEngines = 4;
 constexpr std::size_t kSystems = 8;        // distinct system prompts
 constexpr std::size_t kSystemBytes = 192;  // a token each
-constexpr std::size_t kOpen = 8;           // conversations of a client at a time
 constexpr double kWanted = 0.999;
 
 struct Options {
   std::size_t requests = 10'000;
   std::size_t clients = 16;
-  std::size_t blocks = 1000;     // of an engine, eight tokens each
+  std::size_t blocks = 4000;     // of an engine, eight tokens each
+  std::size_t open = 40;         // conversations of a client at a time
+  std::size_t step_tokens = 64;  // that an engine computes between two looks at its queue
   std::size_t drop_every = 100;  // event messages
   std::size_t faults = 10;       // restarts and clears, spread over the run
+  std::string patience = "5ms";  // of ashlar serve, for events (event_patience)
   std::string policies = "prefix,round_robin,vllm-router";
   std::string rivals;
   std::string keep;  // the journal stays here
@@ -176,7 +178,7 @@ class Talk {
     std::vector<Conversation> open;
     Tally tally;
     while (asked_.fetch_add(1) < options_.requests) {
-      while (open.size() < kOpen) open.push_back(begin_conversation(random));
+      while (open.size() < options_.open) open.push_back(begin_conversation(random));
       const std::size_t chosen = random.below(open.size());
       Conversation& one = open[chosen];
       std::string messages =
@@ -324,6 +326,8 @@ void run_policy(const Options& options, const std::string& policy, const std::st
                                         policy,
                                         "--health-interval",
                                         "100ms",
+                                        "--event-patience",
+                                        options.patience,
                                         "--journal",
                                         folder + "/journal-" + policy};
     for (const auto& engine : engines) command.insert(command.end(), {"--worker", engine->worker()});
@@ -365,13 +369,14 @@ void run_policy(const Options& options, const std::string& policy, const std::st
 Options parse(int count, char** words) {
   Options options;
   options.rivals = program_folder() + "/../../peers";
-  const std::map<std::string, std::size_t*> numbers = {{"--requests", &options.requests},
-                                                       {"--clients", &options.clients},
-                                                       {"--blocks", &options.blocks},
-                                                       {"--drop-every", &options.drop_every},
-                                                       {"--faults", &options.faults}};
-  const std::map<std::string, std::string*> texts = {
-      {"--policies", &options.policies}, {"--rivals", &options.rivals}, {"--keep", &options.keep}};
+  const std::map<std::string, std::size_t*> numbers = {
+      {"--requests", &options.requests},      {"--clients", &options.clients}, {"--blocks", &options.blocks},
+      {"--drop-every", &options.drop_every},  {"--faults", &options.faults},   {"--open", &options.open},
+      {"--step-tokens", &options.step_tokens}};
+  const std::map<std::string, std::string*> texts = {{"--policies", &options.policies},
+                                                     {"--rivals", &options.rivals},
+                                                     {"--keep", &options.keep},
+                                                     {"--patience", &options.patience}};
   for (int i = 1; i < count; i += 2) {
     const auto number = numbers.find(words[i]);
     const auto text = texts.find(words[i]);
@@ -382,6 +387,7 @@ Options parse(int count, char** words) {
     } else {
       fail(
           "usage: serve_accuracy [--requests N] [--clients N] [--blocks N] [--drop-every N] [--faults N]\n"
+          "                      [--open N] [--step-tokens N] [--patience TIME]\n"
           "                      [--policies LIST] [--rivals FOLDER] [--keep FOLDER]");
     }
   }
