@@ -250,6 +250,8 @@ Step ProxyPassage::route() {
   // Whoever waits goes first.
   if (place_ == 0 && hesitation_ == 0 && !parts_.line.empty()) return wait();
   const Clock::TimePoint before = Clock::real().now();
+  const bool may_hesitate = !has_hesitated_ || before < hesitates_until_;
+  if (may_hesitate && is_reply_owed(before)) return hesitate(before);
   RouteRequest request{.group = model_.group,
                        .locals = locals_,
                        .prompt_tokens = std::max<std::uint64_t>(1, prompt_tokens_),
@@ -260,7 +262,7 @@ Step ProxyPassage::route() {
                        .weights = weights_,
                        .tried = tried_,
                        .rank = rank_,
-                       .hesitates = !has_hesitated_ || before < hesitates_until_};
+                       .hesitates = may_hesitate};
   Result<Decision> decision = parts_.router->choose(request);
   parts_.counters.route_time.observe(static_cast<std::uint64_t>((Clock::real().now() - before).count()));
   if (!decision) {
@@ -292,6 +294,15 @@ Step ProxyPassage::route() {
   forward.head_timeout = parts_.options.head_timeout;
   forward.idle_timeout = parts_.options.idle_timeout;
   return forward;
+}
+
+bool ProxyPassage::is_reply_owed(Clock::TimePoint now) const {
+  const std::optional<RecentEnds::End> end = parts_.recent.expected(locals_, now);
+  if (!end) return false;
+  const std::uint64_t wanted = std::min<std::uint64_t>(end->blocks, locals_.size());
+  for (const Candidate& candidate : parts_.router->look_up(model_.group, locals_))
+    if (candidate.worker == end->worker) return candidate.depth < wanted;
+  return false;
 }
 
 Step ProxyPassage::hesitate(Clock::TimePoint now) {
@@ -475,6 +486,13 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
     // More full blocks than the worker had: an event of them is owed.
     if (prompt_tokens_ / model_.block_size > decision_->choice().depth)
       parts_.fleet->expect_event(decision_->choice().worker);
+    // The last token of a reply is not in its cache.
+    const std::uint64_t kept = prompt_tokens_ + std::max<std::uint64_t>(1, outcome.output_tokens.value_or(0));
+    if (decision_->choice().state != WorkerState::kFallback && view_.prompts == 1 && !has_other_tokens &&
+        (kept - 1) / model_.block_size > locals_.size())
+      parts_.recent.add(locals_,
+                        {.worker = decision_->choice().worker, .blocks = (kept - 1) / model_.block_size},
+                        Clock::real().now());
   }
   parts_.receipts.set_outcome(decision_->id, outcome);
   if (parts_.trace && is_answered && view_.endpoint != Endpoint::kOther)

@@ -51,7 +51,10 @@ Result<std::unique_ptr<JournalWriter>> open_journal(const ServeOptions& options,
 }  // namespace
 
 ServiceParts::ServiceParts(const ServeOptions& serve_options)
-    : options(serve_options), receipts(serve_options.receipts), line(serve_options.max_queued) {}
+    : options(serve_options),
+      receipts(serve_options.receipts),
+      line(serve_options.max_queued),
+      recent(serve_options.event_patience) {}
 
 Service::Service(std::unique_ptr<ServiceParts> parts) : parts_(std::move(parts)) {}
 
