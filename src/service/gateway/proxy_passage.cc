@@ -283,8 +283,7 @@ Step ProxyPassage::route() {
   worker_name_ = target->name;
   keep_receipt(*target);
   Forward forward{.address = target->address};
-  forward.dropped = {std::string(kTokenHeader), std::string(kWeightsHeader), std::string(kPolicyHeader),
-                     std::string(kRankHeader)};
+  forward.dropped = {kTokenHeader, kWeightsHeader, kPolicyHeader, kRankHeader};
   if (target->has_ranks) {
     forward.added.emplace_back("X-data-parallel-rank", std::to_string(worker.rank));
   } else if (rank_) {
@@ -353,12 +352,17 @@ void ProxyPassage::leave_line() {
 }
 
 void ProxyPassage::keep_receipt(const RouteTarget& target) {
-  Receipt receipt{.decision = *decision_, .group = model_.group, .worker_name = target.name};
-  if (decision_->choice().state != WorkerState::kExact)
-    receipt.state_reason = parts_.fleet->state_reason(decision_->choice().worker);
-  if (known_) receipt.token_source = describe(known_->source);
-  parts_.counters.states[static_cast<std::size_t>(decision_->choice().state)].add();
-  parts_.receipts.add(std::move(receipt));
+  const Candidate& choice = decision_->choice();
+  std::string reason;
+  if (choice.state != WorkerState::kExact) reason = parts_.fleet->state_reason(choice.worker);
+  parts_.counters.states[static_cast<std::size_t>(choice.state)].add();
+  parts_.receipts.add(decision_->id, [&](Receipt& receipt) {
+    receipt.decision = *decision_;
+    receipt.group = model_.group;
+    receipt.worker_name = target.name;
+    receipt.state_reason = reason;
+    receipt.token_source = known_ ? describe(known_->source) : std::string_view();
+  });
 }
 
 void ProxyPassage::release() {
@@ -411,10 +415,11 @@ HeadVerdict ProxyPassage::head(unsigned status, std::span<const HeaderView> head
     parts_.fleet->note(decision_->choice().worker.id, false);
   }
   const Candidate& choice = decision_->choice();
-  verdict.added = {{"x-ashlar-worker", worker_name_},
-                   {"x-ashlar-dp-rank", std::to_string(choice.worker.rank)},
-                   {"x-ashlar-state", std::string(to_string(choice.state))},
-                   {"x-ashlar-decision-id", decision_name(parts_.run, decision_->id)}};
+  verdict.added.reserve(5);
+  verdict.added.emplace_back("x-ashlar-worker", worker_name_);
+  verdict.added.emplace_back("x-ashlar-dp-rank", std::to_string(choice.worker.rank));
+  verdict.added.emplace_back("x-ashlar-state", to_string(choice.state));
+  verdict.added.emplace_back("x-ashlar-decision-id", decision_name(parts_.run, decision_->id));
   if (!decision_->is_estimate)
     verdict.added.emplace_back("x-ashlar-cached-tokens", std::to_string(decision_->cached_tokens));
   if (status == 200) scanner_.emplace(header_of(headers, "content-type"));
