@@ -58,9 +58,9 @@ bool sends_length(std::string_view method, std::string_view body) {
   return !body.empty() || method == "POST" || method == "PUT" || method == "PATCH";
 }
 
-bool contains_name(const std::vector<std::string>& names, std::string_view name) {
+bool contains_name(const std::vector<std::string_view>& names, std::string_view name) {
   return std::any_of(names.begin(), names.end(),
-                     [&](const std::string& one) { return equal_ignoring_case(one, name); });
+                     [&](std::string_view one) { return equal_ignoring_case(one, name); });
 }
 
 ForwardFailure failure_of(WorkerCall::Status status) {

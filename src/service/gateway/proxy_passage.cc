@@ -254,6 +254,8 @@ Step ProxyPassage::route() {
   // Whoever waits goes first.
   if (place_ == 0 && hesitation_ == 0 && !parts_.line.empty()) return wait();
   const Clock::TimePoint before = Clock::real().now();
+  const bool may_hesitate = !has_hesitated_ || before < hesitates_until_;
+  if (may_hesitate && is_reply_owed(before)) return hesitate(before);
   RouteRequest request{.group = model_.group,
                        .locals = locals_,
                        .prompt_tokens = std::max<std::uint64_t>(1, prompt_tokens_),
@@ -264,7 +266,7 @@ Step ProxyPassage::route() {
                        .weights = weights_,
                        .tried = tried_,
                        .rank = rank_,
-                       .hesitates = !has_hesitated_ || before < hesitates_until_};
+                       .hesitates = may_hesitate};
   Result<Decision> decision = parts_.router->choose(request);
   parts_.counters.route_time.observe(static_cast<std::uint64_t>((Clock::real().now() - before).count()));
   if (!decision) {
@@ -285,8 +287,7 @@ Step ProxyPassage::route() {
   worker_name_ = target->name;
   keep_receipt(*target);
   Forward forward{.address = target->address};
-  forward.dropped = {std::string(kTokenHeader), std::string(kWeightsHeader), std::string(kPolicyHeader),
-                     std::string(kRankHeader)};
+  forward.dropped = {kTokenHeader, kWeightsHeader, kPolicyHeader, kRankHeader};
   if (target->has_ranks) {
     forward.added.emplace_back("X-data-parallel-rank", std::to_string(worker.rank));
   } else if (rank_) {
@@ -296,6 +297,15 @@ Step ProxyPassage::route() {
   forward.head_timeout = parts_.options.head_timeout;
   forward.idle_timeout = parts_.options.idle_timeout;
   return forward;
+}
+
+bool ProxyPassage::is_reply_owed(Clock::TimePoint now) const {
+  const std::optional<RecentEnds::End> end = parts_.recent.expected(locals_, now);
+  if (!end) return false;
+  const std::uint64_t wanted = std::min<std::uint64_t>(end->blocks, locals_.size());
+  for (const Candidate& candidate : parts_.router->look_up(model_.group, locals_))
+    if (candidate.worker == end->worker) return candidate.depth < wanted;
+  return false;
 }
 
 Step ProxyPassage::hesitate(Clock::TimePoint now) {
@@ -349,12 +359,17 @@ void ProxyPassage::leave_line() {
 
 void ProxyPassage::keep_receipt(const RouteTarget& target) {
   ASHLAR_DCHECK(is_reserved_ && decision_, "a receipt of no decision");
-  Receipt receipt{.decision = *decision_, .group = model_.group, .worker_name = target.name};
-  if (decision_->choice().state != WorkerState::kExact)
-    receipt.state_reason = parts_.fleet->state_reason(decision_->choice().worker);
-  if (known_) receipt.token_source = describe(known_->source);
-  parts_.counters.states[static_cast<std::size_t>(decision_->choice().state)].add();
-  parts_.receipts.add(std::move(receipt));
+  const Candidate& choice = decision_->choice();
+  std::string reason;
+  if (choice.state != WorkerState::kExact) reason = parts_.fleet->state_reason(choice.worker);
+  parts_.counters.states[static_cast<std::size_t>(choice.state)].add();
+  parts_.receipts.add(decision_->id, [&](Receipt& receipt) {
+    receipt.decision = *decision_;
+    receipt.group = model_.group;
+    receipt.worker_name = target.name;
+    receipt.state_reason = reason;
+    receipt.token_source = known_ ? describe(known_->source) : std::string_view();
+  });
 }
 
 void ProxyPassage::release() {
@@ -411,10 +426,11 @@ HeadVerdict ProxyPassage::head(unsigned status, std::span<const HeaderView> head
     parts_.fleet->note(decision_->choice().worker.id, false);
   }
   const Candidate& choice = decision_->choice();
-  verdict.added = {{"x-ashlar-worker", worker_name_},
-                   {"x-ashlar-dp-rank", std::to_string(choice.worker.rank)},
-                   {"x-ashlar-state", std::string(to_string(choice.state))},
-                   {"x-ashlar-decision-id", decision_name(parts_.run, decision_->id)}};
+  verdict.added.reserve(5);
+  verdict.added.emplace_back("x-ashlar-worker", worker_name_);
+  verdict.added.emplace_back("x-ashlar-dp-rank", std::to_string(choice.worker.rank));
+  verdict.added.emplace_back("x-ashlar-state", to_string(choice.state));
+  verdict.added.emplace_back("x-ashlar-decision-id", decision_name(parts_.run, decision_->id));
   if (!decision_->is_estimate)
     verdict.added.emplace_back("x-ashlar-cached-tokens", std::to_string(decision_->cached_tokens));
   if (status == 200) scanner_.emplace(header_of(headers, "content-type"));
@@ -488,6 +504,13 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
     if (decision_->choice().state == WorkerState::kExact &&
         prompt_tokens_ / model_.block_size > decision_->choice().depth)
       parts_.fleet->expect_event(decision_->choice().worker, decision_->changes);
+    // The last token of a reply is not in its cache.
+    const std::uint64_t kept = prompt_tokens_ + std::max<std::uint64_t>(1, outcome.output_tokens.value_or(0));
+    if (decision_->choice().state != WorkerState::kFallback && view_.prompts == 1 && !has_other_tokens &&
+        (kept - 1) / model_.block_size > locals_.size())
+      parts_.recent.add(locals_,
+                        {.worker = decision_->choice().worker, .blocks = (kept - 1) / model_.block_size},
+                        Clock::real().now());
   }
   parts_.receipts.set_outcome(decision_->id, outcome);
   if (parts_.trace && is_answered && view_.endpoint != Endpoint::kOther)

@@ -41,6 +41,8 @@ class ProxyPassage final : public Passage {
   Step route();
   Step wait();
   Step hesitate(Clock::TimePoint now);
+  // Whether this goes on with a reply whose blocks its worker has not told yet.
+  bool is_reply_owed(Clock::TimePoint now) const;
   Step refuse(unsigned status, std::string_view type, std::string_view message, bool can_retry = false);
   Step try_another(unsigned status, std::string_view message);
   void keep_receipt(const RouteTarget& target);

@@ -78,7 +78,10 @@ Result<HttpAddress> peer_address(std::string_view url) {
 }  // namespace
 
 ServiceParts::ServiceParts(const ServeOptions& serve_options)
-    : options(serve_options), receipts(serve_options.receipts), line(serve_options.max_queued) {}
+    : options(serve_options),
+      receipts(serve_options.receipts),
+      line(serve_options.max_queued),
+      recent(serve_options.event_patience) {}
 
 Service::Service(std::unique_ptr<ServiceParts> parts) : parts_(std::move(parts)) {}
 

@@ -14,6 +14,7 @@
 #include "ashlar/service/service.h"
 #include "service/gateway/fleet.h"
 #include "service/gateway/receipts.h"
+#include "service/gateway/recent_ends.h"
 #include "service/gateway/wait_line.h"
 #include "service/request/prompt_tokens.h"
 #include "service/request/trace_recorder.h"
@@ -54,6 +55,7 @@ struct ServiceParts {
   std::unique_ptr<PromptTokens> prompts;
   Receipts receipts;
   WaitLine line;
+  RecentEnds recent;
   std::unique_ptr<Fleet> fleet;
   std::atomic<bool> is_draining{false};
   std::optional<HttpAddress> peer;  // to start from

@@ -98,6 +98,9 @@ class RouteCore {
   void fill_candidates(const Group& group, const RouteRequest& request, Decision& decision) const;
   void add_costs(const RouteRequest& request, Candidate& candidate) const;
   Result<std::size_t> pick(Group& group, const RouteRequest& request, Decision& decision) const;
+  // Expects the blocks of a prompt at the worker that was chosen for it.
+  void expect(Group& group, bool has_events, const events::Worker& worker,
+              std::span<const tokens::LocalHash> locals, Clock::TimePoint now);
   void remember_session(std::uint64_t session, const events::Worker& worker);
 
   const RouterOptions options_;
