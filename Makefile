@@ -90,8 +90,9 @@ test-vllm:
 	@scripts/bootstrap test
 	@scripts/vllm_env
 	@$(MAKE) -s --no-print-directory build/release/build.ninja
-	@cmake --build --preset release -j $(JOBS) --target vllm_check
+	@cmake --build --preset release -j $(JOBS) --target vllm_check ashlar_program
 	@$${ASHLAR_VLLM_PYTHON:-build/vllm-venv/bin/python3} tests/vllm/run_vllm.py build/release/bin/vllm_check
+	@$${ASHLAR_VLLM_PYTHON:-build/vllm-venv/bin/python3} tests/vllm/run_serve.py build/release/bin/ashlar
 
 bench:
 	@scripts/bootstrap bench

@@ -456,18 +456,24 @@ void ProxyPassage::ended(PassageEnd end) {
   leave_line();
 }
 
-// What an engine found may differ from what was expected because something happened in between; the changes
-// that its events reported since the decision say what.
-Misroute ProxyPassage::judge(std::uint64_t delivered) const {
-  ASHLAR_DCHECK(decision_ && !decision_->is_estimate, "nothing was expected");
-  if (delivered == decision_->cached_tokens) return Misroute::kNone;
-  if (decision_->choice().state != WorkerState::kExact) return Misroute::kNotExact;
-  const WorkerChanges now = parts_.router->changes(decision_->choice().worker);
-  const WorkerChanges& then = decision_->changes;
-  if (now.cleared != then.cleared || now.stored < then.stored) return Misroute::kCleared;
-  if (delivered < decision_->cached_tokens && now.removed != then.removed) return Misroute::kEvicted;
-  if (delivered > decision_->cached_tokens && now.stored != then.stored) return Misroute::kStoredMeanwhile;
-  return Misroute::kUnexplained;
+// False: its events may still be on their way, and it is judged later.
+bool ProxyPassage::settle_misroute(RequestOutcome& outcome, bool has_other_tokens) {
+  ASHLAR_DCHECK(decision_ && !decision_->is_estimate && outcome.delivered_tokens, "nothing was expected");
+  const Candidate& choice = decision_->choice();
+  RouteVerdict verdict{.id = decision_->id,
+                       .worker = choice.worker,
+                       .state = choice.state,
+                       .then = decision_->changes,
+                       .expected = decision_->cached_tokens,
+                       .delivered = *outcome.delivered_tokens,
+                       .outcome = outcome};
+  outcome.misroute = judge(verdict, parts_.router->changes(choice.worker));
+  if (has_other_tokens && outcome.misroute != Misroute::kNone) outcome.misroute = Misroute::kOtherTokens;
+  if (outcome.misroute == Misroute::kUnexplained &&
+      parts_.late_verdicts.add(std::move(verdict), Clock::real().now()))
+    return false;
+  parts_.counters.count(outcome.misroute);
+  return true;
 }
 
 void ProxyPassage::settle_outcome(PassageEnd end) {
@@ -481,6 +487,7 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
   }
   const bool is_answered = end == PassageEnd::kComplete && status_ == 200;
   bool has_other_tokens = false;
+  bool is_open = false;  // its receipt is written later
   if (is_answered && known_ && outcome.prompt_tokens && view_.prompts == 1)
     has_other_tokens = !parts_.prompts->check(view_.model, *known_, *outcome.prompt_tokens);
   if (is_answered && !is_estimate_) {
@@ -489,14 +496,7 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
     counters.captured_tokens.add(decision_->cached_tokens);
     if (outcome.delivered_tokens) {
       counters.delivered_tokens.add(*outcome.delivered_tokens);
-      outcome.misroute = has_other_tokens && *outcome.delivered_tokens != decision_->cached_tokens
-                             ? Misroute::kOtherTokens
-                             : judge(*outcome.delivered_tokens);
-      if (outcome.misroute == Misroute::kNone) {
-        counters.predictions_right.add();
-      } else {
-        counters.misroutes[static_cast<std::size_t>(outcome.misroute)].add();
-      }
+      is_open = !settle_misroute(outcome, has_other_tokens);
     } else {
       counters.delivered_unknown.add();
     }
@@ -512,7 +512,7 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
                         {.worker = decision_->choice().worker, .blocks = (kept - 1) / model_.block_size},
                         Clock::real().now());
   }
-  parts_.receipts.set_outcome(decision_->id, outcome);
+  if (!is_open) parts_.receipts.set_outcome(decision_->id, outcome);
   if (parts_.trace && is_answered && view_.endpoint != Endpoint::kOther)
     parts_.trace->add({.arrived = arrived_,
                        .input_tokens = prompt_tokens_,

@@ -49,7 +49,7 @@ class ProxyPassage final : public Passage {
   void release();
   void leave_line();
   void settle_outcome(PassageEnd end);
-  Misroute judge(std::uint64_t delivered) const;
+  bool settle_misroute(RequestOutcome& outcome, bool has_other_tokens);
 
   ServiceParts& parts_;
   ClientRequest request_;

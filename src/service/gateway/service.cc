@@ -22,6 +22,8 @@ namespace {
 
 // No errand of the fleet has this number.
 constexpr std::uint64_t kPeerErrand = 0;
+// Beyond these a difference counts as unexplained at once.
+constexpr std::size_t kMostLateVerdicts = 1024;
 
 Result<void> draw(std::span<std::uint8_t> bytes) {
   while (!bytes.empty()) {
@@ -80,6 +82,7 @@ Result<HttpAddress> peer_address(std::string_view url) {
 ServiceParts::ServiceParts(const ServeOptions& serve_options)
     : options(serve_options),
       receipts(serve_options.receipts),
+      late_verdicts(kMostLateVerdicts),
       line(serve_options.max_queued),
       recent(serve_options.event_patience) {}
 
@@ -131,6 +134,11 @@ std::unique_ptr<Passage> Service::open() {
 }
 
 Gateway::Due Service::due() {
+  const auto changes = [this](const events::Worker& worker) { return parts_->router->changes(worker); };
+  for (const RouteVerdict& verdict : parts_->late_verdicts.settle(Clock::real().now(), changes)) {
+    parts_->counters.count(verdict.outcome.misroute);
+    parts_->receipts.set_outcome(verdict.id, verdict.outcome);
+  }
   Due due = parts_->fleet->due();
   if (parts_->peer && !parts_->has_asked_peer.exchange(true)) {
     Errand errand;

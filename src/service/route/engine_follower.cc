@@ -11,6 +11,12 @@ using feed::EngineMessage;
 using feed::EngineReplay;
 using feed::EngineSession;
 
+namespace {
+
+constexpr events::TierId kDeviceTier{events::G1::kIndex};
+
+}  // namespace
+
 // Tells when a replay begins, which a step may take long for.
 class EngineFollower::WatchedSource final : public feed::EngineSource {
  public:
@@ -82,8 +88,18 @@ void EngineFollower::step() {
   const Result<std::size_t> applied = session_.step(kPause, events_);
   // All of one rank, whatever number the engine gives it.
   needed_.clear();
-  for (const events::KvEvent& event : events_)
+  for (const events::KvEvent& event : events_) {
+    if (event.kind == events::KvEventKind::kStored && event.tier != kDeviceTier) has_other_tiers_ = true;
     if (feed::EngineIngest::for_index(event)) needed_.push_back(event);
+  }
+  // An engine's clear is of its device memory, and comes as the end of each block. Where it has nothing else,
+  // the clear is told as one, so that it is not taken for evictions.
+  if (session_.ingest().counters().clears != clears && !has_other_tiers_) {
+    events::KvEvent cleared;
+    cleared.kind = events::KvEventKind::kCleared;
+    cleared.tier = events::kAllTiers;
+    needed_.insert(needed_.begin(), cleared);
+  }
   if (!needed_.empty()) feeder_.apply(options_.worker.rank, needed_);
   judge(before, clears, applied ? nullptr : &applied.error());
   if (hearers_.on_events && session_.counters().applied != before.applied) hearers_.on_events();

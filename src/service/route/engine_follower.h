@@ -86,8 +86,9 @@ class EngineFollower {
   const Hearers hearers_;
   std::vector<events::KvEvent> events_;
   std::vector<events::KvEvent> needed_;
-  bool is_incomplete_ = false;  // something was lost, and nothing has cleared the engine since
-  bool is_doubtful_ = true;     // not connected since the last message
+  bool is_incomplete_ = false;    // something was lost, and nothing has cleared the engine since
+  bool has_other_tiers_ = false;  // it has stored blocks elsewhere than in device memory
+  bool is_doubtful_ = true;       // not connected since the last message
   std::string incomplete_reason_;
   // Since when an event is owed, and what had changed then; nullopt: none is.
   struct Owed {

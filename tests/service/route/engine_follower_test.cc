@@ -235,6 +235,18 @@ TEST_F(FollowerTest, ARestartDropsWhatTheOldEngineHeld) {
   wait_for_depth(0);
 }
 
+TEST_F(FollowerTest, AClearIsNoEviction) {
+  follow();
+  engine_->send(stored_message(0, 0));
+  engine_->send(stored_message(1, 1));
+  wait_for_depth(2);
+  engine_->send(cleared_message(2));
+  wait_for_depth(0);
+  engine_->send(stored_message(3, 0));
+  wait_for_depth(1);
+  EXPECT_EQ(router_.changes(worker_), (WorkerChanges{.stored = 3, .removed = 0, .cleared = 1}));
+}
+
 TEST_F(FollowerTest, EventsThatAreOwedAreLate) {
   follow(std::chrono::milliseconds(1));
   engine_->send(stored_message(0, 0));
