@@ -260,6 +260,10 @@ std::string ProxySession::answer_head(AnswerReader& answer, const HeaderPairs& a
   append_status_line(out, head.status, head.reason.empty() ? reason_of(head.status) : head.reason);
   for (const service::HeaderView& header : head.headers) {
     if (equal_ignoring_case(header.name, "content-length") || is_hop_by_hop(head, header.name)) continue;
+    // A worker says nothing in our name.
+    if (std::ranges::any_of(added,
+                            [&](const auto& own) { return equal_ignoring_case(own.first, header.name); }))
+      continue;
     append_header(out, header.name, header.value);
   }
   for (const auto& [name, value] : added) append_header(out, name, value);

@@ -182,13 +182,14 @@ Step ProxyPassage::begin(const ClientRequest& request, Wake wake) {
     return refuse(401, "authentication_error", "this address needs its token in x-ashlar-token");
   if (std::optional<Reply> own = answer_api(parts_, request)) return *std::move(own);
   parts_.counters.requests.add();
+  is_counted_ = false;
   if (parts_.is_draining.load(std::memory_order_relaxed))
     return refuse(503, "service_unavailable", "this router stops; another takes requests", true);
   if (const auto read = read_headers(request.headers); !read)
     return refuse(400, "invalid_request_error", read.error().message());
   const Endpoint endpoint = endpoint_of(request.method, request.target);
   view_.endpoint = endpoint;
-  if (endpoint != Endpoint::kOther) {
+  if (endpoint != Endpoint::kOther || request.body.starts_with('{')) {
     // What cannot be read here is the engine's to refuse; it is routed by its size.
     if (Result<RequestView> view = read_request(endpoint, request.body)) view_ = *std::move(view);
   }
@@ -244,15 +245,17 @@ void ProxyPassage::take_tokens(KnownPrompt known) {
 
 Step ProxyPassage::answered(Result<Answer> answer) {
   ASHLAR_CHECK(question_.has_value(), "an answer without a question");
+  const TokenQuestion question = *std::exchange(question_, std::nullopt);
   if (!answer) return route();  // without tokens: by load
-  Result<PromptTokens::Lookup> next = parts_.prompts->learn(*question_, answer->status, answer->body);
+  Result<PromptTokens::Lookup> next = parts_.prompts->learn(question, answer->status, answer->body);
   if (!next) return route();
   return take(*std::move(next));
 }
 
 Step ProxyPassage::route() {
   // Whoever waits goes first.
-  if (place_ == 0 && hesitation_ == 0 && !parts_.line.empty()) return wait();
+  if (line_ == nullptr) line_ = &parts_.lines.of(model_.group);
+  if (place_ == 0 && hesitation_ == 0 && !is_choosy() && !line_->empty()) return wait();
   const Clock::TimePoint before = Clock::real().now();
   const bool may_hesitate = !has_hesitated_ || before < hesitates_until_;
   if (may_hesitate && is_reply_owed(before)) return hesitate(before);
@@ -315,25 +318,34 @@ Step ProxyPassage::hesitate(Clock::TimePoint now) {
   }
   if (hesitation_ == 0) {
     hesitation_ = parts_.fleet->hesitating().enter(wake_);
+    if (hesitation_ == 0) {  // too many hesitate
+      hesitates_until_ = now;
+      return route();
+    }
     // The events may have come between the choice and the place.
-    if (hesitation_ != 0) wake_();
+    wake_();
   }
   return Wait{.until = hesitates_until_};
 }
 
 Step ProxyPassage::wait() {
   const Clock::TimePoint now = Clock::real().now();
+  stop_hesitating();
+  // One that only some workers can take does not hold up those behind it.
+  if (place_ != 0 && is_choosy()) line_->leave(std::exchange(place_, 0));
   if (place_ == 0) {
-    place_ = parts_.line.enter(wake_);
+    place_ = line_->enter(wake_);
     if (place_ == 0)
       return refuse(
           429, "rate_limit_error",
           "every worker is busy and " + std::to_string(parts_.options.max_queued) + " requests wait already",
           true);
-    waits_until_ = now + parts_.options.queue_timeout;
-    parts_.counters.queued.add();
+    if (waits_until_ == Clock::TimePoint{}) {
+      waits_until_ = now + parts_.options.queue_timeout;
+      parts_.counters.queued.add();
+    }
     // Room may have come between the choice and the place.
-    if (parts_.line.is_first(place_)) parts_.line.wake_first();
+    if (line_->is_first(place_)) line_->wake_first();
   }
   if (now >= waits_until_) return refuse(429, "rate_limit_error", "no worker had room in time", true);
   return Wait{.until = waits_until_};
@@ -347,14 +359,19 @@ Step ProxyPassage::resumed() {
   if (hesitation_ != 0) return route();
   if (Clock::real().now() >= waits_until_)
     return refuse(429, "rate_limit_error", "no worker had room in time", true);
-  if (!parts_.line.is_first(place_)) return Wait{.until = waits_until_};
+  if (place_ == 0) return route();
+  if (!line_->is_first(place_)) return Wait{.until = waits_until_};
   return route();
 }
 
-void ProxyPassage::leave_line() {
+void ProxyPassage::stop_hesitating() {
   if (hesitation_ != 0) parts_.fleet->hesitating().leave_quietly(std::exchange(hesitation_, 0));
+}
+
+void ProxyPassage::leave_line() {
+  stop_hesitating();
   if (place_ == 0) return;
-  parts_.line.leave(std::exchange(place_, 0));
+  line_->leave(std::exchange(place_, 0));
 }
 
 void ProxyPassage::keep_receipt(const RouteTarget& target) {
@@ -375,7 +392,7 @@ void ProxyPassage::keep_receipt(const RouteTarget& target) {
 void ProxyPassage::release() {
   if (!std::exchange(is_reserved_, false)) return;
   parts_.router->release(decision_->id);
-  parts_.line.wake_first();
+  line_->wake_first();
 }
 
 Step ProxyPassage::try_another(unsigned status, std::string_view message) {
@@ -384,11 +401,14 @@ Step ProxyPassage::try_another(unsigned status, std::string_view message) {
   parts_.receipts.set_outcome(decision_->id, outcome);
   parts_.fleet->note(worker.id, true, message);
   release();
-  tried_.push_back(worker);
+  // Its other ranks listen at the same address.
+  for (const Candidate& candidate : decision_->candidates)
+    if (candidate.worker.id == worker.id) tried_.push_back(candidate.worker);
+  ++attempts_;
   status_ = 0;
-  if (tried_.size() >= parts_.options.max_attempts)
+  if (attempts_ >= parts_.options.max_attempts)
     return refuse(status, "service_unavailable",
-                  std::to_string(tried_.size()) + " workers were tried; the last, " + worker_name_ + ", " +
+                  std::to_string(attempts_) + " workers were tried; the last, " + worker_name_ + ", " +
                       std::string(message),
                   true);
   parts_.counters.retries.add();
@@ -416,7 +436,7 @@ HeadVerdict ProxyPassage::head(unsigned status, std::span<const HeaderView> head
   status_ = status;
   HeadVerdict verdict;
   if (status == 502 || status == 503 || status == 504) {
-    if (tried_.size() + 1 < parts_.options.max_attempts) {
+    if (attempts_ + 1 < parts_.options.max_attempts) {
       verdict.instead = try_another(status, "answered " + std::to_string(status));
       // Where no other can be had, the worker's own answer is the better one; it is dropped by now.
       return verdict;

@@ -61,7 +61,7 @@ struct ServiceParts {
   std::unique_ptr<PromptTokens> prompts;
   Receipts receipts;
   LateVerdicts late_verdicts;
-  WaitLine line;
+  WaitLines lines;
   RecentEnds recent;
   std::unique_ptr<Fleet> fleet;
   std::atomic<bool> is_draining{false};

@@ -205,6 +205,7 @@ void RouteCore::clear(const Worker& worker) {
   found->second.group->reported.clear(worker);
   // What it was expected to hold is gone with the rest.
   found->second.group->soon.clear(worker);
+  if (!found->second.spec.has_events) found->second.group->lasting.clear(worker);
   found->second.group->expected.clear();
   if (Rank* rank = rank_of(worker)) rank->changes.cleared += 1;
 }
@@ -224,7 +225,7 @@ bool RouteCore::list(const Worker& worker, std::vector<events::BlockPresence>& o
 
 void RouteCore::fill_candidates(const Group& group, const RouteRequest& request, Decision& decision) const {
   for (const auto& [id, record] : workers_) {
-    if (record.group != &group) continue;
+    if (record.group != &group || (record.spec.is_asked_about && request.block_size != 0)) continue;
     for (std::uint32_t number = 0; number < record.ranks.size(); ++number) {
       const Rank& rank = record.ranks[number];
       Candidate candidate;
@@ -233,7 +234,7 @@ void RouteCore::fill_candidates(const Group& group, const RouteRequest& request,
       candidate.requests = rank.requests;
       candidate.prefill_tokens = rank.prefill_tokens;
       candidate.decode_blocks = rank.decode_blocks;
-      if (request.rank && *request.rank != number) {
+      if (request.rank && record.ranks.size() > 1 && *request.rank != number) {
         candidate.exclusion = Exclusion::kOtherRank;
       } else if (std::ranges::find(request.tried, candidate.worker) != request.tried.end()) {
         candidate.exclusion = Exclusion::kTried;

@@ -55,6 +55,7 @@ class RouteCore {
   std::vector<Candidate> look_up(std::string_view group, std::span<const tokens::LocalHash> locals) const;
   std::vector<WorkerLoad> loads() const;
   WorkerChanges changes(const events::Worker& worker) const;
+  bool is_running(DecisionId decision) const { return running_.contains(decision.value()); }
   std::size_t running() const noexcept { return running_.size(); }
   // What the workers of a group report; null: no such group. Thread-safe by itself, and never destroyed
   // before the core.
