@@ -79,7 +79,7 @@ struct Answer {
 struct Forward {
   HttpAddress address;
   std::vector<std::pair<std::string, std::string>> added = {};
-  std::vector<std::string> dropped = {};  // names, in lower case
+  std::vector<std::string_view> dropped = {};  // names, in lower case; constants
   Clock::Duration connect_timeout = std::chrono::seconds(5);
   Clock::Duration head_timeout = std::chrono::minutes(30);  // until the first byte of the answer
   Clock::Duration idle_timeout = std::chrono::minutes(10);  // between two bytes of the answer

@@ -58,9 +58,9 @@ bool sends_length(std::string_view method, std::string_view body) {
   return !body.empty() || method == "POST" || method == "PUT" || method == "PATCH";
 }
 
-bool contains_name(const std::vector<std::string>& names, std::string_view name) {
+bool contains_name(const std::vector<std::string_view>& names, std::string_view name) {
   return std::any_of(names.begin(), names.end(),
-                     [&](const std::string& one) { return equal_ignoring_case(one, name); });
+                     [&](std::string_view one) { return equal_ignoring_case(one, name); });
 }
 
 ForwardFailure failure_of(WorkerCall::Status status) {
@@ -260,6 +260,10 @@ std::string ProxySession::answer_head(AnswerReader& answer, const HeaderPairs& a
   append_status_line(out, head.status, head.reason.empty() ? reason_of(head.status) : head.reason);
   for (const service::HeaderView& header : head.headers) {
     if (equal_ignoring_case(header.name, "content-length") || is_hop_by_hop(head, header.name)) continue;
+    // A worker says nothing in our name.
+    if (std::ranges::any_of(added,
+                            [&](const auto& own) { return equal_ignoring_case(own.first, header.name); }))
+      continue;
     append_header(out, header.name, header.value);
   }
   for (const auto& [name, value] : added) append_header(out, name, value);

@@ -102,7 +102,7 @@ bool read_field(JsonReader& in, const std::string& key, IndexerRequest& request)
   if (key == "block_size") return in.read_unsigned(request.block_size, 65'536, "block_size");
   if (key == "dp_rank") {
     if (in.take_null()) return true;
-    return in.read_unsigned(request.rank.emplace(0), 65'534, "dp_rank");
+    return in.read_unsigned(request.rank.emplace(0), 1023, "dp_rank");
   }
   if (key == "token_ids") return read_tokens(in, request.tokens.emplace());
   if (key == "block_hashes" || key == "block_hash") return read_hashes(in, request.hashes.emplace());

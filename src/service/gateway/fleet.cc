@@ -16,6 +16,8 @@ namespace {
 constexpr Clock::Duration kModelsInterval = std::chrono::seconds(30);
 // Of questions about health and models.
 constexpr Clock::Duration kErrandTimeout = std::chrono::seconds(5);
+// Each rank of one is a thread with sockets.
+constexpr std::ptrdiff_t kMostRegistered = 1024;
 // Group of workers that do not tell what they serve.
 constexpr std::string_view kUnnamedGroup = "default";
 
@@ -192,12 +194,20 @@ void Fleet::settle(const std::shared_ptr<Member>& member) {
             .group = member->group,
             .ranks = member->ranks,
             .max_running = options_.max_running,
-            .has_events = !member->options.events.empty() || member->is_registered};
+            .has_events = !member->options.events.empty() || member->is_registered,
+            .is_asked_about = member->is_registered};
     is_up = member->is_up;
-    if (member->options.block_size != 0) block_sizes_[member->group] = member->options.block_size;
+    if (member->options.block_size != 0) block_sizes_.try_emplace(member->group, member->options.block_size);
   }
   router_.add_worker(spec);
   router_.set_up(spec.id, is_up);
+  {
+    MutexLock lock(mu_);
+    if (member->is_gone) {  // it left in between
+      router_.remove_worker(spec.id);
+      return;
+    }
+  }
   expect_snapshot(member);
   if (member->options.events.empty()) return;
   for (std::uint32_t rank = 0; rank < spec.ranks; ++rank) {
@@ -255,8 +265,13 @@ Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t 
       std::unique_ptr<EngineFollower> made,
       EngineFollower::create(
           {.worker = {.id = member->id, .rank = rank}, .block_size = block_size}, router_, std::move(source),
-          {.on_change = [this,
-                         group](const FollowerStatus& status) { learn_block_size(group, status.block_size); },
+          {.on_change =
+               [this, group, rank, name = member->options.name](const FollowerStatus& status) {
+                 learn_block_size(group, status.block_size);
+                 ASHLAR_LOG(LogLevel::kInfo, "serve", "worker %s, rank %u: %s%s%s", name.c_str(), rank,
+                            std::string(to_string(status.state)).c_str(), status.reason.empty() ? "" : ": ",
+                            printable(status.reason).c_str());
+               },
            .on_events = [this] { hesitating_.wake_all(); }}));
   std::shared_ptr<EngineFollower> follower = std::move(made);
   MutexLock lock(mu_);
@@ -279,6 +294,14 @@ Result<void> Fleet::register_worker(const Registration& registration) {
   {
     MutexLock lock(mu_);
     member = find(id);
+    const auto known = block_sizes_.find(group_name(registration.model, registration.routing_group));
+    if (known != block_sizes_.end() && known->second != registration.block_size)
+      return make_error(ErrorCode::kAlreadyExists, "blocks of this model have %u tokens, not %u",
+                        known->second, registration.block_size);
+    if (member == nullptr && std::ranges::count_if(members_, [](const auto& entry) {
+                               return entry.second->is_registered;
+                             }) >= kMostRegistered)
+      return make_error(ErrorCode::kCapacity, "%td workers are registered already", kMostRegistered);
     if (member != nullptr && !member->is_registered)
       return make_error(ErrorCode::kAlreadyExists, "worker %llu is one of this router's own",
                         static_cast<unsigned long long>(registration.instance));
@@ -486,6 +509,7 @@ void Fleet::told(std::uint64_t number, Result<Answer> answer) {
   std::shared_ptr<Member> member;
   bool is_health = false;
   bool is_up = false;
+  bool came_back = false;
   {
     MutexLock lock(mu_);
     const auto asked = asked_.find(number);
@@ -503,6 +527,7 @@ void Fleet::told(std::uint64_t number, Result<Answer> answer) {
       if (is_up && !member->is_up) {
         member->failures = 0;
         member->models_at = now;  // it may be another engine now
+        came_back = true;
       }
       update_up(*member, is_up,
                 is_up    ? std::string()
@@ -515,6 +540,10 @@ void Fleet::told(std::uint64_t number, Result<Answer> answer) {
     }
   }
   if (is_health) {
+    // Without events nobody else says that it lost what it held.
+    if (came_back && member->options.events.empty())
+      for (std::uint32_t rank = 0; rank < member->options.dp; ++rank)
+        router_.sink().clear({.id = member->id, .rank = rank});
     router_.set_up(member->id, is_up);
   } else if (answer) {
     take_models(member, *answer);
@@ -532,10 +561,20 @@ void Fleet::take_models(const std::shared_ptr<Member>& member, const Answer& ans
       ASHLAR_LOG(LogLevel::kWarn, "serve", "worker %s: %s", member->options.name.c_str(),
                  entries.error().message().c_str());
     if (entries) member->models = *std::move(entries);
-    if (!member->group.empty()) return;
+    if (!member->options.model.empty()) return;
     const auto base =
         std::ranges::find_if(member->models, [](const ModelEntry& entry) { return !entry.is_adapter; });
-    member->group = base == member->models.end() ? std::string(kUnnamedGroup) : base->id;
+    std::string group = member->group;
+    if (base != member->models.end()) {
+      group = base->id;  // it may serve another one after a restart
+    } else if (answer.status == 404) {
+      group = kUnnamedGroup;  // an engine without this endpoint
+    } else if (group.empty()) {
+      member->problem = "its /v1/models answers " + std::to_string(answer.status) +
+                        "; name its model with model= if it does not tell";
+    }
+    if (group == member->group) return;
+    member->group = group;
   }
   settle(member);
 }

@@ -189,7 +189,7 @@ Step ProxyPassage::begin(const ClientRequest& request, Wake wake) {
     return refuse(400, "invalid_request_error", read.error().message());
   const Endpoint endpoint = endpoint_of(request.method, request.target);
   view_.endpoint = endpoint;
-  if (endpoint != Endpoint::kOther) {
+  if (endpoint != Endpoint::kOther || request.body.starts_with('{')) {
     // What cannot be read here is the engine's to refuse; it is routed by its size.
     if (Result<RequestView> view = read_request(endpoint, request.body)) view_ = *std::move(view);
   }
@@ -245,16 +245,20 @@ void ProxyPassage::take_tokens(KnownPrompt known) {
 
 Step ProxyPassage::answered(Result<Answer> answer) {
   ASHLAR_CHECK(question_.has_value(), "an answer without a question");
+  const TokenQuestion question = *std::exchange(question_, std::nullopt);
   if (!answer) return route();  // without tokens: by load
-  Result<PromptTokens::Lookup> next = parts_.prompts->learn(*question_, answer->status, answer->body);
+  Result<PromptTokens::Lookup> next = parts_.prompts->learn(question, answer->status, answer->body);
   if (!next) return route();
   return take(*std::move(next));
 }
 
 Step ProxyPassage::route() {
   // Whoever waits goes first.
-  if (place_ == 0 && hesitation_ == 0 && !parts_.line.empty()) return wait();
+  if (line_ == nullptr) line_ = &parts_.lines.of(model_.group);
+  if (place_ == 0 && hesitation_ == 0 && !is_choosy() && !line_->empty()) return wait();
   const Clock::TimePoint before = Clock::real().now();
+  const bool may_hesitate = !has_hesitated_ || before < hesitates_until_;
+  if (may_hesitate && is_reply_owed(before)) return hesitate(before);
   RouteRequest request{.group = model_.group,
                        .locals = locals_,
                        .prompt_tokens = std::max<std::uint64_t>(1, prompt_tokens_),
@@ -265,7 +269,7 @@ Step ProxyPassage::route() {
                        .weights = weights_,
                        .tried = tried_,
                        .rank = rank_,
-                       .hesitates = !has_hesitated_ || before < hesitates_until_};
+                       .hesitates = may_hesitate};
   Result<Decision> decision = parts_.router->choose(request);
   parts_.counters.route_time.observe(static_cast<std::uint64_t>((Clock::real().now() - before).count()));
   if (!decision) {
@@ -286,8 +290,7 @@ Step ProxyPassage::route() {
   worker_name_ = target->name;
   keep_receipt(*target);
   Forward forward{.address = target->address};
-  forward.dropped = {std::string(kTokenHeader), std::string(kWeightsHeader), std::string(kPolicyHeader),
-                     std::string(kRankHeader)};
+  forward.dropped = {kTokenHeader, kWeightsHeader, kPolicyHeader, kRankHeader};
   if (target->has_ranks) {
     forward.added.emplace_back("X-data-parallel-rank", std::to_string(worker.rank));
   } else if (rank_) {
@@ -299,6 +302,15 @@ Step ProxyPassage::route() {
   return forward;
 }
 
+bool ProxyPassage::is_reply_owed(Clock::TimePoint now) const {
+  const std::optional<RecentEnds::End> end = parts_.recent.expected(locals_, now);
+  if (!end) return false;
+  const std::uint64_t wanted = std::min<std::uint64_t>(end->blocks, locals_.size());
+  for (const Candidate& candidate : parts_.router->look_up(model_.group, locals_))
+    if (candidate.worker == end->worker) return candidate.depth < wanted;
+  return false;
+}
+
 Step ProxyPassage::hesitate(Clock::TimePoint now) {
   if (!std::exchange(has_hesitated_, true)) {
     hesitates_until_ = now + parts_.options.event_patience;
@@ -306,25 +318,34 @@ Step ProxyPassage::hesitate(Clock::TimePoint now) {
   }
   if (hesitation_ == 0) {
     hesitation_ = parts_.fleet->hesitating().enter(wake_);
+    if (hesitation_ == 0) {  // too many hesitate
+      hesitates_until_ = now;
+      return route();
+    }
     // The events may have come between the choice and the place.
-    if (hesitation_ != 0) wake_();
+    wake_();
   }
   return Wait{.until = hesitates_until_};
 }
 
 Step ProxyPassage::wait() {
   const Clock::TimePoint now = Clock::real().now();
+  stop_hesitating();
+  // One that only some workers can take does not hold up those behind it.
+  if (place_ != 0 && is_choosy()) line_->leave(std::exchange(place_, 0));
   if (place_ == 0) {
-    place_ = parts_.line.enter(wake_);
+    place_ = line_->enter(wake_);
     if (place_ == 0)
       return refuse(
           429, "rate_limit_error",
           "every worker is busy and " + std::to_string(parts_.options.max_queued) + " requests wait already",
           true);
-    waits_until_ = now + parts_.options.queue_timeout;
-    parts_.counters.queued.add();
+    if (waits_until_ == Clock::TimePoint{}) {
+      waits_until_ = now + parts_.options.queue_timeout;
+      parts_.counters.queued.add();
+    }
     // Room may have come between the choice and the place.
-    if (parts_.line.is_first(place_)) parts_.line.wake_first();
+    if (line_->is_first(place_)) line_->wake_first();
   }
   if (now >= waits_until_) return refuse(429, "rate_limit_error", "no worker had room in time", true);
   return Wait{.until = waits_until_};
@@ -338,30 +359,40 @@ Step ProxyPassage::resumed() {
   if (hesitation_ != 0) return route();
   if (Clock::real().now() >= waits_until_)
     return refuse(429, "rate_limit_error", "no worker had room in time", true);
-  if (!parts_.line.is_first(place_)) return Wait{.until = waits_until_};
+  if (place_ == 0) return route();
+  if (!line_->is_first(place_)) return Wait{.until = waits_until_};
   return route();
 }
 
-void ProxyPassage::leave_line() {
+void ProxyPassage::stop_hesitating() {
   if (hesitation_ != 0) parts_.fleet->hesitating().leave_quietly(std::exchange(hesitation_, 0));
+}
+
+void ProxyPassage::leave_line() {
+  stop_hesitating();
   if (place_ == 0) return;
-  parts_.line.leave(std::exchange(place_, 0));
+  line_->leave(std::exchange(place_, 0));
 }
 
 void ProxyPassage::keep_receipt(const RouteTarget& target) {
   ASHLAR_DCHECK(is_reserved_ && decision_, "a receipt of no decision");
-  Receipt receipt{.decision = *decision_, .group = model_.group, .worker_name = target.name};
-  if (decision_->choice().state != WorkerState::kExact)
-    receipt.state_reason = parts_.fleet->state_reason(decision_->choice().worker);
-  if (known_) receipt.token_source = describe(known_->source);
-  parts_.counters.states[static_cast<std::size_t>(decision_->choice().state)].add();
-  parts_.receipts.add(std::move(receipt));
+  const Candidate& choice = decision_->choice();
+  std::string reason;
+  if (choice.state != WorkerState::kExact) reason = parts_.fleet->state_reason(choice.worker);
+  parts_.counters.states[static_cast<std::size_t>(choice.state)].add();
+  parts_.receipts.add(decision_->id, [&](Receipt& receipt) {
+    receipt.decision = *decision_;
+    receipt.group = model_.group;
+    receipt.worker_name = target.name;
+    receipt.state_reason = reason;
+    receipt.token_source = known_ ? describe(known_->source) : std::string_view();
+  });
 }
 
 void ProxyPassage::release() {
   if (!std::exchange(is_reserved_, false)) return;
   parts_.router->release(decision_->id);
-  parts_.line.wake_first();
+  line_->wake_first();
 }
 
 Step ProxyPassage::try_another(unsigned status, std::string_view message) {
@@ -370,11 +401,14 @@ Step ProxyPassage::try_another(unsigned status, std::string_view message) {
   parts_.receipts.set_outcome(decision_->id, outcome);
   parts_.fleet->note(worker.id, true, message);
   release();
-  tried_.push_back(worker);
+  // Its other ranks listen at the same address.
+  for (const Candidate& candidate : decision_->candidates)
+    if (candidate.worker.id == worker.id) tried_.push_back(candidate.worker);
+  ++attempts_;
   status_ = 0;
-  if (tried_.size() >= parts_.options.max_attempts)
+  if (attempts_ >= parts_.options.max_attempts)
     return refuse(status, "service_unavailable",
-                  std::to_string(tried_.size()) + " workers were tried; the last, " + worker_name_ + ", " +
+                  std::to_string(attempts_) + " workers were tried; the last, " + worker_name_ + ", " +
                       std::string(message),
                   true);
   parts_.counters.retries.add();
@@ -402,7 +436,7 @@ HeadVerdict ProxyPassage::head(unsigned status, std::span<const HeaderView> head
   status_ = status;
   HeadVerdict verdict;
   if (status == 502 || status == 503 || status == 504) {
-    if (tried_.size() + 1 < parts_.options.max_attempts) {
+    if (attempts_ + 1 < parts_.options.max_attempts) {
       verdict.instead = try_another(status, "answered " + std::to_string(status));
       // Where no other can be had, the worker's own answer is the better one; it is dropped by now.
       return verdict;
@@ -412,10 +446,11 @@ HeadVerdict ProxyPassage::head(unsigned status, std::span<const HeaderView> head
     parts_.fleet->note(decision_->choice().worker.id, false);
   }
   const Candidate& choice = decision_->choice();
-  verdict.added = {{"x-ashlar-worker", worker_name_},
-                   {"x-ashlar-dp-rank", std::to_string(choice.worker.rank)},
-                   {"x-ashlar-state", std::string(to_string(choice.state))},
-                   {"x-ashlar-decision-id", decision_name(parts_.run, decision_->id)}};
+  verdict.added.reserve(5);
+  verdict.added.emplace_back("x-ashlar-worker", worker_name_);
+  verdict.added.emplace_back("x-ashlar-dp-rank", std::to_string(choice.worker.rank));
+  verdict.added.emplace_back("x-ashlar-state", to_string(choice.state));
+  verdict.added.emplace_back("x-ashlar-decision-id", decision_name(parts_.run, decision_->id));
   if (!decision_->is_estimate)
     verdict.added.emplace_back("x-ashlar-cached-tokens", std::to_string(decision_->cached_tokens));
   if (status == 200) scanner_.emplace(header_of(headers, "content-type"));
@@ -489,6 +524,13 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
     if (decision_->choice().state == WorkerState::kExact &&
         prompt_tokens_ / model_.block_size > decision_->choice().depth)
       parts_.fleet->expect_event(decision_->choice().worker, decision_->changes);
+    // The last token of a reply is not in its cache.
+    const std::uint64_t kept = prompt_tokens_ + std::max<std::uint64_t>(1, outcome.output_tokens.value_or(0));
+    if (decision_->choice().state != WorkerState::kFallback && view_.prompts == 1 && !has_other_tokens &&
+        (kept - 1) / model_.block_size > locals_.size())
+      parts_.recent.add(locals_,
+                        {.worker = decision_->choice().worker, .blocks = (kept - 1) / model_.block_size},
+                        Clock::real().now());
   }
   if (!is_open) parts_.receipts.set_outcome(decision_->id, outcome);
   if (parts_.trace && is_answered && view_.endpoint != Endpoint::kOther)

@@ -57,11 +57,16 @@ class Receipts {
     ASHLAR_CHECK(capacity > 0, "at least one receipt is kept");
   }
 
-  void add(Receipt receipt) {
+  // Calls `fill` with the receipt of a decision; it assigns every field but the outcome. The memory of the one
+  // that it replaces is used again.
+  template <class Fill>
+  void add(DecisionId id, const Fill& fill) {
     MutexLock lock(mu_);
-    auto& slot = ring_[receipt.decision.id.value() % ring_.size()];
-    slot = std::make_unique<Receipt>(std::move(receipt));
-    last_ = std::max(last_, slot->decision.id.value());
+    auto& slot = ring_[id.value() % ring_.size()];
+    if (!slot) slot = std::make_unique<Receipt>();
+    fill(*slot);
+    slot->outcome = {};
+    last_ = std::max(last_, id.value());
   }
   // Nothing if it is no longer kept.
   void set_outcome(DecisionId id, const RequestOutcome& outcome) {

@@ -83,7 +83,8 @@ ServiceParts::ServiceParts(const ServeOptions& serve_options)
     : options(serve_options),
       receipts(serve_options.receipts),
       late_verdicts(kMostLateVerdicts),
-      line(serve_options.max_queued) {}
+      lines(serve_options.max_queued),
+      recent(serve_options.event_patience) {}
 
 Service::Service(std::unique_ptr<ServiceParts> parts) : parts_(std::move(parts)) {}
 
@@ -157,7 +158,7 @@ void Service::told(std::uint64_t number, Result<Answer> answer) {
   if (number == kPeerErrand) return take_peer(std::move(answer));
   parts_->fleet->told(number, std::move(answer));
   // A worker may have come back.
-  parts_->line.wake_first();
+  parts_->lines.for_each([](WaitLine& line) { line.wake_first(); });
 }
 
 // A peer that does not answer is no reason to wait: events tell everything in time.
@@ -177,7 +178,7 @@ void Service::take_peer(Result<Answer> answer) {
 
 void Service::drain() {
   parts_->is_draining.store(true, std::memory_order_relaxed);
-  parts_->line.wake_all();
+  parts_->lines.for_each([](WaitLine& line) { line.wake_all(); });
 }
 
 Result<void> Service::set_workers(std::span<const WorkerOptions> workers) {

@@ -15,6 +15,7 @@
 #include "service/gateway/fleet.h"
 #include "service/gateway/late_verdicts.h"
 #include "service/gateway/receipts.h"
+#include "service/gateway/recent_ends.h"
 #include "service/gateway/wait_line.h"
 #include "service/request/prompt_tokens.h"
 #include "service/request/trace_recorder.h"
@@ -60,7 +61,8 @@ struct ServiceParts {
   std::unique_ptr<PromptTokens> prompts;
   Receipts receipts;
   LateVerdicts late_verdicts;
-  WaitLine line;
+  WaitLines lines;
+  RecentEnds recent;
   std::unique_ptr<Fleet> fleet;
   std::atomic<bool> is_draining{false};
   std::optional<HttpAddress> peer;  // to start from

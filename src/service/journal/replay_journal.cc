@@ -119,7 +119,8 @@ class JournalReplay {
         core_.first_byte(DecisionId(in.get<std::uint64_t>()));
         break;
       case JournalRecord::kReleased:
-        core_.release(DecisionId(in.get<std::uint64_t>()));
+        // One that came out otherwise may not run here.
+        if (const DecisionId ended(in.get<std::uint64_t>()); core_.is_running(ended)) core_.release(ended);
         break;
       default:
         return false;

@@ -105,9 +105,24 @@ bool ends_with(const TokenVector& tokens, const TokenVector& end) {
   return tokens.size() >= end.size() && std::equal(end.rbegin(), end.rend(), tokens.rbegin());
 }
 
+// A long text is absorbed as two halves at a time, each under a hash of its own, and their digests after it.
+constexpr std::size_t kLongText = 512;
+
 void absorb(SipHash128& hash, std::string_view text) {
   hash.update_u64(text.size());
-  hash.update(text.data(), text.size());
+  if (text.size() < kLongText) return hash.update(text.data(), text.size());
+  hash.align();
+  const std::size_t half = text.size() / 16 * 8;
+  SipHash128 left = hash;
+  SipHash128 right = hash;
+  left.update_u64(1);
+  right.update_u64(2);
+  SipHash128::update_both(left, right, text.data(), text.data() + half, half);
+  for (const SipHash128::Digest& digest : {left.digest(), right.digest()}) {
+    hash.update_u64(digest.hi);
+    hash.update_u64(digest.lo);
+  }
+  hash.update(text.data() + 2 * half, text.size() - 2 * half);
 }
 
 void absorb(SipHash128& hash, const std::optional<bool>& flag) {
@@ -450,6 +465,8 @@ bool PromptTokens::check(std::string_view model, const KnownPrompt& known, std::
   const std::uint64_t key = state_->model_key(model);
   const MutexLock lock(state_->mu);
   state_->differ_locked(key);
+  // One of them is wrong, and which others are is not known: its template may be new.
+  if (known.source != KnownPrompt::Source::kJoined) state_->cache.drop_all(key);
   return false;
 }
 

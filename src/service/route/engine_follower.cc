@@ -42,6 +42,16 @@ class EngineFollower::WatchedSource final : public feed::EngineSource {
   std::function<void()> on_replay_;
 };
 
+namespace {
+
+// Events after which it is not known what the engine holds.
+std::uint64_t refused_events(const feed::EngineIngestCounters& counters) {
+  return counters.unknown_events + counters.overflowed + counters.short_tokens + counters.long_salts +
+         counters.collisions + counters.ambiguous_parents + counters.too_deep;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<EngineFollower>> EngineFollower::create(const Options& options, Router& router,
                                                                std::unique_ptr<feed::EngineSource> source,
                                                                Hearers hearers) {
@@ -119,6 +129,11 @@ void EngineFollower::judge(const feed::EngineSessionCounters& before, std::uint6
     is_incomplete_ = true;
     incomplete_reason_ = std::to_string(now.lost - before.lost) + " messages were lost for good";
   }
+  if (const std::uint64_t refused = refused_events(session_.ingest().counters()); refused != refused_) {
+    refused_ = refused;
+    is_incomplete_ = true;
+    incomplete_reason_ = "events were refused: " + session_.ingest().last_refusal();
+  }
   if (failure != nullptr && failure->code() != ErrorCode::kNotFound) {
     is_doubtful_ = true;
     return set_state(WorkerState::kDegraded, failure->message());
@@ -169,6 +184,7 @@ void EngineFollower::expect_event(const WorkerChanges& before) {
 }
 
 bool EngineFollower::is_late() {
+  ASHLAR_DCHECK(options_.late_after >= Clock::Duration::zero(), "late before it is owed");
   std::optional<Owed> owed;
   {
     MutexLock lock(mu_);

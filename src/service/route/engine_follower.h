@@ -90,6 +90,7 @@ class EngineFollower {
   bool has_other_tiers_ = false;  // it has stored blocks elsewhere than in device memory
   bool is_doubtful_ = true;       // not connected since the last message
   std::string incomplete_reason_;
+  std::uint64_t refused_ = 0;  // events so far
   // Since when an event is owed, and what had changed then; nullopt: none is.
   struct Owed {
     Clock::TimePoint since;

@@ -1,8 +1,10 @@
 #include "service/route/route_core.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <unordered_map>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -41,11 +43,22 @@ struct RouteCore::Group {
   ApproximateIndex<FlashIndex> soon;     // predictions for workers with events
   ApproximateIndex<FlashIndex> lasting;  // for those without
   std::uint64_t turn = 0;                // of round robin
+  // When a prompt was last expected at a worker, by a hash of both.
+  std::unordered_map<std::uint64_t, Clock::TimePoint> expected;
 };
 
 namespace {
 
 constexpr std::int64_t kThousand = 1000;
+// A prompt that comes again within this part of the lifetime of expectations is not noted again.
+constexpr int kRenewals = 8;
+constexpr std::size_t kMaxExpected = 65'536;
+
+std::uint64_t prompt_key(const Worker& worker, std::span<const LocalHash> locals) {
+  std::uint64_t key = spread_bits(worker.id.value() * 65'537 + worker.rank);
+  for (const LocalHash local : locals) key = (std::rotl(key, 23) ^ local.value()) * 0x9E37'79B9'7F4A'7C15u;
+  return spread_bits(key);
+}
 
 // What an engine finds of a prompt: whole blocks, never the last token, which it must compute.
 std::uint64_t usable_tokens(std::uint64_t blocks, std::uint64_t prompt_tokens, std::uint32_t block_size) {
@@ -140,6 +153,7 @@ void RouteCore::remove_worker(WorkerId worker) {
   found->second.group->reported.remove_worker(worker);
   found->second.group->soon.remove_worker(worker);
   found->second.group->lasting.remove_worker(worker);
+  found->second.group->expected.clear();
   workers_.erase(found);
 }
 
@@ -191,6 +205,8 @@ void RouteCore::clear(const Worker& worker) {
   found->second.group->reported.clear(worker);
   // What it was expected to hold is gone with the rest.
   found->second.group->soon.clear(worker);
+  if (!found->second.spec.has_events) found->second.group->lasting.clear(worker);
+  found->second.group->expected.clear();
   if (Rank* rank = rank_of(worker)) rank->changes.cleared += 1;
 }
 
@@ -209,7 +225,7 @@ bool RouteCore::list(const Worker& worker, std::vector<events::BlockPresence>& o
 
 void RouteCore::fill_candidates(const Group& group, const RouteRequest& request, Decision& decision) const {
   for (const auto& [id, record] : workers_) {
-    if (record.group != &group) continue;
+    if (record.group != &group || (record.spec.is_asked_about && request.block_size != 0)) continue;
     for (std::uint32_t number = 0; number < record.ranks.size(); ++number) {
       const Rank& rank = record.ranks[number];
       Candidate candidate;
@@ -218,7 +234,7 @@ void RouteCore::fill_candidates(const Group& group, const RouteRequest& request,
       candidate.requests = rank.requests;
       candidate.prefill_tokens = rank.prefill_tokens;
       candidate.decode_blocks = rank.decode_blocks;
-      if (request.rank && *request.rank != number) {
+      if (request.rank && record.ranks.size() > 1 && *request.rank != number) {
         candidate.exclusion = Exclusion::kOtherRank;
       } else if (std::ranges::find(request.tried, candidate.worker) != request.tried.end()) {
         candidate.exclusion = Exclusion::kTried;
@@ -386,10 +402,19 @@ Result<Decision> RouteCore::choose(const RouteRequest& request, Clock::TimePoint
   rank.chosen += 1;
   decision.changes = rank.changes;
   running_.emplace(decision.id.value(), reservation);
-  if (!request.locals.empty())
-    (record.spec.has_events ? group.soon : group.lasting).predict(choice.worker, request.locals);
+  if (!request.locals.empty()) expect(group, record.spec.has_events, choice.worker, request.locals, now);
   if (request.session != 0) remember_session(request.session, choice.worker);
   return decision;
+}
+
+void RouteCore::expect(Group& group, bool has_events, const Worker& worker, std::span<const LocalHash> locals,
+                       Clock::TimePoint now) {
+  const Clock::Duration ttl = has_events ? options_.prediction_ttl : options_.fallback_ttl;
+  if (group.expected.size() >= kMaxExpected) group.expected.clear();
+  const auto [noted, is_new] = group.expected.try_emplace(prompt_key(worker, locals), now);
+  if (!is_new && now - noted->second < ttl / kRenewals) return;
+  noted->second = now;
+  (has_events ? group.soon : group.lasting).predict(worker, locals);
 }
 
 void RouteCore::remember_session(std::uint64_t session, const Worker& worker) {

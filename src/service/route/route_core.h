@@ -55,6 +55,7 @@ class RouteCore {
   std::vector<Candidate> look_up(std::string_view group, std::span<const tokens::LocalHash> locals) const;
   std::vector<WorkerLoad> loads() const;
   WorkerChanges changes(const events::Worker& worker) const;
+  bool is_running(DecisionId decision) const { return running_.contains(decision.value()); }
   std::size_t running() const noexcept { return running_.size(); }
   // What the workers of a group report; null: no such group. Thread-safe by itself, and never destroyed
   // before the core.
@@ -98,6 +99,9 @@ class RouteCore {
   void fill_candidates(const Group& group, const RouteRequest& request, Decision& decision) const;
   void add_costs(const RouteRequest& request, Candidate& candidate) const;
   Result<std::size_t> pick(Group& group, const RouteRequest& request, Decision& decision) const;
+  // Expects the blocks of a prompt at the worker that was chosen for it.
+  void expect(Group& group, bool has_events, const events::Worker& worker,
+              std::span<const tokens::LocalHash> locals, Clock::TimePoint now);
   void remember_session(std::uint64_t session, const events::Worker& worker);
 
   const RouterOptions options_;

@@ -1,0 +1,512 @@
+// What a proxy adds: `ashlar serve` beside nginx and routers of the field, over loopback, before the same two
+// dummy workers.
+//
+//   proxy_bench                        all loads, five rounds, with the rivals that are found
+//   proxy_bench --rounds 9 --cases c1  nine rounds of the cases with "c1" in their name
+//   proxy_bench --idle 5000            memory of so many silent streams
+//
+// A round measures every target once (the workers without a proxy, ours, the rivals, in turn), so a busy
+// machine disturbs all. "Added" is what a target measured less what the workers alone did in the same round.
+// Runs in which other programs used more than --busy of the machine (15 %) are left out where at least three
+// others remain. Ratios are rival / ours, round by round; for requests per second ours / rival.
+//
+// `ashlar serve` runs twice: as it comes, where text prompts that it has not seen are tokenised by a worker,
+// and with --tokenize false, where they are routed by load. Workers have no events. The rivals route by
+// characters.
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dummy_worker.h"
+#include "http_load.h"
+#include "processes.h"
+#include "ratio.h"
+
+namespace ashlar::bench {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kPrompts = 64;  // distinct ones
+constexpr double kOpenRate = 1000;
+constexpr double kLatencyTarget = 2;  // times ours
+constexpr double kThroughputTarget = 2.5;
+constexpr double kAddedTarget = 60;  // us, 2 KiB, one at a time
+constexpr std::string_view kOurs = "ashlar serve";
+constexpr std::string_view kOursByLoad = "ashlar, by load";
+
+struct Options {
+  std::size_t rounds = 5;
+  double seconds = 0.6;
+  double busy = 0.15;
+  std::size_t idle = 0;
+  std::string cases;
+  std::string rivals;  // folder of the virtual environments
+};
+
+struct Case {
+  std::string name;
+  bool is_chat = true;
+  std::size_t body = 2048;
+  std::size_t connections = 1;
+  double rate = 0;
+  bool is_stream = false;
+  bool is_new = false;
+};
+
+struct Target {
+  std::string name;
+  std::uint16_t port = 0;
+  Program program = {};
+};
+
+// One target, one round.
+struct Sample {
+  double mean = 0;
+  double p50 = 0;
+  double p99 = 0;
+  double first = 0;
+  double cpu = 0;  // us per request
+  double per_second = 0;
+  double others = 0;  // share of the machine
+};
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  const std::pair<std::string, std::size_t> sizes[] = {{"200 B", 200}, {"2 KiB", 2048}, {"16 KiB", 16384}};
+  const auto add = [&](const std::string& what, Case one) {
+    one.name = what + ", c1";
+    cases.push_back(one);
+    one.connections = 64;
+    one.rate = kOpenRate;
+    one.name = what + ", c64 1k/s";
+    cases.push_back(one);
+    one.rate = 0;
+    one.name = what + ", c64 closed";
+    cases.push_back(one);
+  };
+  for (const auto& [text, bytes] : sizes) add("chat " + text, {.name = {}, .body = bytes});
+  cases.push_back({.name = "chat 2 KiB new, c1", .is_new = true});
+  add("completions 2 KiB", {.name = {}, .is_chat = false});
+  cases.push_back({.name = "completions 2 KiB new, c1", .is_chat = false, .is_new = true});
+  add("chat stream 2 KiB", {.name = {}, .is_stream = true});
+  add("completions stream 2 KiB", {.name = {}, .is_chat = false, .is_stream = true});
+  return cases;
+}
+
+// A body of that many bytes whose prompt begins with a number.
+RequestSet requests_of(const Case& one, int max_tokens = 16) {
+  const std::string path = one.is_chat ? "/v1/chat/completions" : "/v1/completions";
+  const std::string before = R"({"model":"dummy","max_tokens":)" + std::to_string(max_tokens) +
+                             (one.is_stream ? R"(,"stream":true)" : "") +
+                             (one.is_chat ? R"(,"messages":[{"role":"user","content":")" : R"(,"prompt":")");
+  const std::string after = one.is_chat ? "\"}]}" : "\"}";
+  constexpr std::string_view kWords = " the mason lays one stone upon another and looks along the line;";
+  RequestSet set;
+  for (std::size_t i = 0; i < (one.is_new ? 1 : kPrompts); ++i) {
+    std::string text = std::to_string(1'000'000'000'000 + i);
+    while (before.size() + text.size() + after.size() < one.body)
+      text += kWords.substr(0, one.body - before.size() - text.size() - after.size());
+    const std::string body = before + text + after;
+    set.requests.push_back(http_post(path, body));
+    if (!one.is_new) continue;
+    set.number_at = set.requests.back().size() - body.size() + before.size();
+    set.number_digits = 13;
+  }
+  set.answer_bytes = one.is_stream ? DummyWorker::stream_bytes(one.is_chat) : DummyWorker::kAnswerBytes;
+  return set;
+}
+
+// ---- targets
+
+class Field {
+ public:
+  explicit Field(const Options& options) : folder_(make_folder()) {
+    for (int i = 0; i < 2; ++i) workers_.push_back(DummyWorker::start());
+    targets_.push_back({.name = "direct", .port = workers_[0].port()});
+    targets_.push_back(start_ours(std::string(kOurs), "true"));
+    if (options.idle == 0) targets_.push_back(start_ours(std::string(kOursByLoad), "false"));
+    add_nginx();
+    add_router("vllm-router", find_program({options.rivals + "/vllm-router-venv/bin/vllm-router"}), {},
+               "warning");
+    add_router("smg", find_program({options.rivals + "/smg-venv/bin/smg"}), "launch", "warn");
+    add_router("sglang-router", find_program({options.rivals + "/sglang-router-venv/bin/sglang-router"}),
+               "launch", "warn");
+    for (Target& target : targets_) wait_until_ready(target);
+  }
+  ~Field() { std::filesystem::remove_all(folder_); }
+
+  std::vector<Target>& targets() noexcept { return targets_; }
+  bool has(std::string_view name) const {
+    return std::ranges::any_of(targets_, [&](const Target& target) { return target.name == name; });
+  }
+  CpuTime worker_cpu() const {
+    CpuTime sum{};
+    for (const DummyWorker& worker : workers_) sum += worker.program().cpu();
+    return sum;
+  }
+
+ private:
+  static std::string make_folder() {
+    std::string name = std::filesystem::temp_directory_path() / "proxy_bench.XXXXXX";
+    if (mkdtemp(name.data()) == nullptr) fail("cannot make a folder " + name);
+    return name;
+  }
+  std::string url(std::size_t worker) const {
+    return "http://127.0.0.1:" + std::to_string(workers_[worker].port());
+  }
+  Target start_ours(std::string name, const std::string& tokenize) const {
+    const std::string program = program_folder() + "/ashlar";
+    if (find_program({program}).empty()) fail(program + " is not there: build ashlar_program first");
+    std::vector<std::string> command = {program, "serve",       "--port", "0",          "--threads",
+                                        "2",     "--log-level", "error",  "--tokenize", tokenize, "--max-running", "16384"};
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
+      command.emplace_back("--worker");
+      command.push_back(url(i) + ",block_size=16");
+    }
+    Target target{.name = std::move(name), .program = Program::start(command, folder_ + "/ours.log")};
+    while (const auto line = target.program.read_line()) {
+      const std::size_t at = line->find("://127.0.0.1:");
+      if (at == std::string::npos) continue;
+      target.port = static_cast<std::uint16_t>(std::atoi(line->c_str() + at + 13));
+      return target;
+    }
+    fail("ashlar serve does not start");
+  }
+  void add_nginx() {
+    const std::string program = find_program({"/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/bin/nginx"});
+    if (program.empty()) return;
+    const std::uint16_t port = free_port();
+    std::ofstream(folder_ + "/nginx.conf")
+        << "daemon off; pid " << folder_ << "/nginx.pid; error_log /dev/null;\n"
+        << "worker_processes 2; worker_rlimit_nofile 65536;\n"
+        << "events { worker_connections 20480; }\nhttp {\n  access_log off;\n"
+        << "  client_body_temp_path " << folder_ << "/body; proxy_temp_path " << folder_ << "/proxy;\n"
+        << "  fastcgi_temp_path " << folder_ << "/f; uwsgi_temp_path " << folder_ << "/u; scgi_temp_path "
+        << folder_ << "/s;\n"
+        << "  client_body_buffer_size 64k; keepalive_requests 1000000000; tcp_nodelay on;\n"
+        << "  upstream workers { server 127.0.0.1:" << workers_[0].port()
+        << "; server 127.0.0.1:" << workers_[1].port()
+        << "; keepalive 512; keepalive_requests 1000000000; }\n"
+        << "  server { listen 127.0.0.1:" << port << " reuseport;\n    location / {\n"
+        << "      proxy_pass http://workers; proxy_http_version 1.1; proxy_set_header Connection \"\";\n"
+        << "      proxy_buffering off; proxy_read_timeout 600s; } }\n}\n";
+    targets_.push_back({.name = "nginx",
+                        .port = port,
+                        .program = Program::start({program, "-p", folder_, "-c", folder_ + "/nginx.conf"})});
+  }
+  void add_router(const std::string& name, const std::string& program, const std::string& verb,
+                  const std::string& level) {
+    if (program.empty()) return;
+    const std::uint16_t port = free_port();
+    std::vector<std::string> command = {program};
+    if (!verb.empty()) command.push_back(verb);
+    command.insert(command.end(), {"--host", "127.0.0.1", "--port", std::to_string(port), "--worker-urls",
+                                   url(0), url(1), "--policy", "cache_aware", "--prometheus-port",
+                                   std::to_string(free_port()), "--log-level", level});
+    targets_.push_back({.name = name, .port = port, .program = Program::start(command)});
+  }
+  static void wait_until_ready(Target& target) {
+    RequestSet set = requests_of({.name = {}, .body = 200});
+    for (int i = 0; i < 600; ++i) {
+      const int fd = connect_to_loopback(target.port);
+      if (fd >= 0) {
+        close(fd);
+        HttpSession session(target.port);
+        const std::string& request = set.requests[0];
+        if (session.post("/v1/chat/completions", request.substr(request.find("\r\n\r\n") + 4)).status() ==
+            200)
+          return;
+      }
+      std::this_thread::sleep_for(100ms);
+    }
+    fail(target.name + " does not answer within a minute");
+  }
+
+  const std::string folder_;
+  std::vector<DummyWorker> workers_;
+  std::vector<Target> targets_;
+};
+
+// ---- measurements
+
+Sample measure(const Field& field, Target& target, const Case& one, RequestSet& set, const Options& options,
+               std::uint64_t& turn) {
+  const double cores = static_cast<double>(std::thread::hardware_concurrency());
+  CpuTime target_cpu{};
+  CpuTime ours{};
+  CpuTime machine{};
+  const auto note = [&](int sign) {
+    const CpuTime used = target.program.cpu();
+    target_cpu += sign * used;
+    ours += sign * (used + field.worker_cpu() + own_cpu());
+    machine += sign * machine_cpu();
+  };
+  const Load load{.port = target.port,
+                  .connections = one.connections,
+                  .rate = one.rate,
+                  .seconds = options.seconds,
+                  .first_turn = turn};
+  const Measured got = run_load(load, set, [&] { note(-1); }, [&] { note(1); });
+  turn += 2 * got.whole.size() + 10'000;  // never a number twice
+  if (got.wrong > 0)
+    fail(target.name + ", " + one.name + ": " + std::to_string(got.wrong) + " answers were not as expected");
+  const double count = std::max<double>(1, static_cast<double>(got.whole.size()));
+  const auto seconds_of = [](CpuTime time) { return std::chrono::duration<double>(time).count(); };
+  return {.mean = mean_of(got.whole),
+          .p50 = quantile_of(got.whole, 0.5),
+          .p99 = quantile_of(got.whole, 0.99),
+          .first = mean_of(got.first),
+          .cpu = seconds_of(target_cpu) * 1e6 / count,
+          .per_second = count / got.seconds,
+          .others = std::max(0.0, seconds_of(machine - ours)) / (got.seconds * cores)};
+}
+
+using Rounds = std::vector<std::map<std::string, Sample>>;  // by target
+
+bool is_quiet(const std::map<std::string, Sample>& round, double busy) {
+  return std::ranges::all_of(round, [&](const auto& one) { return one.second.others < busy; });
+}
+
+// Those in which the machine was quiet for all targets, or all.
+Rounds quiet_rounds(const Rounds& all, double busy) {
+  Rounds quiet;
+  for (const auto& round : all)
+    if (is_quiet(round, busy)) quiet.push_back(round);
+  return quiet.size() >= 3 ? quiet : all;
+}
+
+template <class Value>
+Spread over(const Rounds& rounds, Value value) {
+  std::vector<double> values;
+  for (const auto& round : rounds) values.push_back(value(round));
+  return spread_of(values);
+}
+
+using Member = double Sample::*;
+
+Spread added(const Rounds& rounds, const std::string& name, Member member) {
+  return over(rounds, [&](const auto& round) { return round.at(name).*member - round.at("direct").*member; });
+}
+
+// Rival / ours of what they add; half a microsecond is the least that is told from noise.
+Spread added_ratio(const Rounds& rounds, const std::string& rival, const std::string& ours, Member member) {
+  return over(rounds, [&](const auto& round) {
+    const double base = round.at("direct").*member;
+    return (round.at(rival).*member - base) / std::max(0.5, round.at(ours).*member - base);
+  });
+}
+
+void print_details(const Case& one, const Rounds& rounds, const std::vector<Target>& targets) {
+  const double others = over(rounds, [](const auto& round) {
+                          double most = 0;
+                          for (const auto& [name, sample] : round) most = std::max(most, sample.others);
+                          return most;
+                        }).median;
+  std::printf("\n%s (%zu rounds, other programs used up to %.0f %%)\n", one.name.c_str(), rounds.size(),
+              others * 100);
+  for (const Target& target : targets) {
+    const auto of = [&](Member member) {
+      return over(rounds, [&](const auto& round) { return round.at(target.name).*member; });
+    };
+    if (target.name == "direct") {
+      std::printf("  %-16s mean %.0f, p50 %.0f, p99 %.0f us; %.0f/s\n", "direct", of(&Sample::mean).median,
+                  of(&Sample::p50).median, of(&Sample::p99).median, of(&Sample::per_second).median);
+      continue;
+    }
+    const Spread mean = added(rounds, target.name, &Sample::mean);
+    std::printf(
+        "  %-16s adds mean %.0f (%.0f..%.0f), p50 %.0f, p99 %.0f, first %.0f us; CPU %.1f us; %.0f/s\n",
+        target.name.c_str(), mean.median, mean.min, mean.max, added(rounds, target.name, &Sample::p50).median,
+        added(rounds, target.name, &Sample::p99).median, added(rounds, target.name, &Sample::first).median,
+        of(&Sample::cpu).median, of(&Sample::per_second).median);
+  }
+  std::fflush(stdout);
+}
+
+std::string cell_of(const Spread& ratio) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.2f (%.2f..%.2f)", ratio.median, ratio.min, ratio.max);
+  return text;
+}
+
+struct Verdict {
+  int judged = 0;
+  int reached = 0;
+  std::string note(bool is_reached) {
+    ++judged;
+    reached += is_reached ? 1 : 0;
+    return is_reached ? " ok" : " MISS";
+  }
+};
+
+void print_ratios(const std::vector<Case>& cases, const std::vector<Rounds>& results, const Field& field,
+                  double busy) {
+  std::printf(
+      "\nrival / ours, median (min..max); for requests per second ours / rival. Judged by the mean, on a "
+      "busy "
+      "machine by p50\n");
+  std::printf("%-32s  %-24s  %-24s  %-24s  %-24s  %s\n", "", "vllm-router: mean added", "p50 added",
+              "CPU per request", "requests/s", "nginx: mean added");
+  Verdict verdict;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const Rounds& rounds = results[i];
+    const std::string ours(kOurs);
+    std::string line;
+    char text[64];
+    const auto cell = [&](const std::string& content) {
+      std::snprintf(text, sizeof text, "  %-24s", content.c_str());
+      line += text;
+    };
+    if (field.has("vllm-router")) {
+      const bool by_mean =
+          std::ranges::all_of(rounds, [&](const auto& round) { return is_quiet(round, busy); });
+      for (const bool is_mean : {true, false}) {
+        const Spread ratio = added_ratio(rounds, "vllm-router", ours, is_mean ? &Sample::mean : &Sample::p50);
+        cell(cell_of(ratio) + (is_mean == by_mean ? verdict.note(ratio.median >= kLatencyTarget) : ""));
+      }
+      cell(cell_of(over(rounds, [&](const auto& round) {
+        return round.at("vllm-router").cpu / std::max(0.1, round.at(ours).cpu);
+      })));
+      if (cases[i].connections > 1 && cases[i].rate == 0) {
+        const Spread speed = over(rounds, [&](const auto& round) {
+          return round.at(ours).per_second / round.at("vllm-router").per_second;
+        });
+        cell(cell_of(speed) + verdict.note(speed.median >= kThroughputTarget));
+      } else {
+        cell("");
+      }
+    }
+    if (field.has("nginx")) cell(cell_of(added_ratio(rounds, "nginx", ours, &Sample::mean)));
+    std::printf("%-32s%s\n", cases[i].name.c_str(), line.c_str());
+  }
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const Case& one = cases[i];
+    if (one.body != 2048 || one.connections != 1 || one.is_stream || one.is_new) continue;
+    const double mean = added(results[i], std::string(kOurs), &Sample::mean).median;
+    std::printf("%s: %.1f us added, at most %.0f wanted:%s\n", one.name.c_str(), mean, kAddedTarget,
+                verdict.note(mean <= kAddedTarget).c_str());
+  }
+  std::printf("%d of %d targets reached\n", verdict.reached, verdict.judged);
+}
+
+void run_cases(const Options& options) {
+  Field field(options);
+  std::vector<Case> cases;
+  for (const Case& one : all_cases())
+    if (one.name.find(options.cases) != std::string::npos) cases.push_back(one);
+  if (cases.empty()) fail("no case has '" + options.cases + "' in its name");
+  std::printf("%zu rounds of %.1f s per target; 2 workers, %u cores\n", options.rounds, options.seconds,
+              std::thread::hardware_concurrency());
+  std::vector<Rounds> results(cases.size());
+  std::uint64_t turn = 0;
+  for (std::size_t round = 0; round < options.rounds; ++round) {
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      RequestSet set = requests_of(cases[i]);
+      std::map<std::string, Sample> samples;
+      for (Target& target : field.targets())
+        samples[target.name] = measure(field, target, cases[i], set, options, turn);
+      results[i].push_back(std::move(samples));
+    }
+    std::fprintf(stderr, "round %zu of %zu done\n", round + 1, options.rounds);
+  }
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    results[i] = quiet_rounds(results[i], options.busy);
+    print_details(cases[i], results[i], field.targets());
+  }
+  print_ratios(cases, results, field, options.busy);
+}
+
+// ---- idle streams
+
+void hold_idle(const Options& options) {
+  Field field(options);
+  RequestSet set = requests_of({.name = {}, .is_stream = true}, DummyWorker::kSilentTokens);
+  for (const Target& target : field.targets()) {
+    if (target.name == "direct") continue;
+    // One stream first: what is made once is not the streams'.
+    std::vector<int> held;
+    std::size_t silent = 0;
+    std::uint64_t before = 0;
+    for (std::size_t i = 0; i <= options.idle; ++i) {
+      if (i == 1) before = target.program.rss_bytes();
+      const int fd = connect_to_loopback(target.port);
+      if (fd < 0) break;
+      held.push_back(fd);
+      const std::string_view request = set.next(i);
+      if (write(fd, request.data(), request.size()) != static_cast<ssize_t>(request.size())) continue;
+      const timeval patience{.tv_sec = 10, .tv_usec = 0};
+      setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+      AnswerScan scan;
+      char buffer[4096];
+      while (scan.body_bytes() == 0) {
+        const ssize_t got = read(fd, buffer, sizeof buffer);
+        if (got <= 0 || scan.feed({buffer, static_cast<std::size_t>(got)})) break;
+      }
+      silent += scan.status() == 200 && scan.body_bytes() > 0;
+    }
+    const std::uint64_t after = target.program.rss_bytes();
+    const double grown = static_cast<double>(after) - static_cast<double>(before);
+    std::printf("%-16s %zu silent streams of %zu: %.1f MiB, grown by %.1f MiB, %.1f KiB each\n",
+                target.name.c_str(), silent, options.idle + 1, static_cast<double>(after) / 1048576,
+                grown / 1048576, grown / 1024 / static_cast<double>(std::max<std::size_t>(1, silent)));
+    std::fflush(stdout);
+    for (const int fd : held) close(fd);
+  }
+}
+
+Options parse(int count, char** words) {
+  Options options;
+  options.rivals = program_folder() + "/../../peers";
+  for (int i = 1; i < count; ++i) {
+    const std::string word = words[i];
+    const char* value = i + 1 < count ? words[i + 1] : nullptr;
+    const auto number = [&] { return value == nullptr ? 0.0 : std::atof(value); };
+    if (word == "--rounds" && number() >= 1) {
+      options.rounds = static_cast<std::size_t>(number());
+    } else if (word == "--seconds" && number() > 0) {
+      options.seconds = number();
+    } else if (word == "--busy" && number() > 0) {
+      options.busy = number();
+    } else if (word == "--idle" && number() >= 1) {
+      options.idle = static_cast<std::size_t>(number());
+    } else if (word == "--cases" && value != nullptr) {
+      options.cases = value;
+    } else if (word == "--rivals" && value != nullptr) {
+      options.rivals = value;
+    } else {
+      fail(
+          "usage: proxy_bench [--rounds N] [--seconds S] [--busy SHARE] [--cases TEXT] [--rivals FOLDER] "
+          "[--idle STREAMS]");
+    }
+    ++i;
+  }
+  return options;
+}
+
+}  // namespace
+}  // namespace ashlar::bench
+
+int main(int count, char** words) {
+  using namespace ashlar::bench;
+  const Options options = parse(count, words);
+  raise_file_limit();
+  if (options.idle > 0) {
+    hold_idle(options);
+  } else {
+    run_cases(options);
+  }
+  return 0;
+}

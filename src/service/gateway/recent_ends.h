@@ -1,0 +1,93 @@
+// RecentEnds: replies that were just answered, whose last blocks the worker's events may not have told yet.
+//
+// A follow-up turn continues a prompt and its reply. Its client has the reply before the events of the blocks
+// that the reply filled are here; a choice in between would claim too little. So it asks whether such events
+// are owed, and waits for them a moment.
+//
+// Thread safety: thread-safe.
+// Complexity:    expected(): O(blocks) lookups, none where nothing ended lately.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <unordered_map>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/mutex.h"
+#include "ashlar/events/kv_event.h"
+#include "ashlar/service/router.h"
+
+namespace ashlar::service {
+
+class RecentEnds {
+ public:
+  struct End {
+    events::Worker worker;
+    std::uint64_t blocks = 0;  // full ones of the prompt with its reply
+  };
+
+  explicit RecentEnds(Clock::Duration lifetime) : lifetime_(lifetime) {}
+
+  // The prompt with these blocks was answered by a worker, which now has `end.blocks` of it and its reply.
+  void add(std::span<const tokens::LocalHash> prompt, const End& end, Clock::TimePoint now) {
+    if (prompt.empty()) return;
+    std::uint64_t name = kStart;
+    for (const tokens::LocalHash local : prompt) name = next(name, local);
+    MutexLock lock(mu_);
+    expire_locked(now);
+    if (order_.size() >= kMost) return;
+    ends_[name] = {.end = end, .until = now + lifetime_};
+    order_.push_back({name, now + lifetime_});
+    count_.store(order_.size(), std::memory_order_relaxed);
+  }
+  // The longest of those that these blocks continue; none: nothing is owed.
+  std::optional<End> expected(std::span<const tokens::LocalHash> locals, Clock::TimePoint now) {
+    // relaxed: an end that is not seen here has just come to pass on another thread.
+    if (count_.load(std::memory_order_relaxed) == 0) return std::nullopt;
+    MutexLock lock(mu_);
+    expire_locked(now);
+    std::optional<End> found;
+    std::uint64_t name = kStart;
+    for (const tokens::LocalHash local : locals) {
+      if (ends_.empty()) break;
+      name = next(name, local);
+      if (const auto end = ends_.find(name); end != ends_.end()) found = end->second.end;
+    }
+    return found;
+  }
+
+ private:
+  struct Kept {
+    End end;
+    Clock::TimePoint until;
+  };
+  static constexpr std::uint64_t kStart = 0x9E37'79B9'7F4A'7C15u;
+  static constexpr std::size_t kMost = 4096;
+
+  // A collision makes a request wait for nothing, as long as events may take.
+  static std::uint64_t next(std::uint64_t name, tokens::LocalHash local) noexcept {
+    name = (name ^ local.value()) * 0xFF51'AFD7'ED55'8CCDu;
+    return name ^ (name >> 32);
+  }
+  void expire_locked(Clock::TimePoint now) ASHLAR_REQUIRES(mu_) {
+    while (!order_.empty() && order_.front().second <= now) {
+      const auto found = ends_.find(order_.front().first);
+      if (found != ends_.end() && found->second.until <= now) ends_.erase(found);
+      order_.pop_front();
+    }
+    count_.store(order_.size(), std::memory_order_relaxed);
+  }
+
+  const Clock::Duration lifetime_;
+  Mutex mu_;
+  std::unordered_map<std::uint64_t, Kept> ends_ ASHLAR_GUARDED_BY(mu_);
+  std::deque<std::pair<std::uint64_t, Clock::TimePoint>> order_ ASHLAR_GUARDED_BY(mu_);
+  std::atomic<std::size_t> count_{0};
+};
+
+}  // namespace ashlar::service
