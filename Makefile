@@ -109,11 +109,13 @@ bench-peers:
 	@bench/peers/run_vllm --check
 	@bench/peers/run_index --check
 	@bench/peers/run_remote --check
+	@bench/peers/run_proxy --check
 	@scripts/bootstrap bench
 	@bench/peers/run
 	@bench/peers/run_vllm
 	@bench/peers/run_index
 	@bench/peers/run_remote
+	@bench/peers/run_proxy
 
 format:
 	@scripts/bootstrap format

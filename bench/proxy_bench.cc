@@ -138,7 +138,8 @@ class Field {
     targets_.push_back({.name = "direct", .port = workers_[0].port()});
     targets_.push_back(start_ours(std::string(kOurs), "true"));
     if (options.idle == 0) targets_.push_back(start_ours(std::string(kOursByLoad), "false"));
-    add_nginx();
+    add_nginx(find_program({options.rivals + "/nginx/usr/sbin/nginx", "/usr/sbin/nginx", "/usr/bin/nginx",
+                            "/usr/local/bin/nginx"}));
     add_router("vllm-router", find_program({options.rivals + "/vllm-router-venv/bin/vllm-router"}), {},
                "warning");
     add_router("smg", find_program({options.rivals + "/smg-venv/bin/smg"}), "launch", "warn");
@@ -185,8 +186,7 @@ class Field {
     }
     fail("ashlar serve does not start");
   }
-  void add_nginx() {
-    const std::string program = find_program({"/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/bin/nginx"});
+  void add_nginx(const std::string& program) {
     if (program.empty()) return;
     const std::uint16_t port = free_port();
     std::ofstream(folder_ + "/nginx.conf")

@@ -41,8 +41,8 @@ constexpr double kWanted = 0.999;
 struct Options {
   std::size_t requests = 10'000;
   std::size_t clients = 16;
-  std::size_t blocks = 4000;     // of an engine, eight tokens each
-  std::size_t open = 40;         // conversations of a client at a time
+  std::size_t blocks = 8000;     // of an engine, eight tokens each
+  std::size_t open = 80;         // conversations of a client at a time
   std::size_t step_tokens = 64;  // that an engine computes between two looks at its queue
   std::size_t drop_every = 100;  // event messages
   std::size_t faults = 10;       // restarts and clears, spread over the run
@@ -92,7 +92,7 @@ class TinyEngine {
   std::string url() const { return "http://127.0.0.1:" + std::to_string(ports_[0]); }
   std::string worker() const {
     return url() + ",events=tcp://127.0.0.1:" + std::to_string(ports_[1]) +
-           ",replay=tcp://127.0.0.1:" + std::to_string(ports_[2]);
+           ",replay=tcp://127.0.0.1:" + std::to_string(ports_[2]) + ",block_size=8";
   }
 
  private:

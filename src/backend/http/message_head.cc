@@ -9,6 +9,7 @@ namespace {
 
 constexpr unsigned kBad = 400;
 constexpr std::size_t kMaxHeaders = 1000;
+constexpr std::size_t kUsualHeaders = 8;
 // Every header is looked up in those of Connection.
 constexpr std::size_t kMaxConnectionBytes = 1 << 10;
 
@@ -116,6 +117,7 @@ unsigned take_meaning(const service::HeaderView& header, MessageHead& out, HeadC
 
 unsigned parse_headers(std::string_view text, MessageHead& out, HeadCounts& counts) {
   std::string_view line;
+  out.headers.reserve(kUsualHeaders);
   for (;;) {
     if (!take_line(text, line)) return kBad;
     if (line.empty()) return text.empty() ? 0 : kBad;

@@ -54,6 +54,9 @@ class WakeSlot : public std::enable_shared_from_this<WakeSlot> {
   bool posted_ ASHLAR_GUARDED_BY(mu_) = false;
 };
 
+// Room for most heads of answers, with what is added to them.
+constexpr std::size_t kAnswerHeadBytes = 480;
+
 bool sends_length(std::string_view method, std::string_view body) {
   return !body.empty() || method == "POST" || method == "PUT" || method == "PATCH";
 }
@@ -257,6 +260,7 @@ std::string ProxySession::answer_head(AnswerReader& answer, const HeaderPairs& a
   const MessageHead& head = answer.head();
   const bool is_old_client = client_.request().head.minor_version == 0;
   std::string out;
+  out.reserve(kAnswerHeadBytes);
   append_status_line(out, head.status, head.reason.empty() ? reason_of(head.status) : head.reason);
   for (const service::HeaderView& header : head.headers) {
     if (equal_ignoring_case(header.name, "content-length") || is_hop_by_hop(head, header.name)) continue;

@@ -362,20 +362,30 @@ Result<void> Fleet::unregister_worker(std::uint64_t instance, std::string_view g
 
 Result<ResolvedModel> Fleet::resolve(std::string_view model) const {
   MutexLock lock(mu_);
-  std::set<std::string> groups;
-  std::set<std::string> served;
+  // Views of names that the lock keeps.
+  std::set<std::string_view> groups;
+  std::set<std::string_view> served;
   ResolvedModel resolved;
+  const auto finish = [&] {
+    if (const auto known = block_sizes_.find(resolved.group); known != block_sizes_.end())
+      resolved.block_size = known->second;
+    return resolved;
+  };
   for (const auto& [id, member] : members_) {
     if (member->is_registered || member->group.empty()) continue;
-    groups.insert(member->group);
-    served.insert(member->group);
-    if (member->group == model) resolved.group = member->group;
     for (const ModelEntry& entry : member->models) {
-      served.insert(entry.id);
       if (entry.id != model) continue;
       resolved.group = member->group;
       if (entry.is_adapter) resolved.adapter = entry.id;
     }
+    if (member->group == model) resolved.group = member->group;
+    if (!resolved.group.empty()) return finish();
+  }
+  for (const auto& [id, member] : members_) {
+    if (member->is_registered || member->group.empty()) continue;
+    groups.insert(member->group);
+    served.insert(member->group);
+    for (const ModelEntry& entry : member->models) served.insert(entry.id);
   }
   if (groups.empty()) return Error(ErrorCode::kUnavailable, "no worker has said yet which model it serves");
   // A request without a model, or workers that do not tell, leave no choice where there is one group.
@@ -383,14 +393,11 @@ Result<ResolvedModel> Fleet::resolve(std::string_view model) const {
     resolved.group = *groups.begin();
   if (resolved.group.empty()) {
     std::string list;
-    for (const std::string& name : served) list += (list.empty() ? "'" : ", '") + name + "'";
+    for (const std::string_view name : served) list += (list.empty() ? "'" : ", '") + std::string(name) + "'";
     return Error(ErrorCode::kNotFound,
                  "the model '" + printable(model) + "' is not served here; there are " + list);
   }
-  if (const auto known = block_sizes_.find(resolved.group); known != block_sizes_.end()) {
-    resolved.block_size = known->second;
-  }
-  return resolved;
+  return finish();
 }
 
 std::optional<std::uint32_t> Fleet::block_size_of(std::string_view group) const {

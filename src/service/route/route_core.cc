@@ -224,6 +224,7 @@ bool RouteCore::list(const Worker& worker, std::vector<events::BlockPresence>& o
 }
 
 void RouteCore::fill_candidates(const Group& group, const RouteRequest& request, Decision& decision) const {
+  decision.candidates.reserve(workers_.size());
   for (const auto& [id, record] : workers_) {
     if (record.group != &group || (record.spec.is_asked_about && request.block_size != 0)) continue;
     for (std::uint32_t number = 0; number < record.ranks.size(); ++number) {
@@ -299,6 +300,7 @@ void RouteCore::add_costs(const RouteRequest& request, Candidate& candidate) con
 
 Result<std::size_t> RouteCore::pick(Group& group, const RouteRequest& request, Decision& decision) const {
   std::vector<std::size_t> open;
+  open.reserve(decision.candidates.size());
   bool is_full = false;
   for (std::size_t i = 0; i < decision.candidates.size(); ++i) {
     if (decision.candidates[i].exclusion == Exclusion::kNone) open.push_back(i);
