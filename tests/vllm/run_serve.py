@@ -557,6 +557,8 @@ def run(program, folder, stack):
 
 def main():
     program = str(pathlib.Path(sys.argv[1]).resolve())
+    # Engines have sessions of their own: whoever ends this program ends them through it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch, contextlib.ExitStack() as stack:
         folder = pathlib.Path(scratch)
         try:
