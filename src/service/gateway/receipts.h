@@ -57,8 +57,8 @@ class Receipts {
     ASHLAR_CHECK(capacity > 0, "at least one receipt is kept");
   }
 
-  // Calls `fill` with the receipt of a decision; it assigns every field but the outcome. The memory of the one
-  // that it replaces is used again.
+  // Calls `fill` with the receipt of a decision; it assigns every field but the outcome. The memory of the
+  // one that it replaces is used again.
   template <class Fill>
   void add(DecisionId id, const Fill& fill) {
     MutexLock lock(mu_);
