@@ -180,7 +180,7 @@ int connect_to_loopback(std::uint16_t port) {
 
 // ---- LoadRun
 
-LoadRun::LoadRun(const Load& load, RequestSet& set)
+LoadRun::LoadRun(const HttpLoad& load, RequestSet& set)
     : load_(load), set_(set), buffer_(256 << 10), turn_(load.first_turn), random_(load.first_turn + 1) {
   epoll_ = epoll_create1(EPOLL_CLOEXEC);
   links_.resize(load.connections);

@@ -58,7 +58,7 @@ struct RequestSet {
 
 std::string http_post(std::string_view path, std::string_view body);
 
-struct Load {
+struct HttpLoad {
   std::uint16_t port = 0;
   std::size_t connections = 1;
   double rate = 0;  // requests per second of all connections, at random times; 0: each sends when it can
@@ -67,7 +67,7 @@ struct Load {
   std::uint64_t first_turn = 0;
 };
 
-struct Measured {
+struct LoadTimes {
   std::vector<float> whole;  // microseconds from its time to the end of the answer
   std::vector<float> first;  // to the first byte of the body
   std::uint64_t wrong = 0;   // answers that were not as expected
@@ -76,7 +76,7 @@ struct Measured {
 
 // `on_start` is called when the warm-up is over, `on_end` when the measured time is.
 template <class OnStart, class OnEnd>
-Measured run_load(const Load& load, RequestSet& set, OnStart on_start, OnEnd on_end);
+LoadTimes run_load(const HttpLoad& load, RequestSet& set, OnStart on_start, OnEnd on_end);
 
 double mean_of(const std::vector<float>& values);
 double quantile_of(std::vector<float> values, double share);
@@ -109,13 +109,13 @@ int connect_to_loopback(std::uint16_t port);
 // The load with its sockets, behind run_load().
 class LoadRun {
  public:
-  LoadRun(const Load& load, RequestSet& set);
+  LoadRun(const HttpLoad& load, RequestSet& set);
   LoadRun(const LoadRun&) = delete;
   LoadRun& operator=(const LoadRun&) = delete;
   ~LoadRun();
   // Runs so long; keeps measurements where asked.
   void run(double seconds, bool measures);
-  Measured take() { return std::move(measured_); }
+  LoadTimes take() { return std::move(measured_); }
 
  private:
   struct Link {
@@ -129,7 +129,7 @@ class LoadRun {
   void receive_on(std::size_t link);
   void start_due(double now);
 
-  const Load load_;
+  const HttpLoad load_;
   RequestSet& set_;
   int epoll_ = -1;
   std::vector<Link> links_;
@@ -140,11 +140,11 @@ class LoadRun {
   double next_arrival_ = 0;
   bool measures_ = false;
   bool is_ending_ = false;
-  Measured measured_;
+  LoadTimes measured_;
 };
 
 template <class OnStart, class OnEnd>
-Measured run_load(const Load& load, RequestSet& set, OnStart on_start, OnEnd on_end) {
+LoadTimes run_load(const HttpLoad& load, RequestSet& set, OnStart on_start, OnEnd on_end) {
   LoadRun run(load, set);
   run.run(load.warm_seconds, false);
   on_start();

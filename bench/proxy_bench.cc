@@ -47,7 +47,7 @@ constexpr double kAddedTarget = 60;  // us, 2 KiB, one at a time
 constexpr std::string_view kOurs = "ashlar serve";
 constexpr std::string_view kOursByLoad = "ashlar, by load";
 
-struct Options {
+struct ProxyBenchOptions {
   std::size_t rounds = 5;
   double seconds = 0.6;
   double busy = 0.15;
@@ -133,7 +133,7 @@ RequestSet requests_of(const Case& one, int max_tokens = 16) {
 
 class Field {
  public:
-  explicit Field(const Options& options) : folder_(make_folder()) {
+  explicit Field(const ProxyBenchOptions& options) : folder_(make_folder()) {
     for (int i = 0; i < 2; ++i) workers_.push_back(DummyWorker::start());
     targets_.push_back({.name = "direct", .port = workers_[0].port()});
     targets_.push_back(start_ours(std::string(kOurs), "true"));
@@ -171,8 +171,9 @@ class Field {
   Target start_ours(std::string name, const std::string& tokenize) const {
     const std::string program = program_folder() + "/ashlar";
     if (find_program({program}).empty()) fail(program + " is not there: build ashlar_program first");
-    std::vector<std::string> command = {program, "serve",       "--port", "0",          "--threads",
-                                        "2",     "--log-level", "error",  "--tokenize", tokenize, "--max-running", "16384"};
+    std::vector<std::string> command = {program,      "serve",  "--port",        "0",
+                                        "--threads",  "2",      "--log-level",   "error",
+                                        "--tokenize", tokenize, "--max-running", "16384"};
     for (std::size_t i = 0; i < workers_.size(); ++i) {
       command.emplace_back("--worker");
       command.push_back(url(i) + ",block_size=16");
@@ -242,8 +243,8 @@ class Field {
 
 // ---- measurements
 
-Sample measure(const Field& field, Target& target, const Case& one, RequestSet& set, const Options& options,
-               std::uint64_t& turn) {
+Sample measure(const Field& field, Target& target, const Case& one, RequestSet& set,
+               const ProxyBenchOptions& options, std::uint64_t& turn) {
   const double cores = static_cast<double>(std::thread::hardware_concurrency());
   CpuTime target_cpu{};
   CpuTime ours{};
@@ -254,12 +255,12 @@ Sample measure(const Field& field, Target& target, const Case& one, RequestSet& 
     ours += sign * (used + field.worker_cpu() + own_cpu());
     machine += sign * machine_cpu();
   };
-  const Load load{.port = target.port,
-                  .connections = one.connections,
-                  .rate = one.rate,
-                  .seconds = options.seconds,
-                  .first_turn = turn};
-  const Measured got = run_load(load, set, [&] { note(-1); }, [&] { note(1); });
+  const HttpLoad load{.port = target.port,
+                      .connections = one.connections,
+                      .rate = one.rate,
+                      .seconds = options.seconds,
+                      .first_turn = turn};
+  const LoadTimes got = run_load(load, set, [&] { note(-1); }, [&] { note(1); });
   turn += 2 * got.whole.size() + 10'000;  // never a number twice
   if (got.wrong > 0)
     fail(target.name + ", " + one.name + ": " + std::to_string(got.wrong) + " answers were not as expected");
@@ -342,7 +343,7 @@ std::string cell_of(const Spread& ratio) {
   return text;
 }
 
-struct Verdict {
+struct TargetTally {
   int judged = 0;
   int reached = 0;
   std::string note(bool is_reached) {
@@ -360,7 +361,7 @@ void print_ratios(const std::vector<Case>& cases, const std::vector<Rounds>& res
       "machine by p50\n");
   std::printf("%-32s  %-24s  %-24s  %-24s  %-24s  %s\n", "", "vllm-router: mean added", "p50 added",
               "CPU per request", "requests/s", "nginx: mean added");
-  Verdict verdict;
+  TargetTally verdict;
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const Rounds& rounds = results[i];
     const std::string ours(kOurs);
@@ -402,7 +403,7 @@ void print_ratios(const std::vector<Case>& cases, const std::vector<Rounds>& res
   std::printf("%d of %d targets reached\n", verdict.reached, verdict.judged);
 }
 
-void run_cases(const Options& options) {
+void run_cases(const ProxyBenchOptions& options) {
   Field field(options);
   std::vector<Case> cases;
   for (const Case& one : all_cases())
@@ -431,7 +432,7 @@ void run_cases(const Options& options) {
 
 // ---- idle streams
 
-void hold_idle(const Options& options) {
+void hold_idle(const ProxyBenchOptions& options) {
   Field field(options);
   RequestSet set = requests_of({.name = {}, .is_stream = true}, DummyWorker::kSilentTokens);
   for (const Target& target : field.targets()) {
@@ -467,8 +468,8 @@ void hold_idle(const Options& options) {
   }
 }
 
-Options parse(int count, char** words) {
-  Options options;
+ProxyBenchOptions parse(int count, char** words) {
+  ProxyBenchOptions options;
   options.rivals = program_folder() + "/../../peers";
   for (int i = 1; i < count; ++i) {
     const std::string word = words[i];
@@ -501,7 +502,7 @@ Options parse(int count, char** words) {
 
 int main(int count, char** words) {
   using namespace ashlar::bench;
-  const Options options = parse(count, words);
+  const ProxyBenchOptions options = parse(count, words);
   raise_file_limit();
   if (options.idle > 0) {
     hold_idle(options);

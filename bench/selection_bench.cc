@@ -36,7 +36,7 @@ constexpr std::uint32_t kBlockSize = 16;
 constexpr std::uint32_t kChain = 32;  // blocks of a message
 constexpr double kWanted = 5000;      // us
 
-struct Options {
+struct SelectionOptions {
   std::size_t rate = 20'000;
   std::size_t blocks = 100'000;  // stored per second, and as many removed
   std::size_t engines = 8;
@@ -85,7 +85,7 @@ void fill_message(events::EngineBatch& batch, std::uint64_t chain, const std::ui
 }
 
 // Publishes for ever. Tells its endpoints through `out`, then waits for a byte from `in`.
-void publish_events(const Options& options, int out, int in) {
+void publish_events(const SelectionOptions& options, int out, int in) {
   std::vector<std::unique_ptr<EnginePublisher>> engines;
   std::string endpoints;
   for (std::size_t i = 0; i < options.engines; ++i) {
@@ -129,10 +129,10 @@ RequestSet queries_of(std::uint64_t first_chain, std::uint64_t chains) {
   return set;
 }
 
-void report(const char* what, const std::vector<Measured>& all, double seconds, double wanted_rate) {
+void report(const char* what, const std::vector<LoadTimes>& all, double seconds, double wanted_rate) {
   std::vector<float> times;
   std::uint64_t wrong = 0;
-  for (const Measured& one : all) {
+  for (const LoadTimes& one : all) {
     times.insert(times.end(), one.whole.begin(), one.whole.end());
     wrong += one.wrong;
   }
@@ -147,21 +147,21 @@ void report(const char* what, const std::vector<Measured>& all, double seconds, 
 }
 
 // `stored` chains were published so far; those that are there now or will be are asked for.
-std::vector<Measured> query(const Options& options, std::uint16_t port, std::uint64_t stored) {
+std::vector<LoadTimes> query(const SelectionOptions& options, std::uint16_t port, std::uint64_t stored) {
   const std::uint64_t kept = options.kept / kChain;
   const std::uint64_t first = stored - std::min(stored, kept);
   const std::uint64_t chains = kept + options.blocks * options.seconds / kChain;
-  std::vector<Measured> all(options.clients);
+  std::vector<LoadTimes> all(options.clients);
   std::vector<std::thread> clients;
   for (std::size_t i = 0; i < options.clients; ++i)
     clients.emplace_back([&, i] {
       RequestSet set = queries_of(first, chains);
-      const Load load{.port = port,
-                      .connections = options.connections,
-                      .rate = static_cast<double>(options.rate) / static_cast<double>(options.clients),
-                      .seconds = static_cast<double>(options.seconds),
-                      .warm_seconds = 0.5,
-                      .first_turn = i * 997};
+      const HttpLoad load{.port = port,
+                          .connections = options.connections,
+                          .rate = static_cast<double>(options.rate) / static_cast<double>(options.clients),
+                          .seconds = static_cast<double>(options.seconds),
+                          .warm_seconds = 0.5,
+                          .first_turn = i * 997};
       all[i] = run_load(load, set, [] {}, [] {});
     });
   for (std::thread& client : clients) client.join();
@@ -186,8 +186,8 @@ void check_answer(std::uint16_t port, std::uint64_t chain) {
     fail("a chain that was stored is not found: " + body.substr(0, 200));
 }
 
-Options parse(int count, char** words) {
-  Options options;
+SelectionOptions parse(int count, char** words) {
+  SelectionOptions options;
   const std::map<std::string, std::size_t*> numbers = {
       {"--rate", &options.rate},       {"--blocks", &options.blocks},
       {"--engines", &options.engines}, {"--threads", &options.threads},
@@ -204,7 +204,7 @@ Options parse(int count, char** words) {
   return options;
 }
 
-void run(const Options& options) {
+void run(const SelectionOptions& options) {
   int from_engines[2];
   int to_engines[2];
   if (pipe(from_engines) != 0 || pipe(to_engines) != 0) fail("no pipe");
@@ -252,7 +252,7 @@ void run(const Options& options) {
   check_answer(port, chain - chain / 8);
   const CpuTime cpu = serve.cpu();
   const auto start = std::chrono::steady_clock::now();
-  const std::vector<Measured> all = query(options, port, chain);
+  const std::vector<LoadTimes> all = query(options, port, chain);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double messages = static_cast<double>(messages_of(port) - chain);
   report("with events", all, static_cast<double>(options.seconds), static_cast<double>(options.rate));

@@ -38,7 +38,7 @@ constexpr std::size_t kSystems = 8;        // distinct system prompts
 constexpr std::size_t kSystemBytes = 192;  // a token each
 constexpr double kWanted = 0.999;
 
-struct Options {
+struct AccuracyOptions {
   std::size_t requests = 10'000;
   std::size_t clients = 16;
   std::size_t blocks = 8000;     // of an engine, eight tokens each
@@ -72,7 +72,7 @@ std::string_view text_after(std::string_view json, std::string_view name) {
 
 class TinyEngine {
  public:
-  explicit TinyEngine(const Options& options) : options_(options) {
+  explicit TinyEngine(const AccuracyOptions& options) : options_(options) {
     for (int& port : ports_) port = free_port();
     start();
   }
@@ -96,7 +96,7 @@ class TinyEngine {
   }
 
  private:
-  const Options& options_;
+  const AccuracyOptions& options_;
   int ports_[3] = {};
   Program program_;
 };
@@ -155,7 +155,7 @@ struct Tally {
 
 class Talk {
  public:
-  Talk(std::uint16_t port, const Options& options) : port_(port), options_(options) {}
+  Talk(std::uint16_t port, const AccuracyOptions& options) : port_(port), options_(options) {}
 
   // Calls `fault` as the requests go on, from this thread.
   template <class Fault>
@@ -228,7 +228,7 @@ class Talk {
   }
 
   const std::uint16_t port_;
-  const Options& options_;
+  const AccuracyOptions& options_;
   std::atomic<std::size_t> asked_{0};
   std::mutex mu_;
   Tally tally_;
@@ -319,7 +319,7 @@ void print_claims(const Tally& tally, const std::string& folder, const std::stri
   std::fclose(out);
 }
 
-void run_policy(const Options& options, const std::string& policy, const std::string& folder) {
+void run_policy(const AccuracyOptions& options, const std::string& policy, const std::string& folder) {
   std::vector<std::unique_ptr<TinyEngine>> engines;
   for (std::size_t i = 0; i < kEngines; ++i) engines.push_back(std::make_unique<TinyEngine>(options));
   Program router;
@@ -377,8 +377,8 @@ void run_policy(const Options& options, const std::string& policy, const std::st
     fail("ashlar explain: the journal does not give the same choices");
 }
 
-Options parse(int count, char** words) {
-  Options options;
+AccuracyOptions parse(int count, char** words) {
+  AccuracyOptions options;
   options.rivals = program_folder() + "/../../peers";
   const std::map<std::string, std::size_t*> numbers = {
       {"--requests", &options.requests},      {"--clients", &options.clients}, {"--blocks", &options.blocks},
@@ -410,7 +410,7 @@ Options parse(int count, char** words) {
 
 int main(int count, char** words) {
   using namespace ashlar::bench;
-  const Options options = parse(count, words);
+  const AccuracyOptions options = parse(count, words);
   std::string folder = options.keep;
   if (folder.empty()) {
     folder = std::filesystem::temp_directory_path() / "serve_accuracy.XXXXXX";
