@@ -260,7 +260,7 @@ Sample measure(const Field& field, Target& target, const Case& one, RequestSet& 
                       .rate = one.rate,
                       .seconds = options.seconds,
                       .first_turn = turn};
-  const MeasuredLoad got = run_load(load, set, [&] { note(-1); }, [&] { note(1); });
+  const LoadTimes got = run_load(load, set, [&] { note(-1); }, [&] { note(1); });
   turn += 2 * got.whole.size() + 10'000;  // never a number twice
   if (got.wrong > 0)
     fail(target.name + ", " + one.name + ": " + std::to_string(got.wrong) + " answers were not as expected");
@@ -343,7 +343,7 @@ std::string cell_of(const Spread& ratio) {
   return text;
 }
 
-struct ProxyVerdict {
+struct TargetTally {
   int judged = 0;
   int reached = 0;
   std::string note(bool is_reached) {
@@ -361,7 +361,7 @@ void print_ratios(const std::vector<Case>& cases, const std::vector<Rounds>& res
       "machine by p50\n");
   std::printf("%-32s  %-24s  %-24s  %-24s  %-24s  %s\n", "", "vllm-router: mean added", "p50 added",
               "CPU per request", "requests/s", "nginx: mean added");
-  ProxyVerdict verdict;
+  TargetTally verdict;
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const Rounds& rounds = results[i];
     const std::string ours(kOurs);

@@ -7,7 +7,7 @@
 // Engines are processes' worth of publishers in one process of its own: each stores chains of 32 blocks and
 // removes them again some seconds later, in messages as vLLM sends them, over ZeroMQ on loopback. They are
 // registered for queries, as a client of an indexer does. Queries name 512 tokens, half of them a chain that
-// is or was there, half of them an unknown one. Their times are from when each was due.
+// is, was or will be there, half of them an unknown one. Their times are from when each was due.
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ struct SelectionOptions {
   std::size_t clients = std::max(1U, std::thread::hardware_concurrency() / 4);
   std::size_t connections = 16;  // of a client
   std::size_t seconds = 10;
-  std::size_t kept = 200'000;  // blocks of all engines, before old ones are removed
+  std::size_t kept = 1'000'000;  // blocks of all engines, before old ones are removed
 };
 
 std::uint32_t token_of(std::uint64_t chain, std::uint32_t index) {
@@ -129,10 +129,10 @@ RequestSet queries_of(std::uint64_t first_chain, std::uint64_t chains) {
   return set;
 }
 
-void report(const char* what, const std::vector<MeasuredLoad>& all, double seconds, double wanted_rate) {
+void report(const char* what, const std::vector<LoadTimes>& all, double seconds, double wanted_rate) {
   std::vector<float> times;
   std::uint64_t wrong = 0;
-  for (const MeasuredLoad& one : all) {
+  for (const LoadTimes& one : all) {
     times.insert(times.end(), one.whole.begin(), one.whole.end());
     wrong += one.wrong;
   }
@@ -146,13 +146,16 @@ void report(const char* what, const std::vector<MeasuredLoad>& all, double secon
   std::fflush(stdout);
 }
 
-std::vector<MeasuredLoad> query(const SelectionOptions& options, std::uint16_t port,
-                                std::uint64_t first_chain) {
-  std::vector<MeasuredLoad> all(options.clients);
+// `stored` chains were published so far; those that are there now or will be are asked for.
+std::vector<LoadTimes> query(const SelectionOptions& options, std::uint16_t port, std::uint64_t stored) {
+  const std::uint64_t kept = options.kept / kChain;
+  const std::uint64_t first = stored - std::min(stored, kept);
+  const std::uint64_t chains = kept + options.blocks * options.seconds / kChain;
+  std::vector<LoadTimes> all(options.clients);
   std::vector<std::thread> clients;
   for (std::size_t i = 0; i < options.clients; ++i)
     clients.emplace_back([&, i] {
-      RequestSet set = queries_of(first_chain, options.kept / kChain);
+      RequestSet set = queries_of(first, chains);
       const HttpLoad load{.port = port,
                           .connections = options.connections,
                           .rate = static_cast<double>(options.rate) / static_cast<double>(options.clients),
@@ -172,6 +175,15 @@ std::uint64_t messages_of(std::uint16_t port) {
   for (std::size_t at = fleet.find(kName); at != std::string::npos; at = fleet.find(kName, at + 1))
     sum += static_cast<std::uint64_t>(std::atoll(fleet.c_str() + at + kName.size()));
   return sum;
+}
+
+// Whether a chain that was just stored is found.
+void check_answer(std::uint16_t port, std::uint64_t chain) {
+  const std::string request = queries_of(chain, 0).requests[0];
+  const std::string body =
+      HttpSession(port).post("/query", request.substr(request.find("\r\n\r\n") + 4)).body();
+  if (body.find(R"("longest_matched":512)") == std::string::npos)
+    fail("a chain that was stored is not found: " + body.substr(0, 200));
 }
 
 SelectionOptions parse(int count, char** words) {
@@ -237,9 +249,10 @@ void run(const SelectionOptions& options) {
   const auto filled = std::chrono::seconds(1 + options.kept / options.blocks);
   std::this_thread::sleep_for(filled);
   const std::uint64_t chain = messages_of(port);
+  check_answer(port, chain - chain / 8);
   const CpuTime cpu = serve.cpu();
   const auto start = std::chrono::steady_clock::now();
-  const std::vector<MeasuredLoad> all = query(options, port, chain);
+  const std::vector<LoadTimes> all = query(options, port, chain);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double messages = static_cast<double>(messages_of(port) - chain);
   report("with events", all, static_cast<double>(options.seconds), static_cast<double>(options.rate));

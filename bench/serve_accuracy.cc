@@ -9,8 +9,8 @@
 // x-ashlar-cached-tokens is compared with the engine's usage.prompt_tokens_details.cached_tokens; of each
 // difference the receipt says why. Afterwards `ashlar explain` makes every choice of the journal again.
 //
-// The same conversations then run with --policy round_robin, and through vllm-router (cache_aware) where it
-// is installed below build/peers: what counts there is the tokens that were found cached.
+// The same conversations then run with --policy round_robin, and through vllm-router (cache_aware) where it is
+// installed below build/peers: what counts there is the tokens that were found cached.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -293,7 +293,17 @@ void print_tally(const std::string& policy, const Tally& tally, double seconds) 
                   static_cast<double>(std::max<std::uint64_t>(1, tally.prompt_tokens)));
 }
 
-void print_claims(const Tally& tally, const std::string& folder) {
+// Where cached tokens are lost: at the best worker, at the chosen one, found there.
+void print_tokens(std::uint16_t port) {
+  const std::string metrics = HttpSession(port).get("/metrics").body();
+  for (const char* name : {"available", "captured", "delivered"}) {
+    const std::string line = "\nashlar_serve_" + std::string(name) + "_tokens_total ";
+    std::printf("  %s %lld%s", name, static_cast<long long>(number_after(metrics, line)),
+                name[0] == 'd' ? " tokens\n" : ",");
+  }
+}
+
+void print_claims(const Tally& tally, const std::string& folder, const std::string& policy) {
   const std::uint64_t claims = tally.answered - tally.unclaimed;
   const double share =
       static_cast<double>(tally.equal) / static_cast<double>(std::max<std::uint64_t>(1, claims));
@@ -304,7 +314,7 @@ void print_claims(const Tally& tally, const std::string& folder) {
     std::printf("  %-18s %llu claims\n", state.c_str(), static_cast<unsigned long long>(count));
   for (const auto& [reason, count] : tally.others)
     std::printf("  %-18s %llu\n", reason.c_str(), static_cast<unsigned long long>(count));
-  std::FILE* out = std::fopen((folder + "/differences.txt").c_str(), "w");
+  std::FILE* out = std::fopen((folder + "/differences-" + policy + ".txt").c_str(), "w");
   for (const std::string& receipt : tally.receipts) std::fprintf(out, "%s\n", receipt.c_str());
   std::fclose(out);
 }
@@ -358,7 +368,8 @@ void run_policy(const AccuracyOptions& options, const std::string& policy, const
   });
   print_tally(policy, tally, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   if (!is_ours) return;
-  print_claims(tally, folder);
+  print_tokens(port);
+  print_claims(tally, folder, policy);
   if (router.terminate() != 0) fail("ashlar serve did not stop in order");
   std::printf("  ashlar explain: ");
   std::fflush(stdout);

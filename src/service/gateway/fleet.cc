@@ -305,11 +305,6 @@ Result<ResolvedModel> Fleet::resolve(std::string_view model) const {
   std::set<std::string_view> groups;
   std::set<std::string_view> served;
   ResolvedModel resolved;
-  const auto finish = [&] {
-    if (const auto known = block_sizes_.find(resolved.group); known != block_sizes_.end())
-      resolved.block_size = known->second;
-    return resolved;
-  };
   for (const auto& [id, member] : members_) {
     if (member->is_registered || member->group.empty()) continue;
     for (const ModelEntry& entry : member->models) {
@@ -318,7 +313,7 @@ Result<ResolvedModel> Fleet::resolve(std::string_view model) const {
       if (entry.is_adapter) resolved.adapter = entry.id;
     }
     if (member->group == model) resolved.group = member->group;
-    if (!resolved.group.empty()) return finish();
+    if (!resolved.group.empty()) return with_block_size(std::move(resolved));
   }
   for (const auto& [id, member] : members_) {
     if (member->is_registered || member->group.empty()) continue;
@@ -336,7 +331,13 @@ Result<ResolvedModel> Fleet::resolve(std::string_view model) const {
     return Error(ErrorCode::kNotFound,
                  "the model '" + printable(model) + "' is not served here; there are " + list);
   }
-  return finish();
+  return with_block_size(std::move(resolved));
+}
+
+ResolvedModel Fleet::with_block_size(ResolvedModel resolved) const {
+  if (const auto known = block_sizes_.find(resolved.group); known != block_sizes_.end())
+    resolved.block_size = known->second;
+  return resolved;
 }
 
 std::optional<std::uint32_t> Fleet::block_size_of(std::string_view group) const {

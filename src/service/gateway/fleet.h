@@ -128,6 +128,7 @@ class Fleet {
   };
 
   std::shared_ptr<Member> find(events::WorkerId worker) const ASHLAR_REQUIRES(mu_);
+  ResolvedModel with_block_size(ResolvedModel resolved) const ASHLAR_REQUIRES(mu_);
   Errand errand(const Member& member, bool is_health, std::string target) ASHLAR_REQUIRES(mu_);
   events::WorkerId free_id() ASHLAR_REQUIRES(mu_);
   // Adds the worker to the router once its group is known, and follows its events.
