@@ -10,11 +10,12 @@ JOBS ?= $(shell nproc)
 HOST := $(shell uname -m)
 SOURCES = $(shell find include src apps tests bench examples -name '*.h' -o -name '*.cc' -o -name '*.cu')
 
-.PHONY: help run test test-long test-aarch64 test-vllm bench bench-peers format tidy clean
+.PHONY: help run program test test-long test-aarch64 test-vllm bench bench-peers format tidy clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make run           build and run the examples: prefix reuse, eviction, index, tiers, nodes, an engine"
+	@echo "make program       build/run/bin/ashlar (ashlar serve …) and tiny_server, with every component"
 	@echo "make test          all tests: release, then ThreadSanitizer, then AddressSanitizer"
 	@echo "make test-long     the same, with 300 seconds for every stress and fuzz loop"
 	@echo "make test-aarch64  cross build, unit tests under qemu-user"
@@ -31,12 +32,12 @@ build/%/build.ninja: CMakePresets.json
 	@touch $@
 
 # $(call stage,preset,targets): configures, builds the targets, runs the tests of the preset, closes with one
-# line.
+# line. One test more than there are cores: many wait for others.
 define stage
 	@$(MAKE) -s --no-print-directory build/$(1)/build.ninja
 	@start=$$SECONDS; \
 	cmake --build --preset $(1) -j $(JOBS) --target $(2) && built=$$SECONDS && \
-	ctest --preset $(1) -j $(JOBS) --progress && \
+	ctest --preset $(1) -j $$(( $(JOBS) + 1 )) --progress && \
 	echo "== $(1): all tests passed; $$((built - start)) s to build, $$((SECONDS - built)) s to test"
 endef
 
@@ -56,6 +57,13 @@ run:
 	@build/run/bin/two_nodes
 	@echo
 	@build/run/bin/tiny_engine
+
+# The program with everything that Debian has for it: HTTP, ZeroMQ, NATS.
+program:
+	@scripts/bootstrap program
+	@cmake --preset run --log-level=NOTICE --no-warn-unused-cli
+	@cmake --build --preset run -j $(JOBS) --target ashlar_program tiny_server -- --quiet
+	@echo "build/run/bin/ashlar serve --help"
 
 test:
 	@scripts/bootstrap test
@@ -82,8 +90,9 @@ test-vllm:
 	@scripts/bootstrap test
 	@scripts/vllm_env
 	@$(MAKE) -s --no-print-directory build/release/build.ninja
-	@cmake --build --preset release -j $(JOBS) --target vllm_check
+	@cmake --build --preset release -j $(JOBS) --target vllm_check ashlar_program
 	@$${ASHLAR_VLLM_PYTHON:-build/vllm-venv/bin/python3} tests/vllm/run_vllm.py build/release/bin/vllm_check
+	@$${ASHLAR_VLLM_PYTHON:-build/vllm-venv/bin/python3} tests/vllm/run_serve.py build/release/bin/ashlar
 
 bench:
 	@scripts/bootstrap bench

@@ -254,7 +254,9 @@ std::string ApiAnswer::usage_of(const ApiUsage& usage) const {
   const bool is_messages = form_ == ApiForm::kMessages;
   const bool says_input = is_messages || form_ == ApiForm::kResponses;
   std::string out = says_input ? "{\"input_tokens\":" : "{\"prompt_tokens\":";
-  out += number_text(usage.prompt_tokens);
+  // The input of messages is what was computed; what was cached stands beside it.
+  const bool is_apart = is_messages && usage.has_cached;
+  out += number_text(usage.prompt_tokens - (is_apart ? usage.cached_tokens : 0));
   if (form_ != ApiForm::kEmbeddings) {
     out += says_input ? ",\"output_tokens\":" : ",\"completion_tokens\":";
     out += number_text(usage.completion_tokens);

@@ -1,9 +1,10 @@
-// JournalWriter and replay_journal(): every input of a Router in a file, and the same choices out of it again.
+// JournalWriter and replay_journal(): every input of a Router in a file, and the same choices out of it
+// again.
 //
 // The file holds no text and no hash of a client's tokens: names and hashes of blocks, and sessions, are
 // written through a keyed hash, which keeps equal ones equal and says nothing else to whoever lacks the key.
-// Each record is chained to the one before by a keyed checksum, so that a record that was changed, left out or
-// put in shows. docs/formats/journal.md has the format.
+// Each record is chained to the one before by a keyed checksum, so that a record that was changed, left out
+// or put in shows. docs/formats/journal.md has the format.
 //
 // The writer never delays a request: records are handed to a thread. If the disk is full, fails, or is slower
 // than the traffic, the journal ends there, with an error in status(); what was written stays readable.
@@ -26,7 +27,8 @@ namespace ashlar::service {
 
 using JournalKey = std::array<std::uint8_t, 16>;
 
-// The key in a file. A file that does not exist is made, readable by its owner only, with a key that is drawn.
+// The key in a file. A file that does not exist is made, readable by its owner only, with a key that is
+// drawn.
 // Errors: kInvalidArgument: the file does not hold 16 bytes; kIo.
 Result<JournalKey> load_journal_key(const std::string& path, bool make_if_missing);
 
@@ -59,6 +61,8 @@ class JournalWriter final : public RouteLog {
   void removed(const events::Worker& worker, events::StorageTier tier,
                std::span<const events::BlockName> names) override;
   void cleared(const events::Worker& worker) override;
+  void expected(const events::Worker& worker, std::span<const tokens::LocalHash> locals,
+                Clock::TimePoint now) override;
   void chosen(const RouteRequest& request, Clock::TimePoint now, const Result<Decision>& decision) override;
   void first_byte(DecisionId decision, Clock::TimePoint now) override;
   void released(DecisionId decision, Clock::TimePoint now) override;
@@ -81,8 +85,8 @@ struct ReplayReport {
   std::uint64_t unfinished_bytes = 0;  // of a last record that was not written whole
 };
 
-// Feeds the journal to a router again and compares each decision with the one that was written, byte for byte.
-// `each` hears every decision as written, and whether it came out the same; it may be empty. Errors:
+// Feeds the journal to a router again and compares each decision with the one that was written, byte for
+// byte. `each` hears every decision as written, and whether it came out the same; it may be empty. Errors:
 // kNotFound; kCorruption: not a journal, another key, or a record that does not belong there, with its place.
 using DecisionHearer = std::function<void(const Decision& decision, const std::string& group, bool is_same)>;
 Result<ReplayReport> replay_journal(const std::string& path, const JournalKey& key,

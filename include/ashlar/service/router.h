@@ -1,8 +1,8 @@
 // Router: chooses a worker for each request, from what the workers hold and do, and can prove each choice.
 //
-// Every input (a block stored or removed, a worker that comes, goes or changes its state, a request, its first
-// byte, its end) passes one lock and gets a number. A choice is a function of the inputs before it: fed again
-// in that order (service/journal.h), they lead to the same choices.
+// Every input (a block stored or removed, a worker that comes, goes or changes its state, a request, its
+// first byte, its end) passes one lock and gets a number. A choice is a function of the inputs before it: fed
+// again in that order (service/journal.h), they lead to the same choices.
 //
 // The cost of a worker, in thousandths of a block, smaller is better:
 //
@@ -69,6 +69,7 @@ struct WorkerSpec {
   std::uint32_t ranks = 1;        // data-parallel; each is chosen on its own
   std::uint32_t max_running = 0;  // requests at a rank at a time; 0: no limit
   bool has_events = false;
+  bool is_asked_about = false;  // only: no request is sent there, and no decision lists it
 
   friend bool operator==(const WorkerSpec&, const WorkerSpec&) = default;
 };
@@ -166,6 +167,8 @@ class RouteLog {
   virtual void removed(const events::Worker& worker, events::StorageTier tier,
                        std::span<const events::BlockName> names) = 0;
   virtual void cleared(const events::Worker& worker) = 0;
+  virtual void expected(const events::Worker& worker, std::span<const tokens::LocalHash> locals,
+                        Clock::TimePoint now) = 0;
   // After the choice. An error: no worker could be chosen.
   virtual void chosen(const RouteRequest& request, Clock::TimePoint now,
                       const Result<Decision>& decision) = 0;
@@ -203,6 +206,10 @@ class Router {
   // Unknown workers are ignored, here and below.
   void set_state(const events::Worker& worker, WorkerState state);
   void set_up(events::WorkerId worker, bool is_up);
+
+  // The worker probably holds this prefix: an earlier router says so. It counts as a prediction of
+  // `fallback_ttl`, and no longer once the worker is EXACT.
+  void expect(const events::Worker& worker, std::span<const tokens::LocalHash> locals);
 
   // The index as its feeders see it: blocks of workers that were added. Calls for others are refused as
   // kFull.

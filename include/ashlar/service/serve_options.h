@@ -68,7 +68,7 @@ struct ServeOptions {
   std::uint32_t max_running = 1024;  // requests at one worker at a time
   std::uint32_t max_queued = 4096;   // requests that wait for a worker
   Clock::Duration queue_timeout = std::chrono::seconds(30);
-  Clock::Duration event_patience = std::chrono::milliseconds(5);
+  Clock::Duration event_patience = std::chrono::milliseconds(20);
   Clock::Duration connect_timeout = std::chrono::seconds(5);
   Clock::Duration head_timeout = std::chrono::minutes(30);
   Clock::Duration idle_timeout = std::chrono::minutes(10);

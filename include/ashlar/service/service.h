@@ -61,6 +61,7 @@ class Service final : public Gateway {
 
  private:
   explicit Service(std::unique_ptr<ServiceParts> parts);
+  void take_peer(Result<Answer> answer);
   std::unique_ptr<ServiceParts> parts_;
 };
 

@@ -1,6 +1,6 @@
 // TimeBox: how long a stress or property loop may run.
 //
-// ASHLAR_TEST_SECONDS sets the time of every loop; otherwise each loop has its own default.
+// ASHLAR_TEST_SECONDS sets the time of every loop; otherwise each loop has half of its own default.
 //
 // Thread safety: immutable value.
 #pragma once

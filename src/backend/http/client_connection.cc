@@ -34,7 +34,7 @@ ClientConnection::ClientConnection(IoLoop& loop, EventWaiter& waiter, int fd, co
 Task<bool> ClientConnection::handshake() {
   if (gone_) co_return false;
   if (stream_.tls() == nullptr) co_return true;
-  const Clock::TimePoint deadline = IoLoop::now() + limits_.head_timeout;
+  const Clock::TimePoint deadline = IoLoop::after(limits_.head_timeout);
   for (;;) {
     const IoResult result = stream_.tls()->handshake();
     if (result.status == IoStatus::kDone) co_return true;
@@ -77,7 +77,7 @@ Task<ClientConnection::Next> ClientConnection::read_request() {
                                                                                        : limits_.head_timeout;
       stream_.arm_read();
       const IoEvents events =
-          co_await waiter_.wait(kClientReadable | (is_idle ? kDraining : 0), began + allowed);
+          co_await waiter_.wait(kClientReadable | (is_idle ? kDraining : 0), IoLoop::later(began, allowed));
       if ((events & kStopped) != 0) co_return Next::kOver;
       if ((events & kClientReadable) == 0) {
         if ((events & kDraining) != 0) continue;
@@ -164,14 +164,14 @@ bool ClientConnection::send(std::initializer_list<std::string_view> parts) {
 
 Task<bool> ClientConnection::flush() {
   bool has_waited = false;
-  Clock::TimePoint deadline = IoLoop::now() + limits_.write_timeout;
+  Clock::TimePoint deadline = IoLoop::after(limits_.write_timeout);
   while (has_unsent()) {
     if (gone_) co_return false;
     const std::string_view rest = std::string_view(unsent_).substr(unsent_begin_);
     const IoResult result = stream_.write(std::span(&rest, 1));
     if (result.status == IoStatus::kDone) {
       unsent_begin_ += result.bytes;
-      deadline = IoLoop::now() + limits_.write_timeout;
+      deadline = IoLoop::after(limits_.write_timeout);
       continue;
     }
     if (result.status != IoStatus::kBlocked) {
@@ -204,7 +204,7 @@ Task<void> ClientConnection::refuse(unsigned status) {
 Task<void> ClientConnection::close_gently() {
   watching_ = false;
   stream_.shutdown_send();
-  const Clock::TimePoint deadline = IoLoop::now() + kLingerTime;
+  const Clock::TimePoint deadline = IoLoop::after(kLingerTime);
   while (!gone_ && IoLoop::now() < deadline) {
     const IoResult result = stream_.read(loop_.buffer());
     if (result.status == IoStatus::kDone && stream_.holds_bytes()) continue;

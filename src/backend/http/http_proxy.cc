@@ -78,7 +78,7 @@ class AsioHttpProxy final : public HttpProxy {
       } catch (const std::exception& error) {
         ASHLAR_LOG(LogLevel::kError, "http", "errands are put off: %s", error.what());
       }
-      if ((co_await waiter.wait(0, IoLoop::now() + pause) & kStopped) != 0) co_return;
+      if ((co_await waiter.wait(0, IoLoop::after(pause)) & kStopped) != 0) co_return;
     }
   }
 

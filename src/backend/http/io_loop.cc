@@ -39,6 +39,8 @@ void EventWaiter::Awaiter::await_suspend(std::coroutine_handle<> handle) noexcep
   self.interest_ = interest;
   self.deadline_ = deadline;
   self.loop_.next_deadline_ = std::min(self.loop_.next_deadline_, deadline);
+  // Only waits that are shorter than a check is far away come here.
+  if (deadline < self.loop_.check_at_) self.loop_.schedule_check(deadline);
 }
 
 IoEvents EventWaiter::Awaiter::await_resume() noexcept {
@@ -53,7 +55,7 @@ IoLoop::IoLoop() : work_(context_.get_executor()), timer_(context_), buffer_(kBu
 IoLoop::~IoLoop() = default;
 
 Result<void> IoLoop::start() {
-  schedule_check();
+  schedule_check(now() + kCheckInterval);
   return start_thread(&thread_, [this] {
     for (;;) {
       try {
@@ -108,12 +110,13 @@ void IoLoop::stop() {
   if (first_ == nullptr) context_.stop();
 }
 
-void IoLoop::schedule_check() {
-  timer_.expires_after(kCheckInterval);
-  timer_.async_wait([this](boost::system::error_code) {
-    if (stopping_) return;
+void IoLoop::schedule_check(Clock::TimePoint at) {
+  check_at_ = at;
+  timer_.expires_at(at);
+  timer_.async_wait([this](boost::system::error_code replaced) {
+    if (replaced || stopping_) return;
     check_deadlines();
-    schedule_check();
+    schedule_check(now() + kCheckInterval);
   });
 }
 

@@ -2,7 +2,7 @@
 //
 // An EventWaiter is where one coroutine waits for any of several events: a socket is ready, a call from
 // another thread, a deadline. Deadlines are checked every 50 ms by one timer, and only if the nearest one may
-// have passed; so a wait costs no timer.
+// have passed; so a wait costs no timer, unless it is shorter than the next check is away.
 //
 // Thread safety: confined to the loop's thread, except start(), join() and post().
 // Complexity:    a wait is O(1); a check of deadlines that is due is O(waiters).
@@ -116,13 +116,19 @@ class IoLoop {
   // The same for what is put together to be written.
   std::string& scratch() noexcept { return scratch_; }
   static Clock::TimePoint now() { return std::chrono::steady_clock::now(); }
+  // So much later, or never where that cannot be said.
+  static Clock::TimePoint later(Clock::TimePoint begin, Clock::Duration by) noexcept {
+    return by > kNoDeadline - begin ? kNoDeadline : begin + by;
+  }
+  static Clock::TimePoint after(Clock::Duration by) { return later(now(), by); }
 
  private:
   friend class EventWaiter;
   void add(EventWaiter& waiter) noexcept;
   void remove(EventWaiter& waiter) noexcept;
   void fire_all(IoEvents events);
-  void schedule_check();
+  // In place of the one that was scheduled.
+  void schedule_check(Clock::TimePoint at);
   void check_deadlines();
 
   boost::asio::io_context context_{1};
@@ -134,6 +140,7 @@ class IoLoop {
   EventWaiter* first_ = nullptr;
   EventWaiter* cursor_ = nullptr;                 // the next one of a walk; removal moves it on
   Clock::TimePoint next_deadline_ = kNoDeadline;  // no deadline is earlier
+  Clock::TimePoint check_at_ = kNoDeadline;       // when deadlines are checked next
   bool draining_ = false;
   bool stopping_ = false;
 };

@@ -264,6 +264,10 @@ std::string ProxySession::answer_head(AnswerReader& answer, const HeaderPairs& a
   append_status_line(out, head.status, head.reason.empty() ? reason_of(head.status) : head.reason);
   for (const service::HeaderView& header : head.headers) {
     if (equal_ignoring_case(header.name, "content-length") || is_hop_by_hop(head, header.name)) continue;
+    // A worker says nothing in our name.
+    if (std::ranges::any_of(added,
+                            [&](const auto& own) { return equal_ignoring_case(own.first, header.name); }))
+      continue;
     append_header(out, header.name, header.value);
   }
   for (const auto& [name, value] : added) append_header(out, name, value);
@@ -320,7 +324,7 @@ Task<void> ProxySession::relay(OpenPassage& passage, WorkerCall& call, const Hea
         reads = 0;
         call.stream().arm_read();
         const IoEvents events =
-            co_await waiter_.wait(kWorkerReadable | kClientGone, IoLoop::now() + idle_timeout);
+            co_await waiter_.wait(kWorkerReadable | kClientGone, IoLoop::after(idle_timeout));
         if ((events & (kClientGone | kStopped)) != 0) co_return end_interrupted(passage);
         if ((events & kWorkerReadable) == 0) break;
       }

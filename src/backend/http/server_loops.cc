@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <new>
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
@@ -82,7 +83,12 @@ class ServerLoops::Acceptor final : public ReadySink {
         ::close(fd);
         continue;
       }
-      owner_.accepted_call_(number_, fd);
+      try {
+        owner_.accepted_call_(number_, fd);
+      } catch (const std::bad_alloc&) {  // no coroutine was made
+        ::close(fd);
+        owner_.connection_closed();
+      }
     }
     stream_.arm_read();
   }

@@ -12,7 +12,7 @@ Task<WorkerCall::Status> WorkerCall::start(const Request request) {
     if (link_ == nullptr) {
       WorkerPool::Connected made =
           co_await pool_.connect(request.address, waiter_, interrupts_,
-                                 std::min(request.latest, IoLoop::now() + request.connect_timeout));
+                                 std::min(request.latest, IoLoop::after(request.connect_timeout)));
       if (made.is_interrupted) co_return Status::kInterrupted;
       detail_ = std::move(made.failure);
       if (made.link == nullptr) co_return Status::kConnect;
@@ -33,7 +33,7 @@ Task<WorkerCall::Status> WorkerCall::exchange(const Request& request) {
   sent_all_ = false;
   bool can_send = true;
   bool has_waited = false;
-  Clock::TimePoint deadline = std::min(request.latest, IoLoop::now() + request.head_timeout);
+  Clock::TimePoint deadline = std::min(request.latest, IoLoop::after(request.head_timeout));
   for (;;) {
     for (int writes = 0; can_send && !sent_all_; ++writes) {
       const IoResult result = writes < kTurn ? link_->stream.write(left) : IoResult{IoStatus::kBlocked, 0};
@@ -78,7 +78,7 @@ Task<WorkerCall::Status> WorkerCall::exchange(const Request& request) {
       co_return Status::kInvalid;
     }
     if (answer_.has_head()) co_return Status::kHead;
-    deadline = std::min(request.latest, IoLoop::now() + request.idle_timeout);
+    deadline = std::min(request.latest, IoLoop::after(request.idle_timeout));
   }
 }
 
@@ -111,7 +111,7 @@ Task<Asked> ask_worker(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEv
     append_header(head, "Content-Length", std::to_string(ask.body.size()));
   head += "\r\n";
 
-  const Clock::TimePoint latest = IoLoop::now() + ask.timeout;
+  const Clock::TimePoint latest = IoLoop::after(ask.timeout);
   WorkerCall call(loop, pool, waiter, interrupts, ask.method == "HEAD");
   const WorkerCall::Request request{ask.address, head,        ask.body, ask.timeout,
                                     ask.timeout, ask.timeout, latest};

@@ -15,7 +15,7 @@ namespace ashlar::backend::redis {
 // Error text for a value larger than the server accepts.
 inline constexpr const char* kTooLarge = "TOOLARGE";
 
-struct Reply {
+struct RedisReply {
   enum class Kind : std::uint8_t {
     kMissing,    // no reply came
     kStatus,     // text
@@ -38,9 +38,9 @@ struct Command {
   bool expects_value = false;
   std::span<const std::span<std::byte>> parts = {};  // destination of a value,
   std::uint64_t expected = 0;                        // and its total size
-  Reply reply = {};
+  RedisReply reply = {};
 
-  bool answered() const noexcept { return reply.kind != Reply::Kind::kMissing; }
+  bool answered() const noexcept { return reply.kind != RedisReply::Kind::kMissing; }
 };
 
 inline void append_argument(std::string& out, std::string_view argument) {

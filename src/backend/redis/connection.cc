@@ -92,7 +92,7 @@ Result<void> RedisConnection::introduce(const Limits& limits) {
   for (Command& command : commands) pointers.push_back(&command);
   ASHLAR_RETURN_IF_ERROR(exchange(pointers, limits));
   for (const Command& command : commands) {
-    if (command.reply.kind == Reply::Kind::kStatus) continue;
+    if (command.reply.kind == RedisReply::Kind::kStatus) continue;
     const bool later = command.reply.text == "LOADING" || command.reply.text == "MASTERDOWN";
     return make_error(later ? ErrorCode::kUnavailable : ErrorCode::kIo, "%s: the server answered %s%s",
                       options_.describe().c_str(), command.reply.text.c_str(),
@@ -261,11 +261,11 @@ Result<void> RedisConnection::parse() {
         return broken("a value does not end where it says");
       begin_ += 2;
       phase_ = Phase::kLine;
-      Reply& reply = commands_[reading_]->reply;
+      RedisReply& reply = commands_[reading_]->reply;
       if (reply.number == static_cast<std::int64_t>(commands_[reading_]->expected)) {
-        reply.kind = Reply::Kind::kValue;
+        reply.kind = RedisReply::Kind::kValue;
       } else {
-        reply.kind = Reply::Kind::kOtherSize;
+        reply.kind = RedisReply::Kind::kOtherSize;
       }
       answered();
     }
@@ -292,7 +292,7 @@ Result<bool> RedisConnection::parse_line() {
   constexpr std::string_view kRefusal = "-ERR Protocol error";
   if (line.starts_with(kRefusal)) {
     const bool size = line.find("bulk length") != std::string_view::npos;
-    commands_[reading_]->reply = {.kind = Reply::Kind::kError, .text = size ? kTooLarge : "ERR"};
+    commands_[reading_]->reply = {.kind = RedisReply::Kind::kError, .text = size ? kTooLarge : "ERR"};
     answered();
     return broken("the server refused a command and closes the connection");
   }
@@ -307,7 +307,7 @@ Result<bool> RedisConnection::parse_line() {
   if (error != std::errc() || stop != line.data() + end || size < -1 || !commands_[reading_]->expects_value)
     return broken("the server sent an unsolicited value, or one without a size");
   if (size == -1) {
-    commands_[reading_]->reply.kind = Reply::Kind::kNothing;
+    commands_[reading_]->reply.kind = RedisReply::Kind::kNothing;
     answered();
     return true;
   }
@@ -323,7 +323,7 @@ Result<void> RedisConnection::begin_value(std::int64_t size) {
   const bool fits = value_left_ == command.expected;
   place_ = fits ? storage::PartsCursor<std::byte>(command.parts) : storage::PartsCursor<std::byte>();
   if (!fits && value_left_ > kWorthReading) {
-    command.reply.kind = Reply::Kind::kOtherSize;
+    command.reply.kind = RedisReply::Kind::kOtherSize;
     answered();
     return broken("a value is larger than expected, and not worth reading to its end");
   }
@@ -334,20 +334,20 @@ Result<void> RedisConnection::begin_value(std::int64_t size) {
 // line is read: no memory is allocated for its announced elements.
 Result<void> RedisConnection::read_plain(std::string_view line) {
   const std::string_view text = line.substr(1, line.size() - 3);
-  Reply& answer = commands_[reading_]->reply;
+  RedisReply& answer = commands_[reading_]->reply;
   switch (line.front()) {
     case '+':
-      answer = {.kind = Reply::Kind::kStatus, .text = std::string(text)};
+      answer = {.kind = RedisReply::Kind::kStatus, .text = std::string(text)};
       return {};
     case '-':
-      answer = {.kind = Reply::Kind::kError, .text = first_word(text)};
+      answer = {.kind = RedisReply::Kind::kError, .text = first_word(text)};
       return {};
     case ':': {
       std::int64_t number = 0;
       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
       if (error != std::errc() || end != text.data() + text.size())
         return broken("the server does not speak the protocol");
-      answer = {.kind = Reply::Kind::kInteger, .number = number};
+      answer = {.kind = RedisReply::Kind::kInteger, .number = number};
       return {};
     }
     case '*':

@@ -18,8 +18,8 @@ namespace {
 using std::chrono::milliseconds;
 
 // Transient errors: the command is retried.
-bool is_passing(const Reply& reply) {
-  if (reply.kind != Reply::Kind::kError) return false;
+bool is_passing(const RedisReply& reply) {
+  if (reply.kind != RedisReply::Kind::kError) return false;
   return reply.text == "LOADING" || reply.text == "BUSY" || reply.text == "MASTERDOWN" ||
          reply.text == "TRYAGAIN" || reply.text == "CLUSTERDOWN";
 }
@@ -49,7 +49,7 @@ class RedisVolume final : public tiers::Volume {
   template <class R, class Key, class Make, class ToResult>
   void batch(const tiers::CallLimits& limits, std::vector<R>& results, const Key& key, const Make& make,
              const ToResult& to_result);
-  Error error_of(const char* what, std::string_view key, const Reply& reply) const;
+  Error error_of(const char* what, std::string_view key, const RedisReply& reply) const;
 
   const RedisOptions options_;
   Mutex mu_;
@@ -127,7 +127,7 @@ Result<void> RedisVolume::run(std::span<Command> commands, const Limits& limits)
   return {};
 }
 
-Error RedisVolume::error_of(const char* what, std::string_view key, const Reply& reply) const {
+Error RedisVolume::error_of(const char* what, std::string_view key, const RedisReply& reply) const {
   const bool full = reply.text == "OOM" || reply.text == kTooLarge;
   const ErrorCode code = full                        ? ErrorCode::kCapacity
                          : reply.text == "WRONGTYPE" ? ErrorCode::kCorruption
@@ -139,7 +139,8 @@ Error RedisVolume::error_of(const char* what, std::string_view key, const Reply&
   if (reply.text == "MOVED" || reply.text == "ASK") advice = "; clusters need a proxy in front of them";
   return make_error(code, "%s: %s '%s': the server answered %s%s", options_.describe().c_str(), what,
                     std::string(key).c_str(),
-                    reply.kind == Reply::Kind::kError ? reply.text.c_str() : "an unexpected reply", advice);
+                    reply.kind == RedisReply::Kind::kError ? reply.text.c_str() : "an unexpected reply",
+                    advice);
 }
 
 template <class R, class Key, class Make, class ToResult>
@@ -184,8 +185,8 @@ std::vector<Result<void>> RedisVolume::put(std::span<const tiers::ObjectWrite> o
                           static_cast<unsigned long long>(size),
                           static_cast<unsigned long long>(options_.max_object_bytes));
       },
-      [&](std::size_t i, const Reply& reply) -> Result<void> {
-        if (reply.kind == Reply::Kind::kStatus) return {};
+      [&](std::size_t i, const RedisReply& reply) -> Result<void> {
+        if (reply.kind == RedisReply::Kind::kStatus) return {};
         return error_of("put", objects[i].key, reply);
       });
   return results;
@@ -202,12 +203,12 @@ std::vector<Result<void>> RedisVolume::get(std::span<const tiers::ObjectRead> ob
                        .parts = objects[i].parts,
                        .expected = objects[i].size()};
       },
-      [&](std::size_t i, const Reply& reply) -> Result<void> {
-        if (reply.kind == Reply::Kind::kValue) return {};
+      [&](std::size_t i, const RedisReply& reply) -> Result<void> {
+        if (reply.kind == RedisReply::Kind::kValue) return {};
         const std::string place = options_.describe() + ": get '" + std::string(objects[i].key) + "'";
-        if (reply.kind == Reply::Kind::kNothing)
+        if (reply.kind == RedisReply::Kind::kNothing)
           return make_error(ErrorCode::kNotFound, "%s: there is no such object", place.c_str());
-        if (reply.kind == Reply::Kind::kOtherSize)
+        if (reply.kind == RedisReply::Kind::kOtherSize)
           return make_error(ErrorCode::kCorruption, "%s: the object has %lld bytes, %llu are expected",
                             place.c_str(), static_cast<long long>(reply.number),
                             static_cast<unsigned long long>(objects[i].size()));
@@ -224,8 +225,8 @@ std::vector<Result<bool>> RedisVolume::contains(std::span<const std::string_view
       [&](std::size_t, const std::string& name) -> Result<Command> {
         return Command{.head = encode({"EXISTS", name})};
       },
-      [&](std::size_t i, const Reply& reply) -> Result<bool> {
-        if (reply.kind == Reply::Kind::kInteger) return reply.number != 0;
+      [&](std::size_t i, const RedisReply& reply) -> Result<bool> {
+        if (reply.kind == RedisReply::Kind::kInteger) return reply.number != 0;
         return error_of("contains", keys[i], reply);
       });
   return results;
@@ -239,8 +240,8 @@ std::vector<Result<void>> RedisVolume::remove(std::span<const std::string_view> 
       [&](std::size_t, const std::string& name) -> Result<Command> {
         return Command{.head = encode({"UNLINK", name})};  // frees large values in the background
       },
-      [&](std::size_t i, const Reply& reply) -> Result<void> {
-        if (reply.kind == Reply::Kind::kInteger) return {};
+      [&](std::size_t i, const RedisReply& reply) -> Result<void> {
+        if (reply.kind == RedisReply::Kind::kInteger) return {};
         return error_of("remove", keys[i], reply);
       });
   return results;

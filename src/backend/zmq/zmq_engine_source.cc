@@ -18,6 +18,8 @@ namespace {
 // How often a replay with a hole is requested again from there: the sender drops what its socket has no room
 // for.
 constexpr int kReplayAttempts = 3;
+// Live messages that are taken before a question; more are unread only where the caller was away for long.
+constexpr std::size_t kMostReceived = 1 << 17;
 // Messages of an answer before live messages are polled again.
 constexpr std::size_t kAnswersAtOnce = 256;
 
@@ -35,6 +37,8 @@ class ZmqEngineSource::State {
   Result<feed::EngineReplay> replay(std::uint64_t from);
   // After a connect: moves the messages that the engine keeps to `pending`.
   void look_back();
+  // The live messages that were received so far.
+  std::deque<feed::EngineMessage> take_received();
 
   // Asks an engine that was silent for long for everything after the last message. Requires: `pending` is
   // empty.
@@ -55,7 +59,12 @@ void ZmqEngineSource::State::look_back() {
   const std::uint64_t connects = subscriber->stats().connects;
   if (!options.replay_on_connect || options.replay_endpoint.empty() || options.bind) return;
   if (connects == looked_back || !subscriber->is_connected()) return;
+  // Received before the question, so the answer has those of this engine too. Others are of an engine that is
+  // gone, and must not be delivered after messages of this one.
+  std::deque<feed::EngineMessage> received = take_received();
   Result<feed::EngineReplay> kept = replay(last.value_or(0));
+  if (!kept) pending = std::move(received);
+  const bool is_first = !last.has_value();
   if (kept && last && (kept->messages.empty() || kept->messages.front().sequence != *last)) {
     // It keeps more than one message; without the last one it was restarted. An engine disconnected for
     // longer than it keeps messages looks the same, and its state is unknown too.
@@ -71,7 +80,23 @@ void ZmqEngineSource::State::look_back() {
   if (!kept || !kept->is_cut) looked_back = connects;
   if (!kept) return;
   asked = connects;
+  // Received, and no longer kept.
+  while (is_first && !received.empty() && !kept->messages.empty() &&
+         received.front().sequence < kept->messages.front().sequence) {
+    pending.push_back(std::move(received.front()));
+    received.pop_front();
+  }
   std::move(kept->messages.begin(), kept->messages.end(), std::back_inserter(pending));
+}
+
+std::deque<feed::EngineMessage> ZmqEngineSource::State::take_received() {
+  std::deque<feed::EngineMessage> received;
+  std::uint64_t number = 0;
+  Frame topic;
+  Frame payload;
+  while (received.size() < kMostReceived && subscriber->receive(number, topic, payload))
+    received.push_back(message_of(number, topic, payload));
+  return received;
 }
 
 // After a connect without look_back(), asks for the last message too: an engine that does not keep it was

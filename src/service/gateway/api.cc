@@ -88,6 +88,12 @@ std::optional<Reply> answer_api(ServiceParts& parts, const ClientRequest& reques
   const auto [path, query] = split(request.target);
   const bool is_get = request.method == "GET" || request.method == "HEAD";
   const bool is_post = request.method == "POST";
+  // A page in a browser is not an operator, even on this machine.
+  if (is_post && (path == "/register" || path == "/unregister"))
+    for (const HeaderView& header : request.headers)
+      if (header.name.size() == 6 && (header.name[0] | 0x20) == 'o' && (header.name[1] | 0x20) == 'r' &&
+          (header.name[2] | 0x20) == 'i')
+        return json_reply(403, R"({"error":"requests of web pages (Origin) cannot register workers"})");
   if (path == "/query" || path == "/query_by_hash")
     return is_post ? answer_query(parts, path, request.body) : wrong_method("POST");
   if (path == "/register") return is_post ? answer_register(parts, request.body) : wrong_method("POST");

@@ -1,5 +1,5 @@
-// Questions about prefixes in the forms of two indexers of the field, so that their clients can ask here. Both
-// forms are told apart by the names of their fields: model_name, or model and modelname.
+// Questions about prefixes in the forms of two indexers of the field, so that their clients can ask here.
+// Both forms are told apart by the names of their fields: model_name, or model and modelname.
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -12,6 +12,7 @@
 #include "events/json_reader.h"
 #include "service/gateway/api.h"
 #include "service/gateway/json_text.h"
+#include "service/gateway/snapshot.h"
 
 namespace ashlar::service {
 
@@ -101,7 +102,7 @@ bool read_field(JsonReader& in, const std::string& key, IndexerRequest& request)
   if (key == "block_size") return in.read_unsigned(request.block_size, 65'536, "block_size");
   if (key == "dp_rank") {
     if (in.take_null()) return true;
-    return in.read_unsigned(request.rank.emplace(0), 65'534, "dp_rank");
+    return in.read_unsigned(request.rank.emplace(0), 1023, "dp_rank");
   }
   if (key == "token_ids") return read_tokens(in, request.tokens.emplace());
   if (key == "block_hashes" || key == "block_hash") return read_hashes(in, request.hashes.emplace());
@@ -358,8 +359,12 @@ Reply answer_workers(ServiceParts& parts, std::string_view query) {
 
 Reply answer_dump(ServiceParts& parts) {
   std::map<std::string, std::string> groups;
-  for (const MemberStatus& member : parts.fleet->status())
-    if (!member.group.empty()) groups[member.group] = member.routing_group;
+  std::map<std::string, std::map<std::uint64_t, std::string>> names;
+  for (const MemberStatus& member : parts.fleet->status()) {
+    if (member.group.empty()) continue;
+    groups[member.group] = member.routing_group;
+    names[member.group][member.id.value()] = member.name;
+  }
   std::string body = "{";
   for (const auto& [group, routing_group] : groups) {
     const std::string key = routing_group.empty() || group.ends_with(":" + routing_group)
@@ -369,8 +374,9 @@ Reply answer_dump(ServiceParts& parts) {
     parts.router->dump(group, writer);
     const auto json = std::move(writer).finish();
     if (!json) return error_reply(json.error());
-    // Each is an object of one key.
-    body.append(body.size() > 1 ? "," : "").append(std::string_view(*json).substr(1, json->size() - 2));
+    // Each is an object of one key, whose value is an object that gets one more.
+    body.append(body.size() > 1 ? "," : "").append(std::string_view(*json).substr(1, json->size() - 3));
+    body.append(worker_names_json(names[group])).append("}");
   }
   return json_reply(200, body + "}");
 }

@@ -163,7 +163,7 @@ Reply answer_fleet(ServiceParts& parts) {
   JsonText out;
   out.object([&] {
     out.field("draining", parts.is_draining.load(std::memory_order_relaxed));
-    out.field("waiting", parts.line.size());
+    out.field("waiting", parts.lines.size());
     out.field("workers", [&] {
       out.array([&] {
         for (const MemberStatus& member : parts.fleet->status()) {

@@ -1,12 +1,11 @@
 #include "service/gateway/fleet.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
-#include "events/json_reader.h"
 
 namespace ashlar::service {
 
@@ -15,6 +14,8 @@ namespace {
 constexpr Clock::Duration kModelsInterval = std::chrono::seconds(30);
 // Of questions about health and models.
 constexpr Clock::Duration kErrandTimeout = std::chrono::seconds(5);
+// Each rank of one is a thread with sockets.
+constexpr std::ptrdiff_t kMostRegistered = 1024;
 // Group of workers that do not tell what they serve.
 constexpr std::string_view kUnnamedGroup = "default";
 
@@ -42,65 +43,6 @@ struct Fleet::Member {
   std::map<std::uint32_t, std::string> endpoints;
   std::map<std::uint32_t, std::shared_ptr<EngineFollower>> followers;
 };
-
-Result<std::vector<ModelEntry>> read_models(std::string_view json) {
-  events::JsonReader in(json);
-  std::vector<ModelEntry> entries;
-  std::string key;
-  bool more = false;
-  const auto bad = [&] {
-    return make_error(ErrorCode::kInvalidArgument, "a model list that cannot be read: %s at byte %zu",
-                      in.fault() != nullptr ? in.fault() : "no ids", in.fault_offset());
-  };
-  if (!in.begin_object("an object")) return bad();
-  while (in.next_key(key, more) && more) {
-    if (key != "data" || in.peek() != events::JsonReader::Type::kArray) {
-      if (!in.skip()) return bad();
-      continue;
-    }
-    if (!in.begin_array("a list")) return bad();
-    while (in.next_item(more) && more) {
-      ModelEntry entry;
-      in.peek();
-      const std::size_t begin = in.offset();
-      if (!in.begin_object("a model")) return bad();
-      while (in.next_key(key, more) && more) {
-        if (key == "id" && in.peek() == events::JsonReader::Type::kText) {
-          if (!in.read_text(entry.id, "an id")) return bad();
-        } else {
-          entry.is_adapter |= key == "parent" && in.peek() == events::JsonReader::Type::kText;
-          if (!in.skip()) return bad();
-        }
-      }
-      if (in.fault() != nullptr) return bad();
-      entry.json = std::string(json.substr(begin, in.offset() - begin));
-      if (!entry.id.empty()) entries.push_back(std::move(entry));
-    }
-    if (in.fault() != nullptr) return bad();
-  }
-  if (in.fault() != nullptr || entries.empty()) return bad();
-  return entries;
-}
-
-Result<std::string> endpoint_of_rank(const std::string& endpoint, std::uint32_t rank) {
-  if (rank == 0) return endpoint;
-  const std::size_t colon = endpoint.rfind(':');
-  std::uint32_t port = 0;
-  const char* const end = endpoint.data() + endpoint.size();
-  if (!endpoint.starts_with("tcp://") || colon == std::string::npos ||
-      std::from_chars(endpoint.data() + colon + 1, end, port).ptr != end || port == 0 || port + rank > 65'535)
-    return Error(ErrorCode::kInvalidArgument,
-                 "events of several ranks need an endpoint tcp://host:port "
-                 "whose port leaves room for them, not '" +
-                     endpoint + "'");
-  return endpoint.substr(0, colon + 1) + std::to_string(port + rank);
-}
-
-std::string group_name(std::string_view model, std::string_view routing_group) {
-  std::string name(model);
-  if (!routing_group.empty() && routing_group != kUnnamedGroup) name.append(":").append(routing_group);
-  return name;
-}
 
 Fleet::Fleet(const ServeOptions& options, Router& router, EngineSourceFactory make_source, Clock& clock)
     : options_(options),
@@ -191,12 +133,21 @@ void Fleet::settle(const std::shared_ptr<Member>& member) {
             .group = member->group,
             .ranks = member->ranks,
             .max_running = options_.max_running,
-            .has_events = !member->options.events.empty() || member->is_registered};
+            .has_events = !member->options.events.empty() || member->is_registered,
+            .is_asked_about = member->is_registered};
     is_up = member->is_up;
-    if (member->options.block_size != 0) block_sizes_[member->group] = member->options.block_size;
+    if (member->options.block_size != 0) block_sizes_.try_emplace(member->group, member->options.block_size);
   }
   router_.add_worker(spec);
   router_.set_up(spec.id, is_up);
+  {
+    MutexLock lock(mu_);
+    if (member->is_gone) {  // it left in between
+      router_.remove_worker(spec.id);
+      return;
+    }
+  }
+  expect_snapshot(member);
   if (member->options.events.empty()) return;
   for (std::uint32_t rank = 0; rank < spec.ranks; ++rank) {
     const auto events = endpoint_of_rank(member->options.events, rank);
@@ -213,6 +164,27 @@ void Fleet::settle(const std::shared_ptr<Member>& member) {
   }
 }
 
+void Fleet::set_snapshot(Snapshot snapshot) {
+  std::vector<std::shared_ptr<Member>> settled;
+  {
+    MutexLock lock(mu_);
+    snapshot_ = std::move(snapshot);
+    for (const auto& [id, member] : members_)
+      if (!member->group.empty()) settled.push_back(member);
+  }
+  for (const auto& member : settled) expect_snapshot(member);
+}
+
+void Fleet::expect_snapshot(const std::shared_ptr<Member>& member) {
+  std::vector<HeldPrefix> held;
+  {
+    MutexLock lock(mu_);
+    if (auto found = snapshot_.workers.extract(member->options.name)) held = std::move(found.mapped());
+  }
+  for (const HeldPrefix& prefix : held)
+    router_.expect({.id = member->id, .rank = prefix.rank}, prefix.locals);
+}
+
 Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t rank,
                            const EngineEndpoint& endpoint) {
   std::string group;
@@ -225,14 +197,20 @@ Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t 
       block_size = known->second;
     member->endpoints[rank] = endpoint.events;
   }
+  ASHLAR_DCHECK(!group.empty(), "events of a worker without a group");
   if (!make_source_) return Error(ErrorCode::kUnsupported, "this build has no ZeroMQ to hear events with");
   ASHLAR_TRY(auto source, make_source_(endpoint));
   ASHLAR_TRY(
       std::unique_ptr<EngineFollower> made,
       EngineFollower::create(
           {.worker = {.id = member->id, .rank = rank}, .block_size = block_size}, router_, std::move(source),
-          {.on_change = [this,
-                         group](const FollowerStatus& status) { learn_block_size(group, status.block_size); },
+          {.on_change =
+               [this, group, rank, name = member->options.name](const FollowerStatus& status) {
+                 learn_block_size(group, status.block_size);
+                 ASHLAR_LOG(LogLevel::kInfo, "serve", "worker %s, rank %u: %s%s%s", name.c_str(), rank,
+                            std::string(to_string(status.state)).c_str(), status.reason.empty() ? "" : ": ",
+                            printable(status.reason).c_str());
+               },
            .on_events = [this] { hesitating_.wake_all(); }}));
   std::shared_ptr<EngineFollower> follower = std::move(made);
   MutexLock lock(mu_);
@@ -255,6 +233,14 @@ Result<void> Fleet::register_worker(const Registration& registration) {
   {
     MutexLock lock(mu_);
     member = find(id);
+    const auto known = block_sizes_.find(group_name(registration.model, registration.routing_group));
+    if (known != block_sizes_.end() && known->second != registration.block_size)
+      return make_error(ErrorCode::kAlreadyExists, "blocks of this model have %u tokens, not %u",
+                        known->second, registration.block_size);
+    if (member == nullptr && std::ranges::count_if(members_, [](const auto& entry) {
+                               return entry.second->is_registered;
+                             }) >= kMostRegistered)
+      return make_error(ErrorCode::kCapacity, "%td workers are registered already", kMostRegistered);
     if (member != nullptr && !member->is_registered)
       return make_error(ErrorCode::kAlreadyExists, "worker %llu is one of this router's own",
                         static_cast<unsigned long long>(registration.instance));
@@ -414,7 +400,7 @@ void Fleet::note(events::WorkerId worker, bool is_failure, std::string_view deta
   if (went_down) router_.set_up(worker, false);
 }
 
-void Fleet::expect_event(const events::Worker& worker) {
+void Fleet::expect_event(const events::Worker& worker, const WorkerChanges& before) {
   std::shared_ptr<EngineFollower> follower;
   {
     MutexLock lock(mu_);
@@ -424,7 +410,7 @@ void Fleet::expect_event(const events::Worker& worker) {
     if (found == member->followers.end()) return;
     follower = found->second;
   }
-  follower->expect_event();
+  follower->expect_event(before);
 }
 
 std::string Fleet::state_reason(const events::Worker& worker) const {
@@ -469,6 +455,7 @@ void Fleet::told(std::uint64_t number, Result<Answer> answer) {
   std::shared_ptr<Member> member;
   bool is_health = false;
   bool is_up = false;
+  bool came_back = false;
   {
     MutexLock lock(mu_);
     const auto asked = asked_.find(number);
@@ -486,6 +473,7 @@ void Fleet::told(std::uint64_t number, Result<Answer> answer) {
       if (is_up && !member->is_up) {
         member->failures = 0;
         member->models_at = now;  // it may be another engine now
+        came_back = true;
       }
       update_up(*member, is_up,
                 is_up    ? std::string()
@@ -498,6 +486,10 @@ void Fleet::told(std::uint64_t number, Result<Answer> answer) {
     }
   }
   if (is_health) {
+    // Without events nobody else says that it lost what it held.
+    if (came_back && member->options.events.empty())
+      for (std::uint32_t rank = 0; rank < member->options.dp; ++rank)
+        router_.sink().clear({.id = member->id, .rank = rank});
     router_.set_up(member->id, is_up);
   } else if (answer) {
     take_models(member, *answer);
@@ -515,10 +507,20 @@ void Fleet::take_models(const std::shared_ptr<Member>& member, const Answer& ans
       ASHLAR_LOG(LogLevel::kWarn, "serve", "worker %s: %s", member->options.name.c_str(),
                  entries.error().message().c_str());
     if (entries) member->models = *std::move(entries);
-    if (!member->group.empty()) return;
+    if (!member->options.model.empty()) return;
     const auto base =
         std::ranges::find_if(member->models, [](const ModelEntry& entry) { return !entry.is_adapter; });
-    member->group = base == member->models.end() ? std::string(kUnnamedGroup) : base->id;
+    std::string group = member->group;
+    if (base != member->models.end()) {
+      group = base->id;  // it may serve another one after a restart
+    } else if (answer.status == 404) {
+      group = kUnnamedGroup;  // an engine without this endpoint
+    } else if (group.empty()) {
+      member->problem = "its /v1/models answers " + std::to_string(answer.status) +
+                        "; name its model with model= if it does not tell";
+    }
+    if (group == member->group) return;
+    member->group = group;
   }
   settle(member);
 }

@@ -1,5 +1,5 @@
-// Fleet: the workers, and what is known of each: where it listens, what it serves, whether it answers, and the
-// followers of its events.
+// Fleet: the workers, and what is known of each: where it listens, what it serves, whether it answers, and
+// the followers of its events.
 //
 // A worker is added to the router when its model is known: named by its options, or told by its /v1/models. A
 // worker that fails several times in a row, or whose /health does not answer, is down; it comes back when it
@@ -25,6 +25,7 @@
 #include "ashlar/service/router.h"
 #include "ashlar/service/serve_options.h"
 #include "ashlar/service/service.h"
+#include "service/gateway/snapshot.h"
 #include "service/gateway/wait_line.h"
 #include "service/route/engine_follower.h"
 
@@ -72,6 +73,8 @@ class Fleet {
   Fleet(const ServeOptions& options, Router& router, EngineSourceFactory make_source, Clock& clock);
   ~Fleet();
 
+  // Expected at workers of these names, when they are added.
+  void set_snapshot(Snapshot snapshot);
   // As Service::set_workers().
   Result<void> set_workers(std::span<const WorkerOptions> workers);
   struct Registration {
@@ -103,7 +106,7 @@ class Fleet {
   // What became of a request there. `is_failure`: it could not be reached, or broke.
   void note(events::WorkerId worker, bool is_failure, std::string_view detail = {});
   // Events of a request that was answered are owed.
-  void expect_event(const events::Worker& worker);
+  void expect_event(const events::Worker& worker, const WorkerChanges& before);
   std::string state_reason(const events::Worker& worker) const;
   // Requests that wait for events: each message of any worker wakes all.
   WaitLine& hesitating() noexcept { return hesitating_; }
@@ -129,6 +132,7 @@ class Fleet {
   events::WorkerId free_id() ASHLAR_REQUIRES(mu_);
   // Adds the worker to the router once its group is known, and follows its events.
   void settle(const std::shared_ptr<Member>& member);
+  void expect_snapshot(const std::shared_ptr<Member>& member);
   Result<void> follow(const std::shared_ptr<Member>& member, std::uint32_t rank,
                       const EngineEndpoint& endpoint);
   void learn_block_size(const std::string& group, std::uint32_t block_size);
@@ -144,6 +148,7 @@ class Fleet {
   std::map<events::WorkerId, std::shared_ptr<Member>> members_ ASHLAR_GUARDED_BY(mu_);
   std::map<std::string, std::uint32_t, std::less<>> block_sizes_ ASHLAR_GUARDED_BY(mu_);  // by group
   std::map<std::uint64_t, Asked> asked_ ASHLAR_GUARDED_BY(mu_);
+  Snapshot snapshot_ ASHLAR_GUARDED_BY(mu_);
   std::uint64_t next_errand_ ASHLAR_GUARDED_BY(mu_) = 1;
   std::uint64_t next_id_ ASHLAR_GUARDED_BY(mu_) = 1;
 };

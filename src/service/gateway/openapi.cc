@@ -5,33 +5,164 @@ namespace ashlar::service {
 
 std::string_view openapi_text() {
   return R"({
-"openapi":"3.1.0",
-"info":{"title":"ashlar serve","version":"1","description":"A router in front of inference engines. Paths that are not listed here go to a worker."},
-"components":{"securitySchemes":{"token":{"type":"apiKey","in":"header","name":"x-ashlar-token"}},
-"schemas":{
-"Error":{"type":"object","properties":{"error":{"type":"string"}}},
-"Query":{"type":"object","required":["token_ids","model_name"],"properties":{"token_ids":{"type":"array","items":{"type":"integer"}},"model_name":{"type":"string"},"routing_group":{"type":"string"},"lora_name":{"type":"string"},"cache_salt":{"type":"string"}}},
-"HashQuery":{"type":"object","required":["block_hashes","model_name"],"properties":{"block_hashes":{"type":"array","items":{"type":"integer","format":"int64"}},"model_name":{"type":"string"},"routing_group":{"type":"string"}}},
-"Scores":{"type":"object","properties":{"scores":{"type":"object"},"frequencies":{"type":"array","items":{"type":"integer"}},"instances":{"type":"object"}}},
-"Registration":{"type":"object","required":["instance_id","endpoint","model_name","block_size"],"properties":{"instance_id":{"type":"integer"},"endpoint":{"type":"string"},"model_name":{"type":"string"},"block_size":{"type":"integer"},"routing_group":{"type":"string"},"dp_rank":{"type":"integer"},"replay_endpoint":{"type":"string"}}}
-}},
-"security":[{"token":[]}],
-"paths":{
-"/health":{"get":{"summary":"Whether the process is alive","security":[],"responses":{"200":{"description":"it is"}}}},
-"/ready":{"get":{"summary":"Whether requests are taken","security":[],"responses":{"200":{"description":"a worker is up"},"503":{"description":"none is, or it stops"}}}},
-"/metrics":{"get":{"summary":"Prometheus text","responses":{"200":{"description":"the page"}}}},
-"/openapi.json":{"get":{"summary":"This description","responses":{"200":{"description":"OpenAPI 3.1"}}}},
-"/v1/models":{"get":{"summary":"The models of all workers","responses":{"200":{"description":"a list"}}}},
-"/fleet":{"get":{"summary":"Workers with state, reason, events and load","responses":{"200":{"description":"the fleet"}}}},
-"/decisions":{"get":{"summary":"The last decisions","parameters":[{"name":"limit","in":"query","schema":{"type":"integer"}}],"responses":{"200":{"description":"receipts, the youngest first"}}}},
-"/decisions/{id}":{"get":{"summary":"The receipt of a decision, with all candidates and the terms of their cost","parameters":[{"name":"id","in":"path","required":true,"schema":{"type":"string"}}],"responses":{"200":{"description":"the receipt"},"404":{"description":"not kept"}}}},
-"/query":{"post":{"summary":"What workers hold of a prompt, in tokens","requestBody":{"content":{"application/json":{"schema":{"$ref":"#/components/schemas/Query"}}}},"responses":{"200":{"description":"scores","content":{"application/json":{"schema":{"$ref":"#/components/schemas/Scores"}}}},"400":{"description":"the body cannot be read"},"404":{"description":"no such model"}}}},
-"/query_by_hash":{"post":{"summary":"The same by the local hashes of blocks","requestBody":{"content":{"application/json":{"schema":{"$ref":"#/components/schemas/HashQuery"}}}},"responses":{"200":{"description":"scores","content":{"application/json":{"schema":{"$ref":"#/components/schemas/Scores"}}}}}}},
-"/register":{"post":{"summary":"Listen to a worker's events, for queries only","requestBody":{"content":{"application/json":{"schema":{"$ref":"#/components/schemas/Registration"}}}},"responses":{"201":{"description":"it listens"},"400":{"description":"a field is wrong"},"409":{"description":"registered already"}}}},
-"/unregister":{"post":{"summary":"The opposite","responses":{"200":{"description":"done"},"404":{"description":"not registered"}}}},
-"/workers":{"get":{"summary":"Workers in the form of an indexer","parameters":[{"name":"model_name","in":"query","schema":{"type":"string"}},{"name":"routing_group","in":"query","schema":{"type":"string"}}],"responses":{"200":{"description":"a list"}}}},
-"/dump":{"get":{"summary":"Everything that workers hold, as router events","responses":{"200":{"description":"by model and group"}}}}
-}
+ "openapi": "3.1.0",
+ "info": {
+  "title": "ashlar serve",
+  "version": "1",
+  "description": "A router in front of inference engines. Other paths go to a worker."
+ },
+ "components": {
+  "securitySchemes": {"token": {"type": "apiKey", "in": "header", "name": "x-ashlar-token"}},
+  "schemas": {
+   "Error": {"type": "object", "properties": {"error": {"type": "string"}}},
+   "Query": {
+    "type": "object",
+    "required": ["token_ids", "model_name"],
+    "properties": {
+     "token_ids": {"type": "array", "items": {"type": "integer"}},
+     "model_name": {"type": "string"},
+     "routing_group": {"type": "string"},
+     "lora_name": {"type": "string"},
+     "cache_salt": {"type": "string"}
+    }
+   },
+   "HashQuery": {
+    "type": "object",
+    "required": ["block_hashes", "model_name"],
+    "properties": {
+     "block_hashes": {"type": "array", "items": {"type": "integer", "format": "int64"}},
+     "model_name": {"type": "string"},
+     "routing_group": {"type": "string"}
+    }
+   },
+   "Scores": {
+    "type": "object",
+    "properties": {
+     "scores": {"type": "object"},
+     "frequencies": {"type": "array", "items": {"type": "integer"}},
+     "instances": {"type": "object"}
+    }
+   },
+   "Registration": {
+    "type": "object",
+    "required": ["instance_id", "endpoint", "model_name", "block_size"],
+    "properties": {
+     "instance_id": {"type": "integer"},
+     "endpoint": {"type": "string"},
+     "model_name": {"type": "string"},
+     "block_size": {"type": "integer"},
+     "routing_group": {"type": "string"},
+     "dp_rank": {"type": "integer"},
+     "replay_endpoint": {"type": "string"}
+    }
+   }
+  }
+ },
+ "security": [{"token": []}],
+ "paths": {
+  "/health": {
+   "get": {
+    "summary": "Whether the process is alive",
+    "security": [],
+    "responses": {"200": {"description": "it is"}}
+   }
+  },
+  "/ready": {
+   "get": {
+    "summary": "Whether requests are taken",
+    "security": [],
+    "responses": {"200": {"description": "a worker is up"}, "503": {"description": "none is, or it stops"}}
+   }
+  },
+  "/metrics": {"get": {"summary": "Prometheus text", "responses": {"200": {"description": "the page"}}}},
+  "/openapi.json": {
+   "get": {"summary": "This description", "responses": {"200": {"description": "OpenAPI 3.1"}}}
+  },
+  "/v1/models": {
+   "get": {"summary": "The models of all workers", "responses": {"200": {"description": "a list"}}}
+  },
+  "/fleet": {
+   "get": {
+    "summary": "Workers with state, reason, events and load",
+    "responses": {"200": {"description": "the fleet"}}
+   }
+  },
+  "/decisions": {
+   "get": {
+    "summary": "The last decisions",
+    "parameters": [{"name": "limit", "in": "query", "schema": {"type": "integer"}}],
+    "responses": {"200": {"description": "receipts, the youngest first"}}
+   }
+  },
+  "/decisions/{id}": {
+   "get": {
+    "summary": "The receipt of a decision, with all candidates and the terms of their cost",
+    "parameters": [{"name": "id", "in": "path", "required": true, "schema": {"type": "string"}}],
+    "responses": {"200": {"description": "the receipt"}, "404": {"description": "not kept"}}
+   }
+  },
+  "/query": {
+   "post": {
+    "summary": "What workers hold of a prompt, in tokens",
+    "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Query"}}}},
+    "responses": {
+     "200": {
+      "description": "scores",
+      "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Scores"}}}
+     },
+     "400": {"description": "the body cannot be read"},
+     "404": {"description": "no such model"}
+    }
+   }
+  },
+  "/query_by_hash": {
+   "post": {
+    "summary": "The same by the local hashes of blocks",
+    "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/HashQuery"}}}},
+    "responses": {
+     "200": {
+      "description": "scores",
+      "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Scores"}}}
+     }
+    }
+   }
+  },
+  "/register": {
+   "post": {
+    "summary": "Listen to a worker's events, for queries only",
+    "requestBody": {
+     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Registration"}}}
+    },
+    "responses": {
+     "201": {"description": "it listens"},
+     "400": {"description": "a field is wrong"},
+     "409": {"description": "registered already"}
+    }
+   }
+  },
+  "/unregister": {
+   "post": {
+    "summary": "The opposite",
+    "responses": {"200": {"description": "done"}, "404": {"description": "not registered"}}
+   }
+  },
+  "/workers": {
+   "get": {
+    "summary": "Workers in the form of an indexer",
+    "parameters": [
+     {"name": "model_name", "in": "query", "schema": {"type": "string"}},
+     {"name": "routing_group", "in": "query", "schema": {"type": "string"}}
+    ],
+    "responses": {"200": {"description": "a list"}}
+   }
+  },
+  "/dump": {
+   "get": {
+    "summary": "Everything that workers hold, as router events",
+    "responses": {"200": {"description": "by model and group"}}
+   }
+  }
+ }
 })";
 }
 

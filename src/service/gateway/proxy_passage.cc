@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
 #include "ashlar/tokens/sequence_hasher.h"
 #include "service/gateway/api.h"
@@ -181,13 +182,14 @@ Step ProxyPassage::begin(const ClientRequest& request, Wake wake) {
     return refuse(401, "authentication_error", "this address needs its token in x-ashlar-token");
   if (std::optional<Reply> own = answer_api(parts_, request)) return *std::move(own);
   parts_.counters.requests.add();
+  is_counted_ = false;
   if (parts_.is_draining.load(std::memory_order_relaxed))
     return refuse(503, "service_unavailable", "this router stops; another takes requests", true);
   if (const auto read = read_headers(request.headers); !read)
     return refuse(400, "invalid_request_error", read.error().message());
   const Endpoint endpoint = endpoint_of(request.method, request.target);
   view_.endpoint = endpoint;
-  if (endpoint != Endpoint::kOther) {
+  if (endpoint != Endpoint::kOther || request.body.starts_with('{')) {
     // What cannot be read here is the engine's to refuse; it is routed by its size.
     if (Result<RequestView> view = read_request(endpoint, request.body)) view_ = *std::move(view);
   }
@@ -228,6 +230,8 @@ Step ProxyPassage::take(PromptTokens::Lookup lookup) {
 }
 
 void ProxyPassage::take_tokens(KnownPrompt known) {
+  ASHLAR_CHECK(known.tokens != nullptr, "a known prompt without tokens");
+  ASHLAR_CHECK(model_.block_size > 0, "a model without a block size");
   known_ = std::move(known);
   const std::vector<tokens::Token>& all = *known_->tokens;
   prompt_tokens_ = all.size();
@@ -240,15 +244,18 @@ void ProxyPassage::take_tokens(KnownPrompt known) {
 }
 
 Step ProxyPassage::answered(Result<Answer> answer) {
+  ASHLAR_CHECK(question_.has_value(), "an answer without a question");
+  const TokenQuestion question = *std::exchange(question_, std::nullopt);
   if (!answer) return route();  // without tokens: by load
-  Result<PromptTokens::Lookup> next = parts_.prompts->learn(*question_, answer->status, answer->body);
+  Result<PromptTokens::Lookup> next = parts_.prompts->learn(question, answer->status, answer->body);
   if (!next) return route();
   return take(*std::move(next));
 }
 
 Step ProxyPassage::route() {
   // Whoever waits goes first.
-  if (place_ == 0 && hesitation_ == 0 && !parts_.line.empty()) return wait();
+  if (line_ == nullptr) line_ = &parts_.lines.of(model_.group);
+  if (place_ == 0 && hesitation_ == 0 && !is_choosy() && !line_->empty()) return wait();
   const Clock::TimePoint before = Clock::real().now();
   const bool may_hesitate = !has_hesitated_ || before < hesitates_until_;
   if (may_hesitate && is_reply_owed(before)) return hesitate(before);
@@ -311,47 +318,64 @@ Step ProxyPassage::hesitate(Clock::TimePoint now) {
   }
   if (hesitation_ == 0) {
     hesitation_ = parts_.fleet->hesitating().enter(wake_);
+    if (hesitation_ == 0) {  // too many hesitate
+      hesitates_until_ = now;
+      return route();
+    }
     // The events may have come between the choice and the place.
-    if (hesitation_ != 0) wake_();
+    wake_();
   }
   return Wait{.until = hesitates_until_};
 }
 
 Step ProxyPassage::wait() {
   const Clock::TimePoint now = Clock::real().now();
+  stop_hesitating();
+  // One that only some workers can take does not hold up those behind it.
+  if (place_ != 0 && is_choosy()) line_->leave(std::exchange(place_, 0));
   if (place_ == 0) {
-    place_ = parts_.line.enter(wake_);
+    place_ = line_->enter(wake_);
     if (place_ == 0)
       return refuse(
           429, "rate_limit_error",
           "every worker is busy and " + std::to_string(parts_.options.max_queued) + " requests wait already",
           true);
-    waits_until_ = now + parts_.options.queue_timeout;
-    parts_.counters.queued.add();
+    if (waits_until_ == Clock::TimePoint{}) {
+      waits_until_ = now + parts_.options.queue_timeout;
+      parts_.counters.queued.add();
+    }
     // Room may have come between the choice and the place.
-    if (parts_.line.is_first(place_)) parts_.line.wake_first();
+    if (line_->is_first(place_)) line_->wake_first();
   }
   if (now >= waits_until_) return refuse(429, "rate_limit_error", "no worker had room in time", true);
   return Wait{.until = waits_until_};
 }
 
 Step ProxyPassage::resumed() {
+  ASHLAR_CHECK(place_ != 0 || has_hesitated_, "it did not wait");
+  ASHLAR_DCHECK(!is_reserved_, "it waits for room that it has");
   if (parts_.is_draining.load(std::memory_order_relaxed))
     return refuse(503, "service_unavailable", "this router stops; another takes requests", true);
   if (hesitation_ != 0) return route();
   if (Clock::real().now() >= waits_until_)
     return refuse(429, "rate_limit_error", "no worker had room in time", true);
-  if (!parts_.line.is_first(place_)) return Wait{.until = waits_until_};
+  if (place_ == 0) return route();
+  if (!line_->is_first(place_)) return Wait{.until = waits_until_};
   return route();
 }
 
-void ProxyPassage::leave_line() {
+void ProxyPassage::stop_hesitating() {
   if (hesitation_ != 0) parts_.fleet->hesitating().leave_quietly(std::exchange(hesitation_, 0));
+}
+
+void ProxyPassage::leave_line() {
+  stop_hesitating();
   if (place_ == 0) return;
-  parts_.line.leave(std::exchange(place_, 0));
+  line_->leave(std::exchange(place_, 0));
 }
 
 void ProxyPassage::keep_receipt(const RouteTarget& target) {
+  ASHLAR_DCHECK(is_reserved_ && decision_, "a receipt of no decision");
   const Candidate& choice = decision_->choice();
   std::string reason;
   if (choice.state != WorkerState::kExact) reason = parts_.fleet->state_reason(choice.worker);
@@ -368,20 +392,23 @@ void ProxyPassage::keep_receipt(const RouteTarget& target) {
 void ProxyPassage::release() {
   if (!std::exchange(is_reserved_, false)) return;
   parts_.router->release(decision_->id);
-  parts_.line.wake_first();
+  line_->wake_first();
 }
 
 Step ProxyPassage::try_another(unsigned status, std::string_view message) {
   const events::Worker worker = decision_->choice().worker;
-  Outcome outcome{.is_over = true, .end = PassageEnd::kWorkerBroke, .status = status_};
+  RequestOutcome outcome{.is_over = true, .end = PassageEnd::kWorkerBroke, .status = status_};
   parts_.receipts.set_outcome(decision_->id, outcome);
   parts_.fleet->note(worker.id, true, message);
   release();
-  tried_.push_back(worker);
+  // Its other ranks listen at the same address.
+  for (const Candidate& candidate : decision_->candidates)
+    if (candidate.worker.id == worker.id) tried_.push_back(candidate.worker);
+  ++attempts_;
   status_ = 0;
-  if (tried_.size() >= parts_.options.max_attempts)
+  if (attempts_ >= parts_.options.max_attempts)
     return refuse(status, "service_unavailable",
-                  std::to_string(tried_.size()) + " workers were tried; the last, " + worker_name_ + ", " +
+                  std::to_string(attempts_) + " workers were tried; the last, " + worker_name_ + ", " +
                       std::string(message),
                   true);
   parts_.counters.retries.add();
@@ -389,6 +416,8 @@ Step ProxyPassage::try_another(unsigned status, std::string_view message) {
 }
 
 Step ProxyPassage::failed(ForwardFailure failure, std::string_view detail) {
+  ASHLAR_CHECK(is_reserved_, "a failure of no worker");
+  ASHLAR_DCHECK(!has_bytes_, "bytes were passed on: nothing can be tried again");
   ASHLAR_LOG(LogLevel::kWarn, "serve", "worker %s %s: %s", worker_name_.c_str(), describe(failure).data(),
              printable(detail).c_str());
   // The engine may still compute what it was slow with: the same again elsewhere would double the load.
@@ -402,10 +431,12 @@ Step ProxyPassage::failed(ForwardFailure failure, std::string_view detail) {
 }
 
 HeadVerdict ProxyPassage::head(unsigned status, std::span<const HeaderView> headers) {
+  ASHLAR_CHECK(decision_.has_value(), "an answer of no worker");
+  ASHLAR_DCHECK(!has_bytes_, "a head after its body");
   status_ = status;
   HeadVerdict verdict;
   if (status == 502 || status == 503 || status == 504) {
-    if (tried_.size() + 1 < parts_.options.max_attempts) {
+    if (attempts_ + 1 < parts_.options.max_attempts) {
       verdict.instead = try_another(status, "answered " + std::to_string(status));
       // Where no other can be had, the worker's own answer is the better one; it is dropped by now.
       return verdict;
@@ -445,22 +476,29 @@ void ProxyPassage::ended(PassageEnd end) {
   leave_line();
 }
 
-// What an engine found may differ from what was expected because something happened in between; the changes
-// that its events reported since the decision say what.
-Misroute ProxyPassage::judge(std::uint64_t delivered) const {
-  if (delivered == decision_->cached_tokens) return Misroute::kNone;
-  if (decision_->choice().state != WorkerState::kExact) return Misroute::kNotExact;
-  const WorkerChanges now = parts_.router->changes(decision_->choice().worker);
-  const WorkerChanges& then = decision_->changes;
-  if (now.cleared != then.cleared || now.stored < then.stored) return Misroute::kCleared;
-  if (delivered < decision_->cached_tokens && now.removed != then.removed) return Misroute::kEvicted;
-  if (delivered > decision_->cached_tokens && now.stored != then.stored) return Misroute::kStoredMeanwhile;
-  return Misroute::kUnexplained;
+// False: its events may still be on their way, and it is judged later.
+bool ProxyPassage::settle_misroute(RequestOutcome& outcome, bool has_other_tokens) {
+  ASHLAR_DCHECK(decision_ && !decision_->is_estimate && outcome.delivered_tokens, "nothing was expected");
+  const Candidate& choice = decision_->choice();
+  RouteVerdict verdict{.id = decision_->id,
+                       .worker = choice.worker,
+                       .state = choice.state,
+                       .then = decision_->changes,
+                       .expected = decision_->cached_tokens,
+                       .delivered = *outcome.delivered_tokens,
+                       .outcome = outcome};
+  outcome.misroute = judge(verdict, parts_.router->changes(choice.worker));
+  if (has_other_tokens && outcome.misroute != Misroute::kNone) outcome.misroute = Misroute::kOtherTokens;
+  if (outcome.misroute == Misroute::kUnexplained &&
+      parts_.late_verdicts.add(std::move(verdict), Clock::real().now()))
+    return false;
+  parts_.counters.count(outcome.misroute);
+  return true;
 }
 
 void ProxyPassage::settle_outcome(PassageEnd end) {
   ServiceCounters& counters = parts_.counters;
-  Outcome outcome{.is_over = true, .end = end, .status = status_};
+  RequestOutcome outcome{.is_over = true, .end = end, .status = status_};
   if (scanner_) {
     scanner_->finish();
     outcome.delivered_tokens = scanner_->usage().cached_tokens;
@@ -469,6 +507,7 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
   }
   const bool is_answered = end == PassageEnd::kComplete && status_ == 200;
   bool has_other_tokens = false;
+  bool is_open = false;  // its receipt is written later
   if (is_answered && known_ && outcome.prompt_tokens && view_.prompts == 1)
     has_other_tokens = !parts_.prompts->check(view_.model, *known_, *outcome.prompt_tokens);
   if (is_answered && !is_estimate_) {
@@ -477,20 +516,14 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
     counters.captured_tokens.add(decision_->cached_tokens);
     if (outcome.delivered_tokens) {
       counters.delivered_tokens.add(*outcome.delivered_tokens);
-      outcome.misroute = has_other_tokens && *outcome.delivered_tokens != decision_->cached_tokens
-                             ? Misroute::kOtherTokens
-                             : judge(*outcome.delivered_tokens);
-      if (outcome.misroute == Misroute::kNone) {
-        counters.predictions_right.add();
-      } else {
-        counters.misroutes[static_cast<std::size_t>(outcome.misroute)].add();
-      }
+      is_open = !settle_misroute(outcome, has_other_tokens);
     } else {
       counters.delivered_unknown.add();
     }
     // More full blocks than the worker had: an event of them is owed.
-    if (prompt_tokens_ / model_.block_size > decision_->choice().depth)
-      parts_.fleet->expect_event(decision_->choice().worker);
+    if (decision_->choice().state == WorkerState::kExact &&
+        prompt_tokens_ / model_.block_size > decision_->choice().depth)
+      parts_.fleet->expect_event(decision_->choice().worker, decision_->changes);
     // The last token of a reply is not in its cache.
     const std::uint64_t kept = prompt_tokens_ + std::max<std::uint64_t>(1, outcome.output_tokens.value_or(0));
     if (decision_->choice().state != WorkerState::kFallback && view_.prompts == 1 && !has_other_tokens &&
@@ -499,7 +532,7 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
                         {.worker = decision_->choice().worker, .blocks = (kept - 1) / model_.block_size},
                         Clock::real().now());
   }
-  parts_.receipts.set_outcome(decision_->id, outcome);
+  if (!is_open) parts_.receipts.set_outcome(decision_->id, outcome);
   if (parts_.trace && is_answered && view_.endpoint != Endpoint::kOther)
     parts_.trace->add({.arrived = arrived_,
                        .input_tokens = prompt_tokens_,

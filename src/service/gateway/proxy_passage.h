@@ -41,6 +41,9 @@ class ProxyPassage final : public Passage {
   Step route();
   Step wait();
   Step hesitate(Clock::TimePoint now);
+  void stop_hesitating();
+  // Whether not every worker of its group will do.
+  bool is_choosy() const noexcept { return rank_.has_value() || !tried_.empty(); }
   // Whether this goes on with a reply whose blocks its worker has not told yet.
   bool is_reply_owed(Clock::TimePoint now) const;
   Step refuse(unsigned status, std::string_view type, std::string_view message, bool can_retry = false);
@@ -49,7 +52,7 @@ class ProxyPassage final : public Passage {
   void release();
   void leave_line();
   void settle_outcome(PassageEnd end);
-  Misroute judge(std::uint64_t delivered) const;
+  bool settle_misroute(RequestOutcome& outcome, bool has_other_tokens);
 
   ServiceParts& parts_;
   ClientRequest request_;
@@ -70,7 +73,9 @@ class ProxyPassage final : public Passage {
   bool is_estimate_ = true;
 
   std::vector<events::Worker> tried_;
-  std::uint64_t place_ = 0;  // in the line; 0: not in it
+  std::uint32_t attempts_ = 0;  // that failed
+  WaitLine* line_ = nullptr;    // of its group
+  std::uint64_t place_ = 0;     // in the line; 0: not in it
   Clock::TimePoint waits_until_{};
   std::uint64_t hesitation_ = 0;  // place among those that wait for events; 0: none
   Clock::TimePoint hesitates_until_{};
@@ -80,7 +85,7 @@ class ProxyPassage final : public Passage {
   std::string worker_name_;
   bool is_reserved_ = false;
   bool has_bytes_ = false;
-  bool is_counted_ = false;
+  bool is_counted_ = true;  // among those that ended, or not to be
   unsigned status_ = 0;
   std::optional<UsageScanner> scanner_;
 };

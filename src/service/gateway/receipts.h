@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/service/passage.h"
 #include "ashlar/service/router.h"
@@ -31,7 +32,7 @@ enum class Misroute : std::uint8_t {
 inline constexpr std::size_t kMisroutes = 7;
 std::string_view to_string(Misroute misroute) noexcept;
 
-struct Outcome {
+struct RequestOutcome {
   bool is_over = false;
   PassageEnd end = PassageEnd::kComplete;
   unsigned status = 0;                              // of the worker's answer; 0: none came
@@ -47,15 +48,17 @@ struct Receipt {
   std::string worker_name;
   std::string state_reason = {};  // of a worker that was not EXACT
   std::string token_source = {};  // "given", "asked", …; empty: none
-  Outcome outcome = {};
+  RequestOutcome outcome = {};
 };
 
 class Receipts {
  public:
-  explicit Receipts(std::size_t capacity) : ring_(capacity) {}
+  explicit Receipts(std::size_t capacity) : ring_(capacity) {
+    ASHLAR_CHECK(capacity > 0, "at least one receipt is kept");
+  }
 
-  // Calls `fill` with the receipt of a decision; it assigns every field but the outcome. The memory of the one
-  // that it replaces is used again.
+  // Calls `fill` with the receipt of a decision; it assigns every field but the outcome. The memory of the
+  // one that it replaces is used again.
   template <class Fill>
   void add(DecisionId id, const Fill& fill) {
     MutexLock lock(mu_);
@@ -66,7 +69,7 @@ class Receipts {
     last_ = std::max(last_, id.value());
   }
   // Nothing if it is no longer kept.
-  void set_outcome(DecisionId id, const Outcome& outcome) {
+  void set_outcome(DecisionId id, const RequestOutcome& outcome) {
     MutexLock lock(mu_);
     auto& slot = ring_[id.value() % ring_.size()];
     if (slot && slot->decision.id == id) slot->outcome = outcome;

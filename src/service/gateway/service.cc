@@ -3,18 +3,27 @@
 #include <sys/random.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <span>
 #include <system_error>
 #include <utility>
 
+#include "ashlar/base/log.h"
 #include "service/gateway/proxy_passage.h"
 #include "service/gateway/service_parts.h"
 
 namespace ashlar::service {
 
 namespace {
+
+// No errand of the fleet has this number.
+constexpr std::uint64_t kPeerErrand = 0;
+// Beyond these a difference counts as unexplained at once.
+constexpr std::size_t kMostLateVerdicts = 1024;
 
 Result<void> draw(std::span<std::uint8_t> bytes) {
   while (!bytes.empty()) {
@@ -48,12 +57,33 @@ Result<std::unique_ptr<JournalWriter>> open_journal(const ServeOptions& options,
   return JournalWriter::create({.path = options.journal + name, .key = key, .run = run, .router = router});
 }
 
+Result<std::string> read_whole_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(in), {});
+  if (!in)
+    return make_error(ErrorCode::kNotFound, "cannot read the snapshot %s: %s", path.c_str(),
+                      std::generic_category().message(errno).c_str());
+  return text;
+}
+
+// "http://host:port", with or without the path of the dump.
+Result<HttpAddress> peer_address(std::string_view url) {
+  if (url.ends_with("/dump")) url.remove_suffix(5);
+  const auto peer = parse_worker(url);
+  if (!peer)
+    return Error(ErrorCode::kInvalidArgument, "snapshot: '" + std::string(url) +
+                                                  "' is neither a file nor the address of a router, as in "
+                                                  "http://host:8080/dump");
+  return peer->address;
+}
+
 }  // namespace
 
 ServiceParts::ServiceParts(const ServeOptions& serve_options)
     : options(serve_options),
       receipts(serve_options.receipts),
-      line(serve_options.max_queued),
+      late_verdicts(kMostLateVerdicts),
+      lines(serve_options.max_queued),
       recent(serve_options.event_patience) {}
 
 Service::Service(std::unique_ptr<ServiceParts> parts) : parts_(std::move(parts)) {}
@@ -82,6 +112,13 @@ Result<std::unique_ptr<Service>> Service::create(const ServeOptions& options,
   parts->fleet =
       std::make_unique<Fleet>(parts->options, *parts->router, std::move(make_source), Clock::real());
   ASHLAR_RETURN_IF_ERROR(register_metrics(*parts));
+  if (options.snapshot.starts_with("http")) {
+    ASHLAR_TRY(parts->peer, peer_address(options.snapshot));
+  } else if (!options.snapshot.empty()) {
+    ASHLAR_TRY(const std::string text, read_whole_file(options.snapshot));
+    ASHLAR_TRY(Snapshot snapshot, read_snapshot(text));
+    parts->fleet->set_snapshot(std::move(snapshot));
+  }
   ASHLAR_RETURN_IF_ERROR(parts->fleet->set_workers(options.workers));
   return std::unique_ptr<Service>(new Service(std::move(parts)));
 }
@@ -97,18 +134,51 @@ std::unique_ptr<Passage> Service::open() {
 }
 
 Gateway::Due Service::due() {
-  return parts_->fleet->due();
+  const auto changes = [this](const events::Worker& worker) { return parts_->router->changes(worker); };
+  for (const RouteVerdict& verdict : parts_->late_verdicts.settle(Clock::real().now(), changes)) {
+    parts_->counters.count(verdict.outcome.misroute);
+    parts_->receipts.set_outcome(verdict.id, verdict.outcome);
+  }
+  Due due = parts_->fleet->due();
+  if (parts_->peer && !parts_->has_asked_peer.exchange(true)) {
+    Errand errand;
+    errand.number = kPeerErrand;
+    errand.ask.address = *parts_->peer;
+    errand.ask.method = "GET";
+    errand.ask.target = "/dump";
+    if (!parts_->options.token.empty()) errand.ask.headers = {{"x-ashlar-token", parts_->options.token}};
+    errand.ask.timeout = std::chrono::seconds(60);
+    errand.ask.max_bytes = std::size_t{1} << 30;
+    due.errands.push_back(std::move(errand));
+  }
+  return due;
 }
 
 void Service::told(std::uint64_t number, Result<Answer> answer) {
+  if (number == kPeerErrand) return take_peer(std::move(answer));
   parts_->fleet->told(number, std::move(answer));
   // A worker may have come back.
-  parts_->line.wake_first();
+  parts_->lines.for_each([](WaitLine& line) { line.wake_first(); });
+}
+
+// A peer that does not answer is no reason to wait: events tell everything in time.
+void Service::take_peer(Result<Answer> answer) {
+  Result<Snapshot> snapshot =
+      !answer ? Result<Snapshot>(answer.error())
+      : answer->status != 200
+          ? Result<Snapshot>(make_error(ErrorCode::kUnavailable, "it answers %u", answer->status))
+          : read_snapshot(answer->body);
+  if (snapshot) {
+    parts_->fleet->set_snapshot(*std::move(snapshot));
+  } else {
+    ASHLAR_LOG(LogLevel::kWarn, "serve", "no state from %s: %s", parts_->options.snapshot.c_str(),
+               printable(snapshot.error().message()).c_str());
+  }
 }
 
 void Service::drain() {
   parts_->is_draining.store(true, std::memory_order_relaxed);
-  parts_->line.wake_all();
+  parts_->lines.for_each([](WaitLine& line) { line.wake_all(); });
 }
 
 Result<void> Service::set_workers(std::span<const WorkerOptions> workers) {

@@ -34,8 +34,9 @@ class Names {
                                      [&parts = parts_, read = std::move(read)] {
                                        std::map<std::string, std::uint64_t> values;
                                        for (const MemberStatus& member : parts.fleet->status())
-                                         for (const RankStatus& rank : member.ranks)
-                                           values[member.name] += read(rank.follower);
+                                         if (!member.is_registered)
+                                           for (const RankStatus& rank : member.ranks)
+                                             values[member.name] += read(rank.follower);
                                        return values;
                                      }));
   }
@@ -99,7 +100,7 @@ Result<void> register_metrics(ServiceParts& parts) {
   names.time("ashlar_serve_route_seconds", "Time of a choice", counters.route_time);
 
   names.gauge("ashlar_serve_waiting", "Requests that wait for room",
-              [&parts] { return static_cast<double>(parts.line.size()); });
+              [&parts] { return static_cast<double>(parts.lines.size()); });
   names.gauge("ashlar_serve_running", "Requests at workers",
               [&parts] { return static_cast<double>(parts.router->running()); });
   names.gauge("ashlar_serve_workers", "Ranks of workers by state",

@@ -13,6 +13,7 @@
 #include "ashlar/service/journal.h"
 #include "ashlar/service/service.h"
 #include "service/gateway/fleet.h"
+#include "service/gateway/late_verdicts.h"
 #include "service/gateway/receipts.h"
 #include "service/gateway/recent_ends.h"
 #include "service/gateway/wait_line.h"
@@ -39,6 +40,11 @@ struct ServiceCounters {
   std::array<Counter, kMisroutes> misroutes;
   std::array<Counter, 3> states;  // decisions by the state of the chosen worker
   Histogram route_time{Histogram::exponential_bounds(1000, 2, 16), 1'000'000'000};
+
+  // Of a request whose engine said what it found.
+  void count(Misroute misroute) {
+    (misroute == Misroute::kNone ? predictions_right : misroutes[static_cast<std::size_t>(misroute)]).add();
+  }
 };
 
 struct ServiceParts {
@@ -54,10 +60,13 @@ struct ServiceParts {
   std::unique_ptr<Router> router;
   std::unique_ptr<PromptTokens> prompts;
   Receipts receipts;
-  WaitLine line;
+  LateVerdicts late_verdicts;
+  WaitLines lines;
   RecentEnds recent;
   std::unique_ptr<Fleet> fleet;
   std::atomic<bool> is_draining{false};
+  std::optional<HttpAddress> peer;  // to start from
+  std::atomic<bool> has_asked_peer{false};
   std::vector<MetricRegistration> registrations;
 };
 

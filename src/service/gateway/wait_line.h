@@ -11,8 +11,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
 
 namespace ashlar::service {
@@ -20,6 +25,9 @@ namespace ashlar::service {
 class WaitLine {
  public:
   explicit WaitLine(std::size_t capacity) : capacity_(capacity) {}
+  ~WaitLine() { ASHLAR_DCHECK(waiting_.empty(), "%zu requests still wait", waiting_.size()); }
+  WaitLine(const WaitLine&) = delete;
+  WaitLine& operator=(const WaitLine&) = delete;
 
   // A place at the end; 0: the line is full.
   std::uint64_t enter(std::function<void()> wake) {
@@ -79,6 +87,42 @@ class WaitLine {
   std::map<std::uint64_t, std::function<void()>> waiting_ ASHLAR_GUARDED_BY(mu_);
   std::uint64_t next_ ASHLAR_GUARDED_BY(mu_) = 1;
   std::atomic<std::size_t> count_{0};
+};
+
+// A line for each group of workers: those of one model do not wait for room at another.
+//
+// Thread safety: thread-safe. A line lives as long as this object.
+class WaitLines {
+ public:
+  explicit WaitLines(std::size_t capacity) : capacity_(capacity) {}
+
+  WaitLine& of(std::string_view group) {
+    MutexLock lock(mu_);
+    auto found = lines_.find(group);
+    if (found == lines_.end())
+      found = lines_.emplace(std::string(group), std::make_unique<WaitLine>(capacity_)).first;
+    return *found->second;
+  }
+  std::size_t size() const {
+    MutexLock lock(mu_);
+    std::size_t sum = 0;
+    for (const auto& [group, line] : lines_) sum += line->size();
+    return sum;
+  }
+  template <class F>
+  void for_each(F&& fn) {
+    std::vector<WaitLine*> all;
+    {
+      MutexLock lock(mu_);
+      for (const auto& [group, line] : lines_) all.push_back(line.get());
+    }
+    for (WaitLine* line : all) fn(*line);
+  }
+
+ private:
+  const std::size_t capacity_;
+  mutable Mutex mu_;
+  std::map<std::string, std::unique_ptr<WaitLine>, std::less<>> lines_ ASHLAR_GUARDED_BY(mu_);
 };
 
 }  // namespace ashlar::service

@@ -106,6 +106,7 @@ void put_spec(ByteWriter& out, const WorkerSpec& spec) {
   out.put(spec.ranks);
   out.put(spec.max_running);
   out.put(static_cast<std::uint8_t>(spec.has_events));
+  out.put(static_cast<std::uint8_t>(spec.is_asked_about));
 }
 
 WorkerSpec get_spec(ByteReader& in) {
@@ -115,6 +116,7 @@ WorkerSpec get_spec(ByteReader& in) {
   spec.ranks = in.get<std::uint32_t>();
   spec.max_running = in.get<std::uint32_t>();
   spec.has_events = in.get<std::uint8_t>() != 0;
+  spec.is_asked_about = in.get<std::uint8_t>() != 0;
   return spec;
 }
 

@@ -28,6 +28,7 @@ enum class JournalRecord : std::uint8_t {
   kChosen,
   kFirstByte,
   kReleased,
+  kExpected,
 };
 
 inline constexpr std::uint64_t kJournalMagic = 0x314A'5241'4C48'5341;  // "ASHLARJ1" in the file

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/service/journal.h"
@@ -129,6 +130,7 @@ class JournalWriter::State {
     record.put(check_);
     waiting_.insert(waiting_.end(), record.bytes().begin(), record.bytes().end());
     ++records_;
+    ASHLAR_DCHECK(waiting_.size() == begin + payload.bytes().size() + 13, "a record has 13 bytes of frame");
     if (begin == 0) changed_.notify_all();
   }
 
@@ -263,6 +265,16 @@ void JournalWriter::cleared(const events::Worker& worker) {
   ByteWriter out;
   put_worker(out, worker);
   state_->append(JournalRecord::kCleared, std::move(out));
+}
+
+void JournalWriter::expected(const events::Worker& worker, std::span<const tokens::LocalHash> locals,
+                             Clock::TimePoint now) {
+  ByteWriter out;
+  put_worker(out, worker);
+  out.put(now.time_since_epoch().count());
+  out.put(static_cast<std::uint32_t>(locals.size()));
+  for (const tokens::LocalHash local : locals) out.put(state_->cipher().block(local.value()));
+  state_->append(JournalRecord::kExpected, std::move(out));
 }
 
 void JournalWriter::chosen(const RouteRequest& request, Clock::TimePoint now,

@@ -104,13 +104,23 @@ class JournalReplay {
       case JournalRecord::kCleared:
         core_.clear(get_worker(in));
         break;
+      case JournalRecord::kExpected: {
+        const events::Worker worker = get_worker(in);
+        const auto now = Clock::TimePoint(Clock::Duration(in.get<Clock::Duration::rep>()));
+        std::vector<tokens::LocalHash> locals;
+        for (auto left = in.get<std::uint32_t>(); left > 0 && in.ok(); --left)
+          locals.emplace_back(in.get<std::uint64_t>());
+        if (in.ok()) core_.expect(worker, locals, now);
+        break;
+      }
       case JournalRecord::kChosen:
         return choose(in, payload, report);
       case JournalRecord::kFirstByte:
         core_.first_byte(DecisionId(in.get<std::uint64_t>()));
         break;
       case JournalRecord::kReleased:
-        core_.release(DecisionId(in.get<std::uint64_t>()));
+        // One that came out otherwise may not run here.
+        if (const DecisionId ended(in.get<std::uint64_t>()); core_.is_running(ended)) core_.release(ended);
         break;
       default:
         return false;

@@ -35,6 +35,14 @@ void PromptCache::put(const PromptDigest& key, TokenList tokens, std::uint64_t m
   ASHLAR_DCHECK(bytes_ <= max_bytes_ && places_.size() == entries_.size(), "the cache keeps to its size");
 }
 
+void PromptCache::drop_all(std::uint64_t model) {
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    const auto next = std::next(entry);
+    if (entry->model == model) erase(entry);
+    entry = next;
+  }
+}
+
 void PromptCache::drop_joined(std::uint64_t model) {
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     const auto next = std::next(entry);

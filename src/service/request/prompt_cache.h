@@ -36,6 +36,8 @@ class PromptCache {
   void put(const PromptDigest& key, TokenList tokens, std::uint64_t model, bool is_joined);
   // Drops the entries of a model that were put together of parts.
   void drop_joined(std::uint64_t model);
+  // The same for all of them.
+  void drop_all(std::uint64_t model);
 
   std::size_t bytes() const noexcept { return bytes_; }
   std::size_t size() const noexcept { return entries_.size(); }

@@ -465,6 +465,8 @@ bool PromptTokens::check(std::string_view model, const KnownPrompt& known, std::
   const std::uint64_t key = state_->model_key(model);
   const MutexLock lock(state_->mu);
   state_->differ_locked(key);
+  // One of them is wrong, and which others are is not known: its template may be new.
+  if (known.source != KnownPrompt::Source::kJoined) state_->cache.drop_all(key);
   return false;
 }
 

@@ -280,6 +280,10 @@ void UsageScanner::begin_container(char c) {
   if (!role) return;
   ASHLAR_DCHECK(roles_size_ < kMaxRoles, "the way to the details of a usage has four objects");
   roles_[roles_size_++] = *role;
+  if (role == Role::kUsage) {
+    beside_ = 0;
+    has_input_ = false;
+  }
   at_ = At::kKey;
   key_size_ = 0;
 }
@@ -289,7 +293,10 @@ void UsageScanner::end_container() {
     at_ = At::kDone;
     return;
   }
-  if (depth_ == roles_size_) --roles_size_;
+  if (depth_ == roles_size_ && roles_[--roles_size_] == Role::kUsage && has_input_) {
+    ASHLAR_DCHECK(found_.prompt_tokens.has_value(), "input tokens are prompt tokens");
+    *found_.prompt_tokens += beside_;
+  }
   --depth_;
   at_ = At::kAfter;
   if (depth_ != 0) return;
@@ -313,6 +320,10 @@ void UsageScanner::end_number() {
   at_ = At::kAfter;
   ASHLAR_DCHECK(roles_size_ > 0, "numbers are read only in objects on the way to the usage");
   if (!is_number_good_) return;
+  if (roles_[roles_size_ - 1] == Role::kUsage) {
+    if (key() == "input_tokens" || key() == "prompt_tokens") has_input_ = key() == "input_tokens";
+    if (key() == "cache_read_input_tokens" || key() == "cache_creation_input_tokens") beside_ += number_;
+  }
   if (std::optional<std::uint64_t>* const field = field_of_key()) *field = number_;
 }
 

@@ -21,7 +21,9 @@
 namespace ashlar::service {
 
 struct Usage {
-  std::optional<std::uint64_t> prompt_tokens = {};      // also input_tokens
+  // All of the prompt: also input_tokens, to which what stands beside it as cache_read_input_tokens and
+  // cache_creation_input_tokens is added.
+  std::optional<std::uint64_t> prompt_tokens = {};
   std::optional<std::uint64_t> completion_tokens = {};  // also output_tokens
   // prompt_tokens_details.cached_tokens, input_tokens_details.cached_tokens, cache_read_input_tokens.
   std::optional<std::uint64_t> cached_tokens = {};
@@ -77,8 +79,10 @@ class UsageScanner {
 
   // Of the JSON value.
   At at_ = At::kStart;
-  Usage found_;              // in this value, which has not ended yet
-  std::uint64_t depth_ = 0;  // open containers; the first `roles_size_` of them are on the way to the usage
+  Usage found_;               // in this value, which has not ended yet
+  std::uint64_t beside_ = 0;  // of its usage: prompt tokens that input_tokens does not count
+  bool has_input_ = false;    // its usage counts by input_tokens
+  std::uint64_t depth_ = 0;   // open containers; the first `roles_size_` of them are on the way to the usage
   std::array<Role, kMaxRoles> roles_ = {};
   std::size_t roles_size_ = 0;
   std::array<char, kMaxKey> key_ = {};

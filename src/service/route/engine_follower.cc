@@ -11,6 +11,12 @@ using feed::EngineMessage;
 using feed::EngineReplay;
 using feed::EngineSession;
 
+namespace {
+
+constexpr events::TierId kDeviceTier{events::G1::kIndex};
+
+}  // namespace
+
 // Tells when a replay begins, which a step may take long for.
 class EngineFollower::WatchedSource final : public feed::EngineSource {
  public:
@@ -35,6 +41,16 @@ class EngineFollower::WatchedSource final : public feed::EngineSource {
   std::unique_ptr<feed::EngineSource> inner_;
   std::function<void()> on_replay_;
 };
+
+namespace {
+
+// Events after which it is not known what the engine holds.
+std::uint64_t refused_events(const feed::EngineIngestCounters& counters) {
+  return counters.unknown_events + counters.overflowed + counters.short_tokens + counters.long_salts +
+         counters.collisions + counters.ambiguous_parents + counters.too_deep;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<EngineFollower>> EngineFollower::create(const Options& options, Router& router,
                                                                std::unique_ptr<feed::EngineSource> source,
@@ -82,10 +98,19 @@ void EngineFollower::step() {
   const Result<std::size_t> applied = session_.step(kPause, events_);
   // All of one rank, whatever number the engine gives it.
   needed_.clear();
-  for (const events::KvEvent& event : events_)
+  for (const events::KvEvent& event : events_) {
+    if (event.kind == events::KvEventKind::kStored && event.tier != kDeviceTier) has_other_tiers_ = true;
     if (feed::EngineIngest::for_index(event)) needed_.push_back(event);
+  }
+  // An engine's clear is of its device memory, and comes as the end of each block. Where it has nothing else,
+  // the clear is told as one, so that it is not taken for evictions.
+  if (session_.ingest().counters().clears != clears && !has_other_tiers_) {
+    events::KvEvent cleared;
+    cleared.kind = events::KvEventKind::kCleared;
+    cleared.tier = events::kAllTiers;
+    needed_.insert(needed_.begin(), cleared);
+  }
   if (!needed_.empty()) feeder_.apply(options_.worker.rank, needed_);
-  if (session_.counters().applied != before.applied) owed_since_.store(0, std::memory_order_relaxed);
   judge(before, clears, applied ? nullptr : &applied.error());
   if (hearers_.on_events && session_.counters().applied != before.applied) hearers_.on_events();
   if (!applied && applied.error().code() == ErrorCode::kNotFound && !stops_.load(std::memory_order_relaxed))
@@ -104,6 +129,11 @@ void EngineFollower::judge(const feed::EngineSessionCounters& before, std::uint6
     is_incomplete_ = true;
     incomplete_reason_ = std::to_string(now.lost - before.lost) + " messages were lost for good";
   }
+  if (const std::uint64_t refused = refused_events(session_.ingest().counters()); refused != refused_) {
+    refused_ = refused;
+    is_incomplete_ = true;
+    incomplete_reason_ = "events were refused: " + session_.ingest().last_refusal();
+  }
   if (failure != nullptr && failure->code() != ErrorCode::kNotFound) {
     is_doubtful_ = true;
     return set_state(WorkerState::kDegraded, failure->message());
@@ -117,8 +147,7 @@ void EngineFollower::judge(const feed::EngineSessionCounters& before, std::uint6
   if (is_incomplete_) return set_state(WorkerState::kDegraded, incomplete_reason_);
   if (session_.ingest().counters().wrong_block_sizes != 0)
     return set_state(WorkerState::kDegraded, session_.ingest().last_refusal());
-  const std::int64_t owed = owed_since_.load(std::memory_order_relaxed);
-  if (owed != 0 && Clock::real().now().time_since_epoch().count() - owed > options_.late_after.count())
+  if (is_late())
     return set_state(WorkerState::kDegraded, "late: a request was answered and no event of it came");
   set_state(WorkerState::kExact, {});
 }
@@ -148,10 +177,26 @@ FollowerStatus EngineFollower::status() const {
   return status_;
 }
 
-void EngineFollower::expect_event() {
-  std::int64_t none = 0;
-  owed_since_.compare_exchange_strong(none, Clock::real().now().time_since_epoch().count(),
-                                      std::memory_order_relaxed);
+void EngineFollower::expect_event(const WorkerChanges& before) {
+  if (router_.changes(options_.worker) != before) return;
+  MutexLock lock(mu_);
+  if (!owed_) owed_ = {.since = Clock::real().now(), .before = before};
+}
+
+bool EngineFollower::is_late() {
+  ASHLAR_DCHECK(options_.late_after >= Clock::Duration::zero(), "late before it is owed");
+  std::optional<Owed> owed;
+  {
+    MutexLock lock(mu_);
+    owed = owed_;
+  }
+  if (!owed) return false;
+  // It may have come between the look and the promise.
+  if (router_.changes(options_.worker) == owed->before)
+    return Clock::real().now() - owed->since > options_.late_after;
+  MutexLock lock(mu_);
+  owed_.reset();
+  return false;
 }
 
 }  // namespace ashlar::service

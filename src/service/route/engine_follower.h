@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -62,8 +63,9 @@ class EngineFollower {
   EngineFollower& operator=(const EngineFollower&) = delete;
 
   FollowerStatus status() const;
-  // A request that must have stored blocks was answered: an event is owed.
-  void expect_event();
+  // A request that must have stored blocks was answered; `before` is what had changed at the worker when it
+  // was chosen. Unless something was stored since, an event is owed.
+  void expect_event(const WorkerChanges& before);
 
  private:
   class WatchedSource;
@@ -84,13 +86,21 @@ class EngineFollower {
   const Hearers hearers_;
   std::vector<events::KvEvent> events_;
   std::vector<events::KvEvent> needed_;
-  bool is_incomplete_ = false;  // something was lost, and nothing has cleared the engine since
-  bool is_doubtful_ = true;     // not connected since the last message
+  bool is_incomplete_ = false;    // something was lost, and nothing has cleared the engine since
+  bool has_other_tiers_ = false;  // it has stored blocks elsewhere than in device memory
+  bool is_doubtful_ = true;       // not connected since the last message
   std::string incomplete_reason_;
-  std::atomic<std::int64_t> owed_since_{0};  // 0: no event is owed
+  std::uint64_t refused_ = 0;  // events so far
+  // Since when an event is owed, and what had changed then; nullopt: none is.
+  struct Owed {
+    Clock::TimePoint since;
+    WorkerChanges before;
+  };
+  bool is_late();
   std::atomic<bool> stops_{false};
   mutable Mutex mu_;
   FollowerStatus status_ ASHLAR_GUARDED_BY(mu_);
+  std::optional<Owed> owed_ ASHLAR_GUARDED_BY(mu_);
   std::thread thread_;
 };
 

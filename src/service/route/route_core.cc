@@ -133,6 +133,7 @@ RouteCore::Rank* RouteCore::rank_of(const Reservation& reservation) {
 }
 
 void RouteCore::add_worker(const WorkerSpec& spec) {
+  ASHLAR_CHECK(spec.ranks > 0, "a worker has at least one rank");
   Group& group = group_of(spec.group);
   auto [record, is_new] = workers_.try_emplace(spec.id);
   if (!is_new && record->second.group != &group) {
@@ -160,7 +161,17 @@ bool RouteCore::set_state(const Worker& worker, WorkerState state) {
   Rank* rank = rank_of(worker);
   if (rank == nullptr || rank->state == state) return false;
   rank->state = state;
+  // What it holds is known now.
+  const WorkerRecord& record = workers_.at(worker.id);
+  if (state == WorkerState::kExact && record.spec.has_events) record.group->lasting.clear(worker);
   return true;
+}
+
+void RouteCore::expect(const Worker& worker, std::span<const LocalHash> locals, Clock::TimePoint now) {
+  clock_->set(now);
+  const Rank* rank = rank_of(worker);
+  if (rank == nullptr || rank->state == WorkerState::kExact || locals.empty()) return;
+  workers_.at(worker.id).group->lasting.predict(worker, locals);
 }
 
 bool RouteCore::set_up(WorkerId worker, bool is_up) {
@@ -194,6 +205,7 @@ void RouteCore::clear(const Worker& worker) {
   found->second.group->reported.clear(worker);
   // What it was expected to hold is gone with the rest.
   found->second.group->soon.clear(worker);
+  if (!found->second.spec.has_events) found->second.group->lasting.clear(worker);
   found->second.group->expected.clear();
   if (Rank* rank = rank_of(worker)) rank->changes.cleared += 1;
 }
@@ -214,7 +226,7 @@ bool RouteCore::list(const Worker& worker, std::vector<events::BlockPresence>& o
 void RouteCore::fill_candidates(const Group& group, const RouteRequest& request, Decision& decision) const {
   decision.candidates.reserve(workers_.size());
   for (const auto& [id, record] : workers_) {
-    if (record.group != &group) continue;
+    if (record.group != &group || (record.spec.is_asked_about && request.block_size != 0)) continue;
     for (std::uint32_t number = 0; number < record.ranks.size(); ++number) {
       const Rank& rank = record.ranks[number];
       Candidate candidate;
@@ -223,7 +235,7 @@ void RouteCore::fill_candidates(const Group& group, const RouteRequest& request,
       candidate.requests = rank.requests;
       candidate.prefill_tokens = rank.prefill_tokens;
       candidate.decode_blocks = rank.decode_blocks;
-      if (request.rank && *request.rank != number) {
+      if (request.rank && record.ranks.size() > 1 && *request.rank != number) {
         candidate.exclusion = Exclusion::kOtherRank;
       } else if (std::ranges::find(request.tried, candidate.worker) != request.tried.end()) {
         candidate.exclusion = Exclusion::kTried;
@@ -235,6 +247,8 @@ void RouteCore::fill_candidates(const Group& group, const RouteRequest& request,
       decision.candidates.push_back(candidate);
     }
   }
+  ASHLAR_DCHECK(std::ranges::is_sorted(decision.candidates, {}, &Candidate::worker),
+                "candidates are found by their order");
   const auto candidate_of = [&](const Worker& worker) {
     return std::ranges::lower_bound(decision.candidates, worker, {}, &Candidate::worker);
   };
@@ -259,6 +273,10 @@ void RouteCore::fill_candidates(const Group& group, const RouteRequest& request,
 
 void RouteCore::add_costs(const RouteRequest& request, Candidate& candidate) const {
   const CostWeights& weights = request.weights;
+  ASHLAR_DCHECK(candidate.predicted >= candidate.depth, "%u blocks expected, %u reported",
+                candidate.predicted, candidate.depth);
+  ASHLAR_DCHECK(candidate.device_depth <= candidate.depth, "%u blocks in the device tier of %u",
+                candidate.device_depth, candidate.depth);
   const auto block_size = static_cast<std::int64_t>(request.block_size);
   std::int64_t credit = 0;
   for (std::size_t tier = 0; tier < candidate.blocks.size(); ++tier)
@@ -370,6 +388,10 @@ Result<Decision> RouteCore::choose(const RouteRequest& request, Clock::TimePoint
     return Error(ErrorCode::kNotReady, "events of blocks that were just computed are on their way");
   decision.cached_tokens = claim_of(choice, request);
 
+  ASHLAR_DCHECK(choice.exclusion == Exclusion::kNone, "a worker that is left out was chosen");
+  ASHLAR_DCHECK(decision.cached_tokens <= decision.available_tokens, "%llu tokens of %llu",
+                static_cast<unsigned long long>(decision.cached_tokens),
+                static_cast<unsigned long long>(decision.available_tokens));
   WorkerRecord& record = workers_.at(choice.worker.id);
   Rank& rank = record.ranks[choice.worker.rank];
   const std::uint64_t expected = usable_tokens(choice.predicted, request.prompt_tokens, request.block_size);
@@ -398,6 +420,8 @@ void RouteCore::expect(Group& group, bool has_events, const Worker& worker, std:
 }
 
 void RouteCore::remember_session(std::uint64_t session, const Worker& worker) {
+  ASHLAR_DCHECK(sessions_.size() == session_uses_.size(), "%zu sessions, %zu uses", sessions_.size(),
+                session_uses_.size());
   const auto found = sessions_.find(session);
   if (found != sessions_.end()) {
     found->second.worker = worker;
@@ -424,6 +448,9 @@ void RouteCore::release(DecisionId decision) {
   ASHLAR_CHECK(found != running_.end(), "decision %llu was released twice or never made",
                static_cast<unsigned long long>(decision.value()));
   if (Rank* rank = rank_of(found->second)) {
+    ASHLAR_DCHECK(rank->requests > 0, "a load below nothing");
+    ASHLAR_DCHECK(rank->prefill_tokens >= found->second.prefill_tokens, "a prefill below nothing");
+    ASHLAR_DCHECK(rank->decode_blocks >= found->second.decode_blocks, "blocks below nothing");
     rank->requests -= 1;
     rank->prefill_tokens -= found->second.prefill_tokens;
     rank->decode_blocks -= found->second.decode_blocks;

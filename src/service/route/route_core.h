@@ -37,6 +37,8 @@ class RouteCore {
   bool set_state(const events::Worker& worker, WorkerState state);  // false: no change
   bool set_up(events::WorkerId worker, bool is_up);                 // false: no change
 
+  void expect(const events::Worker& worker, std::span<const tokens::LocalHash> locals, Clock::TimePoint now);
+
   bool knows(events::WorkerId worker) const { return workers_.contains(worker); }
   events::StoreVerdict store(const events::BlocksStored& event);
   std::size_t remove(const events::Worker& worker, events::StorageTier tier,
@@ -53,9 +55,10 @@ class RouteCore {
   std::vector<Candidate> look_up(std::string_view group, std::span<const tokens::LocalHash> locals) const;
   std::vector<WorkerLoad> loads() const;
   WorkerChanges changes(const events::Worker& worker) const;
+  bool is_running(DecisionId decision) const { return running_.contains(decision.value()); }
   std::size_t running() const noexcept { return running_.size(); }
-  // What the workers of a group report; null: no such group. Thread-safe by itself, and never destroyed before
-  // the core.
+  // What the workers of a group report; null: no such group. Thread-safe by itself, and never destroyed
+  // before the core.
   const index::FlashIndex* reported(std::string_view group) const;
   std::size_t predicted(std::string_view group) const;
 

@@ -75,6 +75,13 @@ void Router::set_up(events::WorkerId worker, bool is_up) {
   if (core_->set_up(worker, is_up) && log_ != nullptr) log_->availability_changed(worker, is_up);
 }
 
+void Router::expect(const events::Worker& worker, std::span<const tokens::LocalHash> locals) {
+  MutexLock lock(mu_);
+  const Clock::TimePoint now = clock_.now();
+  if (log_ != nullptr) log_->expected(worker, locals, now);
+  core_->expect(worker, locals, now);
+}
+
 events::IndexSink& Router::sink() noexcept {
   return *sink_;
 }

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "ashlar/base/log.h"
 #include "backend/http/raw_client.h"
 #include "backend/http/scripted_gateway.h"
 #include "support/sanitizers.h"
@@ -178,6 +179,20 @@ TEST_F(HttpFaults, GivesUpConnecting) {
   EXPECT_EQ(gateway_.failures(), std::vector{ForwardFailure::kConnect});
 }
 
+TEST_F(HttpFaults, TakesTheLongestTimeForNever) {
+  connect_timeout_ = head_timeout_ = idle_timeout_ = Clock::Duration::max();
+  HttpProxyOptions options;
+  options.limits.head_timeout = options.limits.body_timeout = Clock::Duration::max();
+  options.limits.idle_timeout = options.limits.write_timeout = Clock::Duration::max();
+  start(options);
+  RawClient client = connect();
+  client.send(get("/raw"));
+  RawClient side = raw_.accept();
+  side.take_until("\r\n\r\n");
+  side.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+  EXPECT_EQ(client.take_answer().body, "ok");
+}
+
 TEST_F(HttpFaults, FindsWorkersByName) {
   start();
   gateway_.on_begin = [&](const ClientRequest& request, const ScriptedGateway::Wake&) {
@@ -259,6 +274,35 @@ TEST_F(HttpFaults, RefusesConnectionsBeyondTheLimit) {
   EXPECT_TRUE(connect().at_end());
   EXPECT_EQ(proxy_->counters().refused, 1u);
   EXPECT_EQ(proxy_->counters().open_connections, 1);
+}
+
+// The system refuses a new descriptor; later there is one.
+TEST_F(HttpFaults, AcceptsAgainAfterDescriptorsRanOut) {
+  start();
+  EXPECT_TRUE(others_are_served());
+  const OwnedFd waiting(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  std::atomic<bool> is_refused{false};
+  const ScopedLogSink sink([&](LogLevel, std::string_view, std::string_view message) {
+    if (message.find("cannot be accepted") != std::string_view::npos) is_refused = true;
+  });
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  {
+    rlimit low = before;
+    low.rlim_cur = 1024;
+    setrlimit(RLIMIT_NOFILE, &low);
+    std::vector<OwnedFd> taken;
+    for (int fd = ::dup(waiting.get()); fd >= 0; fd = ::dup(waiting.get())) taken.emplace_back(fd);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(proxy_->port());
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(::connect(waiting.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    EXPECT_TRUE(comes_true([&] { return is_refused.load(); }));
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
+  RawClient client(OwnedFd(::dup(waiting.get())));
+  EXPECT_EQ(client.ask(get("/")).body, "fine");
 }
 
 TEST_F(HttpFaults, StaysUpUnderHostileBytes) {

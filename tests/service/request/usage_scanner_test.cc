@@ -74,7 +74,13 @@ TEST(UsageScanner, KnowsTheNamesOfOtherApis) {
             (Usage{5, 2, 4}));
   EXPECT_EQ(
       scan(kJsonType, R"({"usage":{"input_tokens":5,"cache_read_input_tokens":3,"output_tokens":2}})").usage,
-      (Usage{5, 2, 3}));
+      (Usage{8, 2, 3}));
+  EXPECT_EQ(scan(kJsonType, R"({"usage":{"cache_creation_input_tokens":7,"input_tokens":5,
+      "cache_read_input_tokens":3,"output_tokens":2}})")
+                .usage,
+            (Usage{15, 2, 3}));
+  EXPECT_EQ(scan(kJsonType, R"({"usage":{"prompt_tokens":5,"cache_read_input_tokens":3}})").usage,
+            (Usage{5, {}, 3}));
   EXPECT_EQ(scan(kJsonType, R"({"us\u0061ge":{"input\u005ftokens":5}})").usage, (Usage{5, {}, {}}));
 }
 
@@ -138,8 +144,13 @@ TEST(UsageScanner, ReadsTheStreamsOfMessagesAndResponses) {
       "event: content_block_delta\ndata: {\"delta\":{\"usage\":{\"input_tokens\":1}}}\n\n"
       "event: message_delta\ndata: {\"usage\":{\"output_tokens\":15}}\n\n"
       "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
-  EXPECT_EQ(scan(kStreamType, anthropic), (Scanned{{25, 15, 16}, 4}));
+  EXPECT_EQ(scan(kStreamType, anthropic), (Scanned{{41, 15, 16}, 4}));
   expect_every_split(kStreamType, anthropic);
+  // An engine that knows what it found only at the end says the sum first.
+  const std::string_view late =
+      "data: {\"message\":{\"usage\":{\"input_tokens\":41,\"output_tokens\":0}}}\n\n"
+      "data: {\"usage\":{\"input_tokens\":25,\"cache_read_input_tokens\":16,\"output_tokens\":15}}\n\n";
+  EXPECT_EQ(scan(kStreamType, late), (Scanned{{41, 15, 16}, 2}));
   const std::string_view responses =
       "data: {\"type\":\"response.created\",\"response\":{\"usage\":null}}\n\n"
       "data: {\"response\":{\"output\":[{\"usage\":{\"input_tokens\":1}}],\"usage\":{\"input_tokens\":7,"
@@ -262,8 +273,13 @@ class Answers {
       field = n;
       out += "," + space() + quoted(name) + space() + ":" + space() + std::to_string(n) + space();
     };
-    number(random_.below(2) == 0 ? "prompt_tokens" : "input_tokens", expected.prompt_tokens);
-    number("cache_read_input_tokens", expected.cached_tokens);
+    const bool is_input = random_.below(2) == 0;
+    Usage own;
+    number(is_input ? "input_tokens" : "prompt_tokens", own.prompt_tokens);
+    number("cache_read_input_tokens", own.cached_tokens);
+    if (own.prompt_tokens) expected.prompt_tokens = *own.prompt_tokens;
+    if (own.prompt_tokens && is_input) *expected.prompt_tokens += own.cached_tokens.value_or(0);
+    if (own.cached_tokens) expected.cached_tokens = own.cached_tokens;
     if (random_.below(2) == 0) {
       out += "," + quoted(random_.below(2) == 0 ? "prompt_tokens_details" : "input_tokens_details") + ":{" +
              quoted("b") + ":" + value(1);

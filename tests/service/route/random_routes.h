@@ -89,6 +89,7 @@ class RandomRoutes {
       }
       case 7:
         if (random_.below(10) == 0) router_.sink().clear(any_worker());
+        router_.expect(any_worker(), prompt());
         break;
       case 8:
         end_one();

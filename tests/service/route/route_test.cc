@@ -148,6 +148,21 @@ TEST_F(RouteTest, AClearEndsWhatWasExpectedToo) {
   EXPECT_EQ(decision.changes, (WorkerChanges{.stored = 5, .removed = 0, .cleared = 1}));
 }
 
+TEST_F(RouteTest, WhatAnEarlierRouterSaysIsExpectedUntilTheWorkerIsExact) {
+  const Worker one = add(1);
+  router_.set_state(one, WorkerState::kDegraded);
+  router_.expect(one, chain(7, 9));
+  const Decision decision = choose(chain(7, 9)).value();
+  EXPECT_EQ(decision.choice().predicted, 9u);
+  EXPECT_EQ(decision.cached_tokens, 0u);
+  router_.release(decision.id);
+  clock_.advance(std::chrono::seconds(6));
+  router_.set_state(one, WorkerState::kExact);
+  EXPECT_EQ(choose(chain(7, 9))->choice().predicted, 0u);
+  router_.expect(one, chain(8, 9));
+  EXPECT_EQ(choose(chain(8, 9))->choice().predicted, 0u) << "it is known what it holds";
+}
+
 TEST_F(RouteTest, FullDownAndTriedWorkersAreLeftOutWithTheirReason) {
   const Worker one = add(1, true, 1);
   const Worker two = add(2, true, 1);

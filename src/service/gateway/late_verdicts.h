@@ -1,0 +1,62 @@
+// LateVerdicts: differences that nothing explains yet.
+//
+// An engine may answer a moment before its events of the same step arrive. A difference between what was
+// expected and what was found is therefore judged again for a while before it counts as unexplained.
+//
+// Thread safety: thread-safe.
+// Complexity:    settle() is O(open verdicts), of which there are `capacity` at most.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/mutex.h"
+#include "ashlar/service/router.h"
+#include "service/gateway/receipts.h"
+
+namespace ashlar::service {
+
+// What a request was expected to find where, and what it found.
+struct RouteVerdict {
+  DecisionId id;
+  events::Worker worker;
+  WorkerState state = WorkerState::kExact;
+  WorkerChanges then = {};  // as the worker was chosen
+  std::uint64_t expected = 0;
+  std::uint64_t delivered = 0;
+  RequestOutcome outcome = {};  // but for the misroute
+};
+
+// What an engine found may differ from what was expected because something happened in between; the changes
+// that its events reported since the decision say what.
+Misroute judge(const RouteVerdict& verdict, const WorkerChanges& now) noexcept;
+
+class LateVerdicts {
+ public:
+  // As late as events may be before their worker is DEGRADED.
+  static constexpr Clock::Duration kPatience = std::chrono::seconds(2);
+
+  explicit LateVerdicts(std::size_t capacity);
+
+  // False: too many are open already.
+  bool add(RouteVerdict verdict, Clock::TimePoint now);
+  // Those that are explained now, or have waited long enough, with their misroutes.
+  std::vector<RouteVerdict> settle(Clock::TimePoint now,
+                                   const std::function<WorkerChanges(const events::Worker&)>& changes);
+
+ private:
+  struct Open {
+    RouteVerdict verdict;
+    Clock::TimePoint until;
+  };
+
+  const std::size_t capacity_;
+  Mutex mu_;
+  std::vector<Open> open_ ASHLAR_GUARDED_BY(mu_);
+};
+
+}  // namespace ashlar::service
