@@ -478,7 +478,7 @@ void hold_idle(const ProxyBenchOptions& options) {
 ProxyBenchOptions parse(int count, char** words) {
   ProxyBenchOptions options;
   options.rivals = program_folder() + "/../../peers";
-  for (int i = 1; i < count; ++i) {
+  for (int i = 1; i < count; i += 2) {
     const std::string word = words[i];
     const char* value = i + 1 < count ? words[i + 1] : nullptr;
     const auto number = [&] { return value == nullptr ? 0.0 : std::atof(value); };
@@ -499,7 +499,6 @@ ProxyBenchOptions parse(int count, char** words) {
           "usage: proxy_bench [--rounds N] [--seconds S] [--busy SHARE] [--cases TEXT] [--rivals FOLDER] "
           "[--idle STREAMS]");
     }
-    ++i;
   }
   return options;
 }
