@@ -67,7 +67,7 @@ struct HttpLoad {
   std::uint64_t first_turn = 0;
 };
 
-struct LoadTimes {
+struct MeasuredLoad {
   std::vector<float> whole;  // microseconds from its time to the end of the answer
   std::vector<float> first;  // to the first byte of the body
   std::uint64_t wrong = 0;   // answers that were not as expected
@@ -76,7 +76,7 @@ struct LoadTimes {
 
 // `on_start` is called when the warm-up is over, `on_end` when the measured time is.
 template <class OnStart, class OnEnd>
-LoadTimes run_load(const HttpLoad& load, RequestSet& set, OnStart on_start, OnEnd on_end);
+MeasuredLoad run_load(const HttpLoad& load, RequestSet& set, OnStart on_start, OnEnd on_end);
 
 double mean_of(const std::vector<float>& values);
 double quantile_of(std::vector<float> values, double share);
@@ -115,7 +115,7 @@ class LoadRun {
   ~LoadRun();
   // Runs so long; keeps measurements where asked.
   void run(double seconds, bool measures);
-  LoadTimes take() { return std::move(measured_); }
+  MeasuredLoad take() { return std::move(measured_); }
 
  private:
   struct Link {
@@ -140,11 +140,11 @@ class LoadRun {
   double next_arrival_ = 0;
   bool measures_ = false;
   bool is_ending_ = false;
-  LoadTimes measured_;
+  MeasuredLoad measured_;
 };
 
 template <class OnStart, class OnEnd>
-LoadTimes run_load(const HttpLoad& load, RequestSet& set, OnStart on_start, OnEnd on_end) {
+MeasuredLoad run_load(const HttpLoad& load, RequestSet& set, OnStart on_start, OnEnd on_end) {
   LoadRun run(load, set);
   run.run(load.warm_seconds, false);
   on_start();

@@ -42,6 +42,7 @@ using namespace std::chrono_literals;
 constexpr std::size_t kPrompts = 64;  // distinct ones
 constexpr double kOpenRate = 1000;
 constexpr double kLatencyTarget = 2;  // times ours
+constexpr double kLeastAdded = 0.5;   // us; less is not told from noise
 constexpr double kThroughputTarget = 2.5;
 constexpr double kAddedTarget = 60;  // us, 2 KiB, one at a time
 constexpr std::string_view kOurs = "ashlar serve";
@@ -260,7 +261,7 @@ Sample measure(const Field& field, Target& target, const Case& one, RequestSet& 
                       .rate = one.rate,
                       .seconds = options.seconds,
                       .first_turn = turn};
-  const LoadTimes got = run_load(load, set, [&] { note(-1); }, [&] { note(1); });
+  const MeasuredLoad got = run_load(load, set, [&] { note(-1); }, [&] { note(1); });
   turn += 2 * got.whole.size() + 10'000;  // never a number twice
   if (got.wrong > 0)
     fail(target.name + ", " + one.name + ": " + std::to_string(got.wrong) + " answers were not as expected");
@@ -302,11 +303,11 @@ Spread added(const Rounds& rounds, const std::string& name, Member member) {
   return over(rounds, [&](const auto& round) { return round.at(name).*member - round.at("direct").*member; });
 }
 
-// Rival / ours of what they add; half a microsecond is the least that is told from noise.
+// Rival / ours of what they add.
 Spread added_ratio(const Rounds& rounds, const std::string& rival, const std::string& ours, Member member) {
   return over(rounds, [&](const auto& round) {
     const double base = round.at("direct").*member;
-    return (round.at(rival).*member - base) / std::max(0.5, round.at(ours).*member - base);
+    return (round.at(rival).*member - base) / std::max(kLeastAdded, round.at(ours).*member - base);
   });
 }
 
@@ -343,7 +344,7 @@ std::string cell_of(const Spread& ratio) {
   return text;
 }
 
-struct TargetTally {
+struct ProxyVerdict {
   int judged = 0;
   int reached = 0;
   std::string note(bool is_reached) {
@@ -361,7 +362,7 @@ void print_ratios(const std::vector<Case>& cases, const std::vector<Rounds>& res
       "machine by p50\n");
   std::printf("%-32s  %-24s  %-24s  %-24s  %-24s  %s\n", "", "vllm-router: mean added", "p50 added",
               "CPU per request", "requests/s", "nginx: mean added");
-  TargetTally verdict;
+  ProxyVerdict verdict;
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const Rounds& rounds = results[i];
     const std::string ours(kOurs);
@@ -375,7 +376,13 @@ void print_ratios(const std::vector<Case>& cases, const std::vector<Rounds>& res
       const bool by_mean =
           std::ranges::all_of(rounds, [&](const auto& round) { return is_quiet(round, busy); });
       for (const bool is_mean : {true, false}) {
-        const Spread ratio = added_ratio(rounds, "vllm-router", ours, is_mean ? &Sample::mean : &Sample::p50);
+        const Member member = is_mean ? &Sample::mean : &Sample::p50;
+        // Where ours adds less than can be told from noise, a ratio says nothing, and is not judged.
+        if (added(rounds, ours, member).median <= kLeastAdded) {
+          cell("(ours within noise)");
+          continue;
+        }
+        const Spread ratio = added_ratio(rounds, "vllm-router", ours, member);
         cell(cell_of(ratio) + (is_mean == by_mean ? verdict.note(ratio.median >= kLatencyTarget) : ""));
       }
       cell(cell_of(over(rounds, [&](const auto& round) {
@@ -471,7 +478,7 @@ void hold_idle(const ProxyBenchOptions& options) {
 ProxyBenchOptions parse(int count, char** words) {
   ProxyBenchOptions options;
   options.rivals = program_folder() + "/../../peers";
-  for (int i = 1; i < count; ++i) {
+  for (int i = 1; i < count; i += 2) {
     const std::string word = words[i];
     const char* value = i + 1 < count ? words[i + 1] : nullptr;
     const auto number = [&] { return value == nullptr ? 0.0 : std::atof(value); };
@@ -492,7 +499,6 @@ ProxyBenchOptions parse(int count, char** words) {
           "usage: proxy_bench [--rounds N] [--seconds S] [--busy SHARE] [--cases TEXT] [--rivals FOLDER] "
           "[--idle STREAMS]");
     }
-    ++i;
   }
   return options;
 }

@@ -129,10 +129,10 @@ RequestSet queries_of(std::uint64_t first_chain, std::uint64_t chains) {
   return set;
 }
 
-void report(const char* what, const std::vector<LoadTimes>& all, double seconds, double wanted_rate) {
+void report(const char* what, const std::vector<MeasuredLoad>& all, double seconds, double wanted_rate) {
   std::vector<float> times;
   std::uint64_t wrong = 0;
-  for (const LoadTimes& one : all) {
+  for (const MeasuredLoad& one : all) {
     times.insert(times.end(), one.whole.begin(), one.whole.end());
     wrong += one.wrong;
   }
@@ -147,11 +147,11 @@ void report(const char* what, const std::vector<LoadTimes>& all, double seconds,
 }
 
 // `stored` chains were published so far; those that are there now or will be are asked for.
-std::vector<LoadTimes> query(const SelectionOptions& options, std::uint16_t port, std::uint64_t stored) {
+std::vector<MeasuredLoad> query(const SelectionOptions& options, std::uint16_t port, std::uint64_t stored) {
   const std::uint64_t kept = options.kept / kChain;
   const std::uint64_t first = stored - std::min(stored, kept);
   const std::uint64_t chains = kept + options.blocks * options.seconds / kChain;
-  std::vector<LoadTimes> all(options.clients);
+  std::vector<MeasuredLoad> all(options.clients);
   std::vector<std::thread> clients;
   for (std::size_t i = 0; i < options.clients; ++i)
     clients.emplace_back([&, i] {
@@ -252,7 +252,7 @@ void run(const SelectionOptions& options) {
   check_answer(port, chain - chain / 8);
   const CpuTime cpu = serve.cpu();
   const auto start = std::chrono::steady_clock::now();
-  const std::vector<LoadTimes> all = query(options, port, chain);
+  const std::vector<MeasuredLoad> all = query(options, port, chain);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double messages = static_cast<double>(messages_of(port) - chain);
   report("with events", all, static_cast<double>(options.seconds), static_cast<double>(options.rate));

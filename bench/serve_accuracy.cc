@@ -9,8 +9,8 @@
 // x-ashlar-cached-tokens is compared with the engine's usage.prompt_tokens_details.cached_tokens; of each
 // difference the receipt says why. Afterwards `ashlar explain` makes every choice of the journal again.
 //
-// The same conversations then run with --policy round_robin, and through vllm-router (cache_aware) where it is
-// installed below build/peers: what counts there is the tokens that were found cached.
+// The same conversations then run with --policy round_robin, and through vllm-router (cache_aware) where it
+// is installed below build/peers: what counts there is the tokens that were found cached.
 #include <algorithm>
 #include <atomic>
 #include <chrono>

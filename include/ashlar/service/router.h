@@ -50,8 +50,8 @@ struct CostWeights {
   // Credit for a cached block, by its fastest tier.
   std::array<std::int32_t, events::kStorageTiers> credit = {1000, 750, 250, 250, 500};
   std::int32_t prefill = 1000;  // of a block that is left to compute
-  std::int32_t decode = 250;    // of a block of a running request
-  std::int32_t request = 1000;  // of a running request
+  std::int32_t decode = 50;     // of a block of a running request
+  std::int32_t request = 250;   // of a running request
   std::int32_t session = 2000;  // bonus
   // Above 0, a choice by chance: thousandths of the spread of costs.
   std::int32_t temperature = 0;
