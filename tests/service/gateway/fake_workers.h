@@ -65,6 +65,7 @@ class ServiceUnderTest {
     std::vector<std::pair<std::string, std::string>> headers;
     std::shared_ptr<int> wakes = std::make_shared<int>(0);
     Step step;
+    bool has_head = false;  // of an answer was passed on: nothing else can be tried
   };
   std::unique_ptr<Open> begin(std::string target, std::string body,
                               std::vector<std::pair<std::string, std::string>> headers = {},
