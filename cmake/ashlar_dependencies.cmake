@@ -70,7 +70,7 @@ ashlar_probe_pkg(nats libnats libnats-dev)
 ashlar_probe_pkg(zmq libzmq libzmq3-dev)
 ashlar_probe_pkg(s3 libcurl>=7.88 libcurl4-openssl-dev) # the oldest whose signatures are tested
 ashlar_probe_pkg(redis hiredis libhiredis-dev)
-# Asio and Beast are headers; 1.81 is the first with all that the leaf uses.
+# Asio is headers; 1.81 is the version that the leaf is tested with.
 set(ASHLAR_http_FOUND FALSE)
 if(NOT CMAKE_CROSSCOMPILING)
   find_package(Boost 1.81 QUIET)

@@ -32,6 +32,8 @@ int explain_failed(const Error& error) {
 // The journals of a folder, or the one file.
 Result<std::vector<std::string>> journals_at(const std::string& path) {
   std::error_code failed;
+  if (!std::filesystem::exists(path, failed))
+    return Error(ErrorCode::kNotFound, "there is neither a folder nor a file " + path);
   if (!std::filesystem::is_directory(path, failed)) return std::vector<std::string>{path};
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(path, failed))

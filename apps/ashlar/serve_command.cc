@@ -121,6 +121,9 @@ int serve(const ServeSettings& settings) {
   std::printf("listening on %s://%s:%u, %zu workers\n", options.tls_certificate.empty() ? "http" : "https",
               options.address.c_str(), (*proxy)->port(), options.workers.size());
   std::fflush(stdout);
+  if (options.workers.empty())
+    say("ashlar serve: no workers: requests are answered 503 until --worker-file names some and SIGHUP "
+        "comes");
   StopSignal::install_reload();
   while (!StopSignal::received()) {
     StopSignal::wait();
