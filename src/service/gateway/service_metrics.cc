@@ -136,7 +136,8 @@ Result<void> register_metrics(ServiceParts& parts) {
                   [](const FollowerStatus& follower) { return follower.session.gaps; });
   names.by_worker("ashlar_serve_event_replays_total", "Replays that were asked for",
                   [](const FollowerStatus& follower) { return follower.session.replays; });
-  names.by_worker("ashlar_serve_engine_restarts_total", "Restarts that were seen",
+  names.by_worker("ashlar_serve_engine_restarts_total",
+                  "Restarts that were seen, and reconnects that must count as one",
                   [](const FollowerStatus& follower) { return follower.session.restarts; });
 
   const auto prompts = [&parts](std::uint64_t PromptTokensCounters::* value) {

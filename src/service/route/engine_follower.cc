@@ -17,7 +17,8 @@ constexpr events::TierId kDeviceTier{events::G1::kIndex};
 
 }  // namespace
 
-// Tells when a replay begins, which a step may take long for.
+// Tells when a replay begins, which a step may take long for. A reconnect that nobody can look back over is
+// told to the session as a restart: what was held may be gone, and numbers that follow on prove nothing.
 class EngineFollower::WatchedSource final : public feed::EngineSource {
  public:
   explicit WatchedSource(std::unique_ptr<feed::EngineSource> inner) : inner_(std::move(inner)) {}
@@ -33,7 +34,8 @@ class EngineFollower::WatchedSource final : public feed::EngineSource {
   }
   std::uint64_t damaged() const noexcept override { return inner_->damaged(); }
   std::uint64_t unfinished_bytes() const noexcept override { return inner_->unfinished_bytes(); }
-  std::uint64_t restarts() const noexcept override { return inner_->restarts(); }
+  std::uint64_t restarts() const noexcept override { return inner_->restarts() + inner_->blind_reconnects(); }
+  std::uint64_t blind_reconnects() const noexcept override { return inner_->blind_reconnects(); }
   bool has_looked_back() const noexcept override { return inner_->has_looked_back(); }
   std::string describe() const override { return inner_->describe(); }
 
@@ -93,46 +95,57 @@ void EngineFollower::run() {
 void EngineFollower::step() {
   constexpr Clock::Duration kPause = std::chrono::milliseconds(50);
   const feed::EngineSessionCounters before = session_.counters();
-  const std::uint64_t clears = session_.ingest().counters().clears;
+  const feed::EngineIngestCounters ingested = session_.ingest().counters();
   events_.clear();
   const Result<std::size_t> applied = session_.step(kPause, events_);
   // All of one rank, whatever number the engine gives it.
   needed_.clear();
-  for (const events::KvEvent& event : events_) {
-    if (event.kind == events::KvEventKind::kStored && event.tier != kDeviceTier) has_other_tiers_ = true;
+  for (const events::KvEvent& event : events_)
     if (feed::EngineIngest::for_index(event)) needed_.push_back(event);
-  }
-  // An engine's clear is of its device memory, and comes as the end of each block. Where it has nothing else,
-  // the clear is told as one, so that it is not taken for evictions.
-  if (session_.ingest().counters().clears != clears && !has_other_tiers_) {
+  const feed::EngineIngestCounters& ingested_now = session_.ingest().counters();
+  for (std::size_t tier = 0; tier < ingested_now.tier_events.size(); ++tier)
+    if (ingested_now.tier_events[tier] != 0) tiers_.set(tier);
+  // A clear is of one tier, and comes as the end of each block. Where there is only the device, its clear is
+  // told as one, so that it is not taken for evictions.
+  constexpr std::size_t kDevice = kDeviceTier.value();
+  if (ingested_now.tier_clears[kDevice] != ingested.tier_clears[kDevice] && tiers_.count() == 1) {
     events::KvEvent cleared;
     cleared.kind = events::KvEventKind::kCleared;
     cleared.tier = events::kAllTiers;
     needed_.insert(needed_.begin(), cleared);
   }
   if (!needed_.empty()) feeder_.apply(options_.worker.rank, needed_);
-  judge(before, clears, applied ? nullptr : &applied.error());
+  judge(before, ingested, applied ? nullptr : &applied.error());
   if (hearers_.on_events && session_.counters().applied != before.applied) hearers_.on_events();
   if (!applied && applied.error().code() == ErrorCode::kNotFound && !stops_.load(std::memory_order_relaxed))
     std::this_thread::sleep_for(kPause);  // a recording has ended
 }
 
-void EngineFollower::judge(const feed::EngineSessionCounters& before, std::uint64_t clears_before,
-                           const Error* failure) {
+void EngineFollower::lose(std::string reason) {
+  incomplete_.set();
+  incomplete_reason_ = std::move(reason);
+}
+
+void EngineFollower::judge(const feed::EngineSessionCounters& before,
+                           const feed::EngineIngestCounters& ingested_before, const Error* failure) {
   const feed::EngineSessionCounters& now = session_.counters();
-  if (now.restarts != before.restarts || session_.ingest().counters().clears != clears_before)
-    is_incomplete_ = false;
+  const feed::EngineIngestCounters& ingested = session_.ingest().counters();
+  ASHLAR_DCHECK(tiers_.test(kDeviceTier.value()), "every engine has device memory");
+  if (now.restarts != before.restarts) incomplete_.reset();
+  for (std::size_t tier = 0; tier < ingested.tier_clears.size(); ++tier)
+    if (ingested.tier_clears[tier] != ingested_before.tier_clears[tier]) incomplete_.reset(tier);
   if (now.incomplete_starts != before.incomplete_starts) {
-    is_incomplete_ = true;
-    incomplete_reason_ = "its stream began before this listener, and the start is not kept";
+    lose("its stream began before this listener, and the start is not kept");
   } else if (now.resyncs != before.resyncs) {
-    is_incomplete_ = true;
-    incomplete_reason_ = std::to_string(now.lost - before.lost) + " messages were lost for good";
+    lose(std::to_string(now.lost - before.lost) + " messages were lost for good");
   }
-  if (const std::uint64_t refused = refused_events(session_.ingest().counters()); refused != refused_) {
+  if (const std::uint64_t refused = refused_events(ingested); refused != refused_) {
     refused_ = refused;
-    is_incomplete_ = true;
-    incomplete_reason_ = "events were refused: " + session_.ingest().last_refusal();
+    lose("events were refused: " + session_.ingest().last_refusal());
+  }
+  if (const std::uint64_t blind = watched_.blind_reconnects(); blind != blind_) {
+    blind_ = blind;
+    is_doubtful_ = true;
   }
   if (failure != nullptr && failure->code() != ErrorCode::kNotFound) {
     is_doubtful_ = true;
@@ -142,9 +155,12 @@ void EngineFollower::judge(const feed::EngineSessionCounters& before, std::uint6
   if (is_doubtful_) {
     return set_state(WorkerState::kDegraded,
                      session_.next() ? "connected again; messages may be missing until the next one"
+                     : blind_ != 0   ? "connected again, and no replay tells what was missed"
                                      : "no message yet, and no replay tells what came before");
   }
-  if (is_incomplete_) return set_state(WorkerState::kDegraded, incomplete_reason_);
+  if (const TierSet open = incomplete_ & tiers_; open.any())
+    return set_state(WorkerState::kDegraded,
+                     incomplete_reason_ + (open.test(kDeviceTier.value()) ? "" : ", of lower tiers"));
   if (session_.ingest().counters().wrong_block_sizes != 0)
     return set_state(WorkerState::kDegraded, session_.ingest().last_refusal());
   if (is_late())

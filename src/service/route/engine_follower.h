@@ -7,13 +7,19 @@
 //              nothing has cleared the engine since; a request was answered and no event of it came
 //
 // What is lost only ever makes blocks absent (feed/engine_session.h): a worker is never believed to hold what
-// it dropped.
+// it dropped. A connection that was lost and came back without a replay is a loss of everything: the next
+// number proves nothing, since a restarted engine may have reached it. Only message 0, or a clear, is a known
+// start again.
+//
+// A loss concerns every tier, and a clear ends it in the tier that was cleared. Tiers that the engine has
+// never mentioned do not count.
 //
 // Thread safety: thread-safe. A thread of its own runs until destruction, which waits for it: up to the
 //                timeout of a replay.
 #pragma once
 
 #include <atomic>
+#include <bitset>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -75,7 +81,9 @@ class EngineFollower {
   void run();
   void step();
   // What the counters say after a step.
-  void judge(const feed::EngineSessionCounters& before, std::uint64_t clears_before, const Error* failure);
+  void judge(const feed::EngineSessionCounters& before, const feed::EngineIngestCounters& ingested_before,
+             const Error* failure);
+  void lose(std::string reason);
   void set_state(WorkerState state, std::string reason);
 
   const Options options_;
@@ -86,10 +94,12 @@ class EngineFollower {
   const Hearers hearers_;
   std::vector<events::KvEvent> events_;
   std::vector<events::KvEvent> needed_;
-  bool is_incomplete_ = false;    // something was lost, and nothing has cleared the engine since
-  bool has_other_tiers_ = false;  // it has stored blocks elsewhere than in device memory
-  bool is_doubtful_ = true;       // not connected since the last message
+  using TierSet = std::bitset<events::kStorageTiers>;
+  TierSet incomplete_;       // something was lost there, and nothing has cleared the tier since
+  TierSet tiers_{1};         // that the engine has named; the device
+  bool is_doubtful_ = true;  // not connected since the last message
   std::string incomplete_reason_;
+  std::uint64_t blind_ = 0;    // reconnects so far
   std::uint64_t refused_ = 0;  // events so far
   // Since when an event is owed, and what had changed then; nullopt: none is.
   struct Owed {

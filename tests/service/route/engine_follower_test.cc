@@ -29,12 +29,13 @@ std::vector<Token> tokens_of_block(std::uint32_t number) {
   return std::vector<Token>(kSize, Token(number + 1));
 }
 
-EngineMessage stored_message(std::uint64_t sequence, std::uint32_t block, double time = 1) {
+EngineMessage stored_message(std::uint64_t sequence, std::uint32_t block, double time = 1,
+                             std::string_view medium = "GPU") {
   BatchBuilder batch;
   batch.batch().timestamp = time;
   const BlockName name(block + 100);
   batch.stored(block == 0 ? std::nullopt : std::optional(BlockName(block + 99)), std::span(&name, 1),
-               tokens_of_block(block), kSize);
+               tokens_of_block(block), kSize, medium);
   return {.topic = "kv", .sequence = sequence, .payload = BatchEncoder::encode(batch.batch())};
 }
 
@@ -70,6 +71,12 @@ class Engine {
     MutexLock lock(mu_);
     kept_.clear();
     ++restarts_;
+  }
+  // Its connection broke and came back, and nothing is kept of what was sent meanwhile.
+  void reconnect_blindly() {
+    MutexLock lock(mu_);
+    kept_.clear();
+    ++blind_reconnects_;
   }
 
   class Source final : public feed::EngineSource {
@@ -107,6 +114,10 @@ class Engine {
       MutexLock lock(engine_->mu_);
       return engine_->has_looked_back_;
     }
+    std::uint64_t blind_reconnects() const noexcept override {
+      MutexLock lock(engine_->mu_);
+      return engine_->blind_reconnects_;
+    }
     std::string describe() const override { return "an engine of the test"; }
 
    private:
@@ -121,6 +132,7 @@ class Engine {
   bool has_looked_back_ ASHLAR_GUARDED_BY(mu_) = false;
   bool holds_ ASHLAR_GUARDED_BY(mu_) = false;
   std::uint64_t restarts_ ASHLAR_GUARDED_BY(mu_) = 0;
+  std::uint64_t blind_reconnects_ ASHLAR_GUARDED_BY(mu_) = 0;
 };
 
 class FollowerTest : public ::testing::Test {
@@ -224,6 +236,53 @@ TEST_F(FollowerTest, ALostConnectionDegradesUntilTheStreamIsWhole) {
   wait_for(WorkerState::kDegraded, "connected again");
   engine_->send(stored_message(1, 1));
   wait_for(WorkerState::kExact);
+}
+
+TEST_F(FollowerTest, NumbersThatFollowOnAfterABlindReconnectProveNothing) {
+  follow();
+  engine_->send(stored_message(0, 0));
+  engine_->send(stored_message(1, 1));
+  wait_for(WorkerState::kExact);
+  wait_for_depth(2);
+  engine_->reconnect_blindly();
+  wait_for(WorkerState::kDegraded, "connected again, and no replay tells what was missed");
+  EXPECT_EQ(depth(), 0u) << "the engine may have been restarted";
+  engine_->send(stored_message(2, 2), false, false);
+  wait_for(WorkerState::kDegraded, "the start is not kept");
+  engine_->send(cleared_message(3), false, false);
+  wait_for(WorkerState::kExact);
+  engine_->reconnect_blindly();
+  wait_for(WorkerState::kDegraded, "connected again");
+  engine_->send(stored_message(0, 0));
+  wait_for(WorkerState::kExact);
+  wait_for_depth(1);
+}
+
+TEST_F(FollowerTest, AClearOfTheDeviceEndsNoLossOfOtherTiers) {
+  follow();
+  engine_->send(stored_message(0, 0));
+  engine_->send(stored_message(1, 0, 1, "CPU"));
+  wait_for(WorkerState::kExact);
+  engine_->send(stored_message(2, 1), true, false);
+  engine_->send(stored_message(3, 0));
+  wait_for(WorkerState::kDegraded, "1 messages were lost for good");
+  engine_->send(cleared_message(4));
+  wait_for(WorkerState::kDegraded, "lost for good, of lower tiers");
+  engine_->restart();
+  engine_->send(stored_message(0, 0, 9));
+  wait_for(WorkerState::kExact);
+}
+
+TEST_F(FollowerTest, ATierThatIsNamedAfterTheClearWasLostToo) {
+  follow();
+  engine_->send(stored_message(0, 0));
+  engine_->send(stored_message(1, 1), true, false);
+  engine_->send(stored_message(2, 2));
+  wait_for(WorkerState::kDegraded, "lost for good");
+  engine_->send(cleared_message(3));
+  wait_for(WorkerState::kExact);
+  engine_->send(stored_message(4, 0, 1, "CPU"));
+  wait_for(WorkerState::kDegraded, "of lower tiers");
 }
 
 TEST_F(FollowerTest, ARestartDropsWhatTheOldEngineHeld) {
