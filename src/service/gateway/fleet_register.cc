@@ -1,0 +1,91 @@
+// Workers that are registered through the API, to be asked about.
+#include <algorithm>
+#include <utility>
+
+#include "service/gateway/fleet_member.h"
+
+namespace ashlar::service {
+
+namespace {
+
+// Each rank of one is a thread with sockets.
+constexpr std::ptrdiff_t kMostRegistered = 1024;
+
+}  // namespace
+
+Result<void> Fleet::register_worker(const Registration& registration) {
+  if (registration.endpoint.empty() || registration.model.empty() || registration.block_size == 0)
+    return Error(ErrorCode::kInvalidArgument,
+                 "endpoint, model_name and a block_size above 0 are needed to register a worker");
+  const events::WorkerId id(registration.instance);
+  std::shared_ptr<Member> member;
+  {
+    MutexLock lock(mu_);
+    member = find(id);
+    const auto known = block_sizes_.find(group_name(registration.model, registration.routing_group));
+    if (known != block_sizes_.end() && known->second != registration.block_size)
+      return make_error(ErrorCode::kAlreadyExists, "blocks of this model have %u tokens, not %u",
+                        known->second, registration.block_size);
+    if (member == nullptr && std::ranges::count_if(members_, [](const auto& entry) {
+                               return entry.second->is_registered;
+                             }) >= kMostRegistered)
+      return make_error(ErrorCode::kCapacity, "%td workers are registered already", kMostRegistered);
+    if (member != nullptr && !member->is_registered)
+      return make_error(ErrorCode::kAlreadyExists, "worker %llu is one of this router's own",
+                        static_cast<unsigned long long>(registration.instance));
+    if (member != nullptr && member->endpoints.contains(registration.rank))
+      return make_error(ErrorCode::kAlreadyExists, "rank %u of worker %llu is registered already",
+                        registration.rank, static_cast<unsigned long long>(registration.instance));
+    if (member == nullptr) {
+      member = std::make_shared<Member>();
+      member->id = id;
+      member->is_registered = true;
+      member->options.name = registration.name;
+      member->options.block_size = registration.block_size;
+      member->routing_group = registration.routing_group;
+      member->group = group_name(registration.model, registration.routing_group);
+      member->problem = "registered for queries only";
+      members_.emplace(id, member);
+    }
+    member->ranks = std::max(member->ranks, registration.rank + 1);
+  }
+  settle(member);
+  return follow(member, registration.rank,
+                {.events = registration.endpoint, .replay = registration.replay, .topic = {}});
+}
+
+Result<void> Fleet::unregister_worker(std::uint64_t instance, std::string_view group,
+                                      std::optional<std::uint32_t> rank) {
+  const events::WorkerId id(instance);
+  std::map<std::uint32_t, std::shared_ptr<EngineFollower>> ended;
+  bool is_empty = false;
+  {
+    MutexLock lock(mu_);
+    const std::shared_ptr<Member> member = find(id);
+    if (member == nullptr || !member->is_registered || member->group != group ||
+        (rank && !member->endpoints.contains(*rank)))
+      return make_error(ErrorCode::kNotFound, "no worker %llu is registered there",
+                        static_cast<unsigned long long>(instance));
+    if (rank) {
+      if (auto follower = member->followers.extract(*rank)) ended.insert(std::move(follower));
+      member->endpoints.erase(*rank);
+    } else {
+      ended.swap(member->followers);
+      member->endpoints.clear();
+    }
+    is_empty = member->endpoints.empty();
+    if (is_empty) {
+      member->is_gone = true;
+      members_.erase(id);
+    }
+  }
+  ended.clear();
+  if (is_empty) {
+    router_.remove_worker(id);
+  } else if (rank) {
+    router_.sink().clear({.id = id, .rank = *rank});
+  }
+  return {};
+}
+
+}  // namespace ashlar::service
