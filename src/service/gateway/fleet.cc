@@ -112,7 +112,14 @@ void Fleet::settle(const std::shared_ptr<Member>& member) {
             .has_events = !member->options.events.empty() || member->is_registered,
             .is_asked_about = member->is_registered};
     is_up = member->is_up;
-    if (member->options.block_size != 0) block_sizes_.try_emplace(member->group, member->options.block_size);
+    if (const std::uint32_t own = member->options.block_size; own != 0) {
+      const auto known = block_sizes_.try_emplace(member->group, own).first;
+      if (known->second != own)
+        ASHLAR_LOG(LogLevel::kError, "serve",
+                   "worker %s has block_size %u, other workers of '%s' %u; configure all alike",
+                   member->options.name.c_str(), own, printable(member->group).c_str(), known->second);
+      tell_block_size(member->group);
+    }
   }
   router_.add_worker(spec);
   router_.set_up(spec.id, is_up);

@@ -107,6 +107,8 @@ class Fleet {
   void note(events::WorkerId worker, bool is_failure, std::string_view detail = {});
   // Events of a request that was answered are owed.
   void expect_event(const events::Worker& worker, const WorkerChanges& before);
+  // An answer whose cached tokens are no whole blocks shows that the worker's are of another size.
+  void check_answer(const events::Worker& worker, std::uint64_t cached_tokens, std::uint64_t prompt_tokens);
   std::string state_reason(const events::Worker& worker) const;
   // Requests that wait for events: each message of any worker wakes all.
   WaitLine& hesitating() noexcept { return hesitating_; }
@@ -136,7 +138,8 @@ class Fleet {
   void expect_snapshot(const std::shared_ptr<Member>& member);
   Result<void> follow(const std::shared_ptr<Member>& member, std::uint32_t rank,
                       const EngineEndpoint& endpoint);
-  void learn_block_size(const std::string& group, std::uint32_t block_size);
+  void learn_block_size(const std::string& group, const events::Worker& worker, std::uint32_t block_size);
+  void tell_block_size(std::string_view group) ASHLAR_REQUIRES(mu_);
   void take_models(const std::shared_ptr<Member>& member, const Answer& answer);
   void update_up(Member& member, bool is_up, std::string problem) ASHLAR_REQUIRES(mu_);
 

@@ -31,40 +31,83 @@ void Fleet::expect_snapshot(const std::shared_ptr<Member>& member) {
 Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t rank,
                            const EngineEndpoint& endpoint) {
   std::string group;
-  std::uint32_t block_size = member->options.block_size;
+  std::uint32_t model_block_size = 0;
   {
     MutexLock lock(mu_);
     if (member->followers.contains(rank)) return {};
     group = member->group;
-    if (const auto known = block_sizes_.find(group); block_size == 0 && known != block_sizes_.end())
-      block_size = known->second;
+    if (const auto known = block_sizes_.find(group); known != block_sizes_.end())
+      model_block_size = known->second;
     member->endpoints[rank] = endpoint.events;
   }
   ASHLAR_DCHECK(!group.empty(), "events of a worker without a group");
   if (!make_source_) return Error(ErrorCode::kUnsupported, "this build has no ZeroMQ to hear events with");
   ASHLAR_TRY(auto source, make_source_(endpoint));
-  ASHLAR_TRY(
-      std::unique_ptr<EngineFollower> made,
-      EngineFollower::create(
-          {.worker = {.id = member->id, .rank = rank}, .block_size = block_size}, router_, std::move(source),
-          {.on_change =
-               [this, group, rank, name = member->options.name](const FollowerStatus& status) {
-                 learn_block_size(group, status.block_size);
-                 ASHLAR_LOG(LogLevel::kInfo, "serve", "worker %s, rank %u: %s%s%s", name.c_str(), rank,
-                            std::string(to_string(status.state)).c_str(), status.reason.empty() ? "" : ": ",
-                            printable(status.reason).c_str());
-               },
-           .on_events = [this] { hesitating_.wake_all(); }}));
+  ASHLAR_TRY(std::unique_ptr<EngineFollower> made,
+             EngineFollower::create(
+                 {.worker = {.id = member->id, .rank = rank},
+                  .block_size = member->options.block_size,
+                  .model_block_size = model_block_size},
+                 router_, std::move(source),
+                 {.on_change =
+                      [this, group, rank, name = member->options.name,
+                       id = member->id](const FollowerStatus& status) {
+                        learn_block_size(group, {.id = id, .rank = rank}, status.block_size);
+                        ASHLAR_LOG(LogLevel::kInfo, "serve", "worker %s, rank %u: %s%s%s", name.c_str(), rank,
+                                   std::string(to_string(status.state)).c_str(),
+                                   status.reason.empty() ? "" : ": ", printable(status.reason).c_str());
+                      },
+                  .on_events = [this] { hesitating_.wake_all(); }}));
   std::shared_ptr<EngineFollower> follower = std::move(made);
   MutexLock lock(mu_);
-  if (!member->is_gone) member->followers.emplace(rank, std::move(follower));
+  if (member->is_gone) return {};
+  member->followers.emplace(rank, std::move(follower));
+  tell_block_size(group);  // it may have been learned meanwhile
   return {};
 }
 
-void Fleet::learn_block_size(const std::string& group, std::uint32_t block_size) {
+// The first size that is configured or heard is the model's. An engine that was restarted with another one
+// changes it, if no worker has the old one any more.
+void Fleet::learn_block_size(const std::string& group, const events::Worker& worker,
+                             std::uint32_t block_size) {
   if (block_size == 0) return;
   MutexLock lock(mu_);
-  block_sizes_.try_emplace(group, block_size);
+  const auto [known, is_new] = block_sizes_.try_emplace(group, block_size);
+  if (!is_new && known->second == block_size) return;
+  if (!is_new) {
+    for (const auto& [id, member] : members_) {
+      if (member->group != group) continue;
+      if (member->options.block_size == known->second) return;
+      for (const auto& [rank, follower] : member->followers)
+        if (events::Worker{.id = id, .rank = rank} != worker &&
+            follower->status().block_size == known->second)
+          return;
+    }
+    known->second = block_size;
+  }
+  tell_block_size(group);
+}
+
+void Fleet::tell_block_size(std::string_view group) {
+  const auto known = block_sizes_.find(group);
+  if (known == block_sizes_.end()) return;
+  for (const auto& [id, member] : members_) {
+    if (member->group != group) continue;
+    for (const auto& [rank, follower] : member->followers) follower->set_model_block_size(known->second);
+  }
+}
+
+void Fleet::check_answer(const events::Worker& worker, std::uint64_t cached_tokens,
+                         std::uint64_t prompt_tokens) {
+  MutexLock lock(mu_);
+  const std::shared_ptr<Member> member = find(worker.id);
+  if (member == nullptr) return;
+  const auto follower = member->followers.find(worker.rank);
+  const auto size = block_sizes_.find(member->group);
+  if (follower == member->followers.end() || size == block_sizes_.end()) return;
+  // Some report all but the last token, which they compute.
+  if (cached_tokens % size->second == 0 || cached_tokens + 1 == prompt_tokens) return;
+  follower->second->note_odd_answer(cached_tokens);
 }
 
 void Fleet::expect_event(const events::Worker& worker, const WorkerChanges& before) {

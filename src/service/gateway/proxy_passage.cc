@@ -516,6 +516,7 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
     counters.captured_tokens.add(decision_->cached_tokens);
     if (outcome.delivered_tokens) {
       counters.delivered_tokens.add(*outcome.delivered_tokens);
+      parts_.fleet->check_answer(decision_->choice().worker, *outcome.delivered_tokens, prompt_tokens_);
       is_open = !settle_misroute(outcome, has_other_tokens);
     } else {
       counters.delivered_unknown.add();

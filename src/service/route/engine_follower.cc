@@ -79,6 +79,7 @@ EngineFollower::EngineFollower(const Options& options, Router& router, WatchedSo
       session_(std::move(session)),
       feeder_(router.sink(), options.worker.id),
       hearers_(std::move(hearers)) {
+  set_model_block_size(options.model_block_size);
   watched_.on_replay([this] { set_state(WorkerState::kDegraded, "missing messages are being replayed"); });
   set_state(WorkerState::kDegraded, "not connected to its events yet");
 }
@@ -131,7 +132,13 @@ void EngineFollower::judge(const feed::EngineSessionCounters& before,
   const feed::EngineSessionCounters& now = session_.counters();
   const feed::EngineIngestCounters& ingested = session_.ingest().counters();
   ASHLAR_DCHECK(tiers_.test(kDeviceTier.value()), "every engine has device memory");
-  if (now.restarts != before.restarts) incomplete_.reset();
+  if (now.restarts != before.restarts) {
+    incomplete_.reset();
+    odd_answer_.store(0, std::memory_order_relaxed);
+    size_refusal_.clear();
+  }
+  if (ingested.wrong_block_sizes != ingested_before.wrong_block_sizes)
+    size_refusal_ = session_.ingest().last_refusal();
   for (std::size_t tier = 0; tier < ingested.tier_clears.size(); ++tier)
     if (ingested.tier_clears[tier] != ingested_before.tier_clears[tier]) incomplete_.reset(tier);
   if (now.incomplete_starts != before.incomplete_starts) {
@@ -152,6 +159,8 @@ void EngineFollower::judge(const feed::EngineSessionCounters& before,
     return set_state(WorkerState::kDegraded, failure->message());
   }
   if (now.applied != before.applied || watched_.has_looked_back()) is_doubtful_ = false;
+  if (std::string complaint = size_complaint(); !complaint.empty())
+    return set_state(WorkerState::kDegraded, std::move(complaint));
   if (is_doubtful_) {
     return set_state(WorkerState::kDegraded,
                      session_.next() ? "connected again; messages may be missing until the next one"
@@ -161,8 +170,6 @@ void EngineFollower::judge(const feed::EngineSessionCounters& before,
   if (const TierSet open = incomplete_ & tiers_; open.any())
     return set_state(WorkerState::kDegraded,
                      incomplete_reason_ + (open.test(kDeviceTier.value()) ? "" : ", of lower tiers"));
-  if (session_.ingest().counters().wrong_block_sizes != 0)
-    return set_state(WorkerState::kDegraded, session_.ingest().last_refusal());
   if (is_late())
     return set_state(WorkerState::kDegraded, "late: a request was answered and no event of it came");
   set_state(WorkerState::kExact, {});
@@ -197,6 +204,28 @@ void EngineFollower::expect_event(const WorkerChanges& before) {
   if (router_.changes(options_.worker) != before) return;
   MutexLock lock(mu_);
   if (!owed_) owed_ = {.since = Clock::real().now(), .before = before};
+}
+
+void EngineFollower::set_model_block_size(std::uint32_t block_size) noexcept {
+  model_block_size_.store(block_size, std::memory_order_relaxed);
+}
+
+void EngineFollower::note_odd_answer(std::uint64_t cached_tokens) noexcept {
+  odd_answer_.store(cached_tokens, std::memory_order_relaxed);
+}
+
+std::string EngineFollower::size_complaint() const {
+  if (!size_refusal_.empty()) return size_refusal_;
+  const std::uint32_t models = model_block_size_.load(std::memory_order_relaxed);
+  const std::uint32_t reported = session_.ingest().block_size();
+  const std::uint32_t own = reported != 0 ? reported : options_.block_size;
+  if (own != 0 && models != 0 && own != models)
+    return "its blocks have " + std::to_string(own) + " tokens, those of the model's other workers " +
+           std::to_string(models) + "; configure all alike";
+  const std::uint64_t odd = odd_answer_.load(std::memory_order_relaxed);
+  if (odd == 0) return {};
+  return "it found " + std::to_string(odd) + " cached tokens, which is no number of whole blocks of " +
+         std::to_string(own) + "; its blocks may have another size";
 }
 
 bool EngineFollower::is_late() {

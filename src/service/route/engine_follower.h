@@ -51,7 +51,8 @@ class EngineFollower {
  public:
   struct Options {
     events::Worker worker;
-    std::uint32_t block_size = 0;  // 0: as the engine says
+    std::uint32_t block_size = 0;        // 0: as the engine says; events of others are refused
+    std::uint32_t model_block_size = 0;  // as set_model_block_size(); 0: not known yet
     // An answered request whose events do not come within this time degrades the worker.
     Clock::Duration late_after = std::chrono::seconds(2);
   };
@@ -72,6 +73,12 @@ class EngineFollower {
   // A request that must have stored blocks was answered; `before` is what had changed at the worker when it
   // was chosen. Unless something was stored since, an event is owed.
   void expect_event(const WorkerChanges& before);
+  // Tokens of the blocks that requests are cut into. A worker with others is DEGRADED: nothing that it holds
+  // is ever found.
+  void set_model_block_size(std::uint32_t block_size) noexcept;
+  // An answer said that this many tokens were cached, which is no number of whole blocks: until its next
+  // restart the worker is taken for one with blocks of another size.
+  void note_odd_answer(std::uint64_t cached_tokens) noexcept;
 
  private:
   class WatchedSource;
@@ -99,6 +106,7 @@ class EngineFollower {
   TierSet tiers_{1};         // that the engine has named; the device
   bool is_doubtful_ = true;  // not connected since the last message
   std::string incomplete_reason_;
+  std::string size_refusal_;   // of events of another block size since the last restart
   std::uint64_t blind_ = 0;    // reconnects so far
   std::uint64_t refused_ = 0;  // events so far
   // Since when an event is owed, and what had changed then; nullopt: none is.
@@ -107,6 +115,10 @@ class EngineFollower {
     WorkerChanges before;
   };
   bool is_late();
+  // What is wrong with the size of its blocks; empty: nothing.
+  std::string size_complaint() const;
+  std::atomic<std::uint32_t> model_block_size_{0};  // 0: not known
+  std::atomic<std::uint64_t> odd_answer_{0};        // 0: none
   std::atomic<bool> stops_{false};
   mutable Mutex mu_;
   FollowerStatus status_ ASHLAR_GUARDED_BY(mu_);

@@ -1,0 +1,105 @@
+// The fleet of a service: workers whose events and answers do not fit together, and registered ones.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "service/gateway/fake_workers.h"
+#include "service/route/fake_engine.h"
+
+namespace ashlar::service {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr HeaderView kJsonHead[] = {{.name = "Content-Type", .value = "application/json"}};
+
+class FleetTest : public ::testing::Test {
+ protected:
+  // Workers of the model "m" whose events are those of engine(0), engine(1) and so on.
+  static ServeOptions options_with_events(std::size_t workers) {
+    ServeOptions options = ServiceUnderTest::options_of(workers);
+    for (std::size_t i = 0; i < workers; ++i)
+      options.workers[i].events = "tcp://127.0.0.1:" + std::to_string(6000 + i);
+    return options;
+  }
+  FakeEngine& engine(int number) { return *of_endpoint("tcp://127.0.0.1:" + std::to_string(6000 + number)); }
+  EngineSourceFactory sources() {
+    return [this](const EngineEndpoint& endpoint) -> Result<std::unique_ptr<feed::EngineSource>> {
+      if (endpoint.events == broken_) return Error(ErrorCode::kUnavailable, "no socket is left");
+      return std::unique_ptr<feed::EngineSource>(
+          std::make_unique<FakeEngine::Source>(of_endpoint(endpoint.events)));
+    };
+  }
+  std::shared_ptr<FakeEngine> of_endpoint(const std::string& endpoint) {
+    std::shared_ptr<FakeEngine>& engine = engines_[endpoint];
+    if (engine == nullptr) engine = std::make_shared<FakeEngine>();
+    return engine;
+  }
+  // Reads GET /fleet until it has the text.
+  static void wait_for(ServiceUnderTest& service, const std::string& text) {
+    const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    std::string seen;
+    do {
+      seen = service.get("/fleet").body;
+      if (seen.find(text) != std::string::npos) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    } while (std::chrono::steady_clock::now() < last);
+    ADD_FAILURE() << text << " is not in " << seen;
+  }
+
+  std::string broken_;  // endpoint
+  std::map<std::string, std::shared_ptr<FakeEngine>> engines_;
+};
+
+TEST_F(FleetTest, WorkersWithOtherBlocksAreNeverExact) {
+  ServiceUnderTest service(options_with_events(2), {}, sources());
+  engine(0).send(stored_message(0, 0));
+  wait_for(service, R"("state":"EXACT")");
+  engine(1).send(stored_message(0, 0, 1, "GPU", 8));
+  wait_for(service, "its blocks have 8 tokens, those of the model's other workers 4");
+  // The one that set the size is restarted with the other's: then both fit.
+  engine(0).restart();
+  engine(0).send(stored_message(0, 0, 2, "GPU", 8));
+  const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (service.metric(R"(ashlar_serve_workers{state="EXACT"})") != 2 &&
+         std::chrono::steady_clock::now() < last)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(service.metric(R"(ashlar_serve_workers{state="EXACT"})"), 2);
+}
+
+TEST_F(FleetTest, AConfiguredSizeIsComparedAtTheStart) {
+  ServeOptions options = options_with_events(2);
+  options.workers[0].block_size = 4;
+  options.workers[1].block_size = 8;
+  ServiceUnderTest service(options, {}, sources());
+  wait_for(service, "its blocks have 8 tokens, those of the model's other workers 4");
+}
+
+TEST_F(FleetTest, AnAnswerOfNoWholeBlocksShowsAnotherSize) {
+  ServiceUnderTest service(options_with_events(1), {}, sources());
+  engine(0).send(stored_message(0, 0));
+  wait_for(service, R"("state":"EXACT")");
+  const auto ask = [&](std::uint64_t found) {
+    const auto open = service.begin("/v1/completions", tokens_body(10, static_cast<int>(found)));
+    open->passage->head(200, kJsonHead);
+    open->passage->bytes(usage_answer(10, found));
+    open->passage->ended(PassageEnd::kComplete);
+  };
+  ask(8);
+  ask(9);  // all but the last token
+  EXPECT_THAT(service.get("/fleet").body, Not(HasSubstr("whole blocks")));
+  ask(6);
+  wait_for(service, "it found 6 cached tokens, which is no number of whole blocks of 4");
+  engine(0).restart();
+  engine(0).send(stored_message(0, 0, 2));
+  wait_for(service, R"("state":"EXACT")");
+}
+
+}  // namespace
+}  // namespace ashlar::service
