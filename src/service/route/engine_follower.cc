@@ -14,6 +14,7 @@ using feed::EngineSession;
 namespace {
 
 constexpr events::TierId kDeviceTier{events::G1::kIndex};
+constexpr std::string_view kUnread = "late: its events were not read for a while, and some may wait";
 
 }  // namespace
 
@@ -98,7 +99,7 @@ void EngineFollower::step() {
   const feed::EngineSessionCounters before = session_.counters();
   const feed::EngineIngestCounters ingested = session_.ingest().counters();
   events_.clear();
-  const Result<std::size_t> applied = session_.step(kPause, events_);
+  const Result<std::size_t> applied = session_.step(is_behind_ ? Clock::Duration::zero() : kPause, events_);
   // All of one rank, whatever number the engine gives it.
   needed_.clear();
   for (const events::KvEvent& event : events_)
@@ -116,6 +117,8 @@ void EngineFollower::step() {
     needed_.insert(needed_.begin(), cleared);
   }
   if (!needed_.empty()) feeder_.apply(options_.worker.rank, needed_);
+  if (applied && session_.counters().received == before.received) is_behind_ = false;
+  if (!router_.beat(options_.worker, options_.unread_after)) is_behind_ = true;
   judge(before, ingested, applied ? nullptr : &applied.error());
   if (hearers_.on_events && session_.counters().applied != before.applied) hearers_.on_events();
   if (!applied && applied.error().code() == ErrorCode::kNotFound && !stops_.load(std::memory_order_relaxed))
@@ -170,6 +173,7 @@ void EngineFollower::judge(const feed::EngineSessionCounters& before,
   if (const TierSet open = incomplete_ & tiers_; open.any())
     return set_state(WorkerState::kDegraded,
                      incomplete_reason_ + (open.test(kDeviceTier.value()) ? "" : ", of lower tiers"));
+  if (is_behind_) return set_state(WorkerState::kDegraded, std::string(kUnread));
   if (is_late())
     return set_state(WorkerState::kDegraded, "late: a request was answered and no event of it came");
   set_state(WorkerState::kExact, {});
@@ -177,11 +181,16 @@ void EngineFollower::judge(const feed::EngineSessionCounters& before,
 
 void EngineFollower::set_state(WorkerState state, std::string reason) {
   bool is_new = false;
-  FollowerStatus told;
   {
     MutexLock lock(mu_);
     is_new = status_.state != state || status_.reason != reason ||
              status_.block_size != session_.ingest().block_size();
+  }
+  // Before status() says so.
+  if (is_new) router_.set_state(options_.worker, state);
+  FollowerStatus told;
+  {
+    MutexLock lock(mu_);
     status_.state = state;
     status_.reason = std::move(reason);
     status_.block_size = session_.ingest().block_size();
@@ -190,14 +199,18 @@ void EngineFollower::set_state(WorkerState state, std::string reason) {
     status_.present = session_.ingest().present();
     if (is_new) told = status_;
   }
-  if (!is_new) return;
-  router_.set_state(options_.worker, state);
-  if (hearers_.on_change) hearers_.on_change(told);
+  if (is_new && hearers_.on_change) hearers_.on_change(told);
 }
 
 FollowerStatus EngineFollower::status() const {
+  const bool is_unread = router_.is_late(options_.worker);
   MutexLock lock(mu_);
-  return status_;
+  FollowerStatus status = status_;
+  if (is_unread && status.state == WorkerState::kExact) {
+    status.state = WorkerState::kDegraded;
+    status.reason = kUnread;
+  }
+  return status;
 }
 
 void EngineFollower::expect_event(const WorkerChanges& before) {

@@ -55,6 +55,8 @@ class EngineFollower {
     std::uint32_t model_block_size = 0;  // as set_model_block_size(); 0: not known yet
     // An answered request whose events do not come within this time degrades the worker.
     Clock::Duration late_after = std::chrono::seconds(2);
+    // So does a thread that is kept from reading for longer than this: events may wait, unread.
+    Clock::Duration unread_after = std::chrono::seconds(2);
   };
   // What is heard on the follower's thread; either may be empty.
   struct Hearers {
@@ -105,6 +107,7 @@ class EngineFollower {
   TierSet incomplete_;       // something was lost there, and nothing has cleared the tier since
   TierSet tiers_{1};         // that the engine has named; the device
   bool is_doubtful_ = true;  // not connected since the last message
+  bool is_behind_ = false;   // it did not run for a while, and has not read everything since
   std::string incomplete_reason_;
   std::string size_refusal_;   // of events of another block size since the last restart
   std::uint64_t blind_ = 0;    // reconnects so far

@@ -46,7 +46,8 @@ class FollowerTest : public ::testing::Test {
   }
 
   const events::Worker worker_{.id = events::WorkerId(3)};
-  Router router_;
+  ManualClock clock_;
+  Router router_{{}, nullptr, clock_};
   std::shared_ptr<FakeEngine> engine_ = std::make_shared<FakeEngine>();
   std::unique_ptr<EngineFollower> follower_;
 };
@@ -199,7 +200,28 @@ TEST_F(FollowerTest, EventsThatAreOwedAreLate) {
   wait_for(WorkerState::kExact);
 }
 
-TEST_F(FollowerTest, AnotherBlockFakeBlockSizeIsSaid) {
+TEST_F(FollowerTest, AThreadThatDoesNotReadIsLate) {
+  follow();
+  engine_->send(stored_message(0, 0));
+  wait_for(WorkerState::kExact);
+  engine_->hold_reader(true);
+  for (std::uint32_t i = 1; i < 8; ++i) engine_->send(stored_message(i, i));
+  clock_.advance(std::chrono::seconds(3));
+  EXPECT_EQ(follower_->status().state, WorkerState::kDegraded);
+  EXPECT_EQ(follower_->status().reason.find("late"), 0u);
+  EXPECT_EQ(router_.loads().at(0).state, WorkerState::kDegraded);
+  const std::vector<tokens::LocalHash> locals = {tokens::LocalHash(1)};
+  const Decision decision =
+      router_.choose({.group = "m", .locals = locals, .prompt_tokens = 8, .block_size = 4}).value();
+  EXPECT_EQ(decision.choice().state, WorkerState::kDegraded);
+  router_.release(decision.id);
+  engine_->hold_reader(false);
+  wait_for(WorkerState::kExact);
+  EXPECT_EQ(depth(), 8u) << "not before everything was read";
+  EXPECT_EQ(router_.loads().at(0).state, WorkerState::kExact);
+}
+
+TEST_F(FollowerTest, AnotherBlockSizeIsSaid) {
   follower_ = EngineFollower::create({.worker = worker_, .block_size = 16}, router_,
                                      std::make_unique<FakeEngine::Source>(engine_), {})
                   .value();

@@ -61,6 +61,11 @@ class FakeEngine {
     MutexLock lock(mu_);
     holds_ = hold;
   }
+  // Holds what is received until it is called with false, as if the thread that reads were kept from running.
+  void hold_reader(bool hold) {
+    MutexLock lock(mu_);
+    holds_reader_ = hold;
+  }
   void restart() {
     MutexLock lock(mu_);
     kept_.clear();
@@ -77,7 +82,9 @@ class FakeEngine {
    public:
     explicit Source(std::shared_ptr<FakeEngine> engine) : engine_(std::move(engine)) {}
     Result<std::optional<feed::EngineMessage>> receive(Clock::Duration) override {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      do {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      } while (engine_->is_reader_held());
       MutexLock lock(engine_->mu_);
       if (!engine_->is_connected_) return Error(ErrorCode::kUnavailable, "not connected");
       if (engine_->live_.empty()) return std::optional<feed::EngineMessage>();
@@ -119,12 +126,18 @@ class FakeEngine {
   };
 
  private:
+  bool is_reader_held() {
+    MutexLock lock(mu_);
+    return holds_reader_;
+  }
+
   Mutex mu_;
   std::deque<feed::EngineMessage> live_ ASHLAR_GUARDED_BY(mu_);
   std::vector<feed::EngineMessage> kept_ ASHLAR_GUARDED_BY(mu_);
   bool is_connected_ ASHLAR_GUARDED_BY(mu_) = true;
   bool has_looked_back_ ASHLAR_GUARDED_BY(mu_) = false;
   bool holds_ ASHLAR_GUARDED_BY(mu_) = false;
+  bool holds_reader_ ASHLAR_GUARDED_BY(mu_) = false;
   std::uint64_t restarts_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::uint64_t blind_reconnects_ ASHLAR_GUARDED_BY(mu_) = 0;
 };
