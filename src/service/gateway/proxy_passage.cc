@@ -486,8 +486,18 @@ bool ProxyPassage::settle_misroute(RequestOutcome& outcome, bool has_other_token
                        .then = decision_->changes,
                        .expected = decision_->cached_tokens,
                        .delivered = *outcome.delivered_tokens,
+                       .reported = std::uint64_t{choice.depth} * model_.block_size,
+                       .group = model_.group,
+                       .block_size = model_.block_size,
                        .outcome = outcome};
-  outcome.misroute = judge(verdict, parts_.router->changes(choice.worker));
+  if (verdict.delivered > verdict.expected) {
+    const std::uint64_t size = model_.block_size;
+    const std::uint64_t blocks = (prompt_tokens_ + outcome.output_tokens.value_or(0)) / size;
+    verdict.own_blocks = blocks - std::min(blocks, verdict.delivered / size);
+    const auto found = std::min<std::uint64_t>(locals_.size(), (verdict.delivered + size - 1) / size);
+    verdict.found.assign(locals_.begin(), locals_.begin() + static_cast<std::ptrdiff_t>(found));
+  }
+  outcome.misroute = judge(verdict, evidence_for(verdict, *parts_.router));
   if (has_other_tokens && outcome.misroute != Misroute::kNone) outcome.misroute = Misroute::kOtherTokens;
   if (outcome.misroute == Misroute::kUnexplained &&
       parts_.late_verdicts.add(std::move(verdict), Clock::real().now()))

@@ -134,8 +134,10 @@ std::unique_ptr<Passage> Service::open() {
 }
 
 Gateway::Due Service::due() {
-  const auto changes = [this](const events::Worker& worker) { return parts_->router->changes(worker); };
-  for (const RouteVerdict& verdict : parts_->late_verdicts.settle(Clock::real().now(), changes)) {
+  const auto evidence = [this](const RouteVerdict& verdict) {
+    return evidence_for(verdict, *parts_->router);
+  };
+  for (const RouteVerdict& verdict : parts_->late_verdicts.settle(Clock::real().now(), evidence)) {
     parts_->counters.count(verdict.outcome.misroute);
     parts_->receipts.set_outcome(verdict.id, verdict.outcome);
   }
