@@ -75,6 +75,9 @@ class Fleet {
 
   // Expected at workers of these names, when they are added.
   void set_snapshot(Snapshot snapshot);
+  // A worker has lost events for good since the last true answer, or still lacks them after so long that what
+  // was expected then has ended.
+  bool wants_snapshot();
   // As Service::set_workers().
   Result<void> set_workers(std::span<const WorkerOptions> workers);
   struct Registration {
@@ -153,6 +156,8 @@ class Fleet {
   std::map<std::string, std::uint32_t, std::less<>> block_sizes_ ASHLAR_GUARDED_BY(mu_);  // by group
   std::map<std::uint64_t, Asked> asked_ ASHLAR_GUARDED_BY(mu_);
   Snapshot snapshot_ ASHLAR_GUARDED_BY(mu_);
+  std::uint64_t answered_losses_ ASHLAR_GUARDED_BY(mu_) = 0;  // of all workers
+  Clock::TimePoint wanted_at_ ASHLAR_GUARDED_BY(mu_) = {};    // when a snapshot was last wanted
   std::uint64_t next_errand_ ASHLAR_GUARDED_BY(mu_) = 1;
   std::uint64_t next_id_ ASHLAR_GUARDED_BY(mu_) = 1;
 };

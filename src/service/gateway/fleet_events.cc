@@ -18,6 +18,26 @@ void Fleet::set_snapshot(Snapshot snapshot) {
   for (const auto& member : settled) expect_snapshot(member);
 }
 
+bool Fleet::wants_snapshot() {
+  // A worker that loses events again and again must not ask for a whole dump each time.
+  constexpr Clock::Duration kPause = std::chrono::seconds(5);
+  MutexLock lock(mu_);
+  bool is_incomplete = false;
+  std::uint64_t losses = 0;
+  for (const auto& [id, member] : members_)
+    for (const auto& [rank, follower] : member->followers) {
+      const FollowerStatus status = follower->status();
+      is_incomplete |= status.is_incomplete;
+      losses += status.losses;
+    }
+  const Clock::TimePoint now = clock_.now();
+  if (!is_incomplete || (wanted_at_ != Clock::TimePoint{} && now < wanted_at_ + kPause)) return false;
+  if (losses == answered_losses_ && now < wanted_at_ + options_.fallback_ttl) return false;
+  answered_losses_ = losses;
+  wanted_at_ = now;
+  return true;
+}
+
 void Fleet::expect_snapshot(const std::shared_ptr<Member>& member) {
   std::vector<HeldPrefix> held;
   {

@@ -67,6 +67,7 @@ struct ServiceParts {
   std::atomic<bool> is_draining{false};
   std::optional<HttpAddress> peer;  // to start from
   std::atomic<bool> has_asked_peer{false};
+  std::atomic<bool> asks_peer{false};  // now
   std::vector<MetricRegistration> registrations;
 };
 

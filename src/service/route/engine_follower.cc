@@ -127,6 +127,7 @@ void EngineFollower::step() {
 
 void EngineFollower::lose(std::string reason) {
   incomplete_.set();
+  ++losses_;
   incomplete_reason_ = std::move(reason);
 }
 
@@ -197,6 +198,8 @@ void EngineFollower::set_state(WorkerState state, std::string reason) {
     status_.session = session_.counters();
     status_.ingest = session_.ingest().counters();
     status_.present = session_.ingest().present();
+    status_.is_incomplete = (incomplete_ & tiers_).any();
+    status_.losses = losses_;
     if (is_new) told = status_;
   }
   if (is_new && hearers_.on_change) hearers_.on_change(told);

@@ -44,7 +44,9 @@ struct FollowerStatus {
   std::uint32_t block_size = 0;  // tokens; 0: not known yet
   feed::EngineSessionCounters session;
   feed::EngineIngestCounters ingest;
-  std::uint64_t present = 0;  // blocks of the engine that were reported
+  std::uint64_t present = 0;   // blocks of the engine that were reported
+  bool is_incomplete = false;  // something was lost for good, and nothing made up for it yet
+  std::uint64_t losses = 0;    // times
 };
 
 class EngineFollower {
@@ -109,6 +111,7 @@ class EngineFollower {
   bool is_doubtful_ = true;  // not connected since the last message
   bool is_behind_ = false;   // it did not run for a while, and has not read everything since
   std::string incomplete_reason_;
+  std::uint64_t losses_ = 0;
   std::string size_refusal_;   // of events of another block size since the last restart
   std::uint64_t blind_ = 0;    // reconnects so far
   std::uint64_t refused_ = 0;  // events so far

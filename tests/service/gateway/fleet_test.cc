@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
@@ -10,12 +11,15 @@
 
 #include "service/gateway/fake_workers.h"
 #include "service/route/fake_engine.h"
+#include "support/scratch_folder.h"
 
 namespace ashlar::service {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::Pair;
 
 constexpr HeaderView kJsonHead[] = {{.name = "Content-Type", .value = "application/json"}};
 
@@ -99,6 +103,69 @@ TEST_F(FleetTest, AnAnswerOfNoWholeBlocksShowsAnotherSize) {
   engine(0).restart();
   engine(0).send(stored_message(0, 0, 2));
   wait_for(service, R"("state":"EXACT")");
+}
+
+// A prompt of the first blocks of the sequence that engines of these tests store.
+std::string body_of_blocks(std::uint32_t blocks) {
+  std::string body = R"({"model":"m","prompt":[)";
+  for (std::uint32_t i = 0; i < blocks * kFakeBlockSize; ++i)
+    body += std::to_string(i / kFakeBlockSize + 1) + ",";
+  return body + "99]}";
+}
+
+TEST_F(FleetTest, ASnapshotIsReadAgainWhenEventsAreLost) {
+  const ScratchFolder folder;
+  ServeOptions options = options_with_events(1);
+  std::string dump;
+  {
+    ServiceUnderTest peer(options, {}, sources());
+    for (std::uint32_t i = 0; i < 4; ++i) engine(0).send(stored_message(i, i));
+    wait_for(peer, R"("messages":4)");
+    dump = peer.get("/dump").body;
+  }
+  engines_.clear();
+  options.snapshot = folder.file("dump.json");
+  options.event_patience = {};
+  std::ofstream(options.snapshot) << "{}";
+  ServiceUnderTest service(options, {}, sources());
+  engine(0).send(stored_message(0, 0));
+  wait_for(service, R"("state":"EXACT")");
+  service->due();
+  // Messages 1 to 3 are lost, and nobody keeps them.
+  std::ofstream(options.snapshot) << dump;
+  engine(0).send(stored_message(4, 0), false, false);
+  wait_for(service, "3 messages were lost for good");
+  const auto predicted = [&] {
+    const auto open = service.begin("/v1/completions", body_of_blocks(4));
+    EXPECT_TRUE(std::holds_alternative<Forward>(open->step));
+    const HeadVerdict verdict = open->passage->head(200, kJsonHead);
+    std::string id;
+    for (const auto& [name, value] : verdict.added)
+      if (name == "x-ashlar-decision-id") id = value;
+    EXPECT_THAT(verdict.added, Contains(Pair("x-ashlar-cached-tokens", "4"))) << "only reports are claimed";
+    EXPECT_THAT(verdict.added, Contains(Pair("x-ashlar-state", "DEGRADED")));
+    return service.get("/decisions/" + id).body;
+  };
+  service->due();
+  EXPECT_THAT(predicted(), HasSubstr(R"("predicted_depth":4)"));
+}
+
+TEST_F(FleetTest, APeerIsAskedAgainWhenEventsAreLost) {
+  ServeOptions options = options_with_events(1);
+  options.snapshot = "http://127.0.0.1:9999/dump";
+  ServiceUnderTest service(options, {}, sources());  // answers the first question, and others of the start
+  const auto asks = [&] {
+    int count = 0;
+    for (const Errand& errand : service->due().errands) count += errand.ask.target == "/dump";
+    return count;
+  };
+  engine(0).send(stored_message(0, 0));
+  wait_for(service, R"("state":"EXACT")");
+  EXPECT_EQ(asks(), 0);
+  engine(0).send(stored_message(2, 0), false, false);
+  wait_for(service, "1 messages were lost for good");
+  EXPECT_EQ(asks(), 1);
+  EXPECT_EQ(asks(), 0) << "it was asked, and has not answered";
 }
 
 }  // namespace
