@@ -61,6 +61,7 @@ Result<void> Fleet::set_workers(std::span<const WorkerOptions> workers) {
   std::vector<std::shared_ptr<Member>> fresh;
   {
     MutexLock lock(mu_);
+    ASHLAR_RETURN_IF_ERROR(set_hashing(workers));
     for (auto at = members_.begin(); at != members_.end();) {
       const Member& member = *at->second;
       if (member.is_registered || std::ranges::find(workers, member.options) != workers.end()) {
@@ -185,13 +186,13 @@ Result<ResolvedModel> Fleet::resolve(std::string_view model) const {
 ResolvedModel Fleet::with_block_size(ResolvedModel resolved) const {
   if (const auto known = block_sizes_.find(resolved.group); known != block_sizes_.end())
     resolved.block_size = known->second;
+  resolved.hashing = known_hashing(resolved.group);
   return resolved;
 }
 
 std::optional<std::uint32_t> Fleet::block_size_of(std::string_view group) const {
   MutexLock lock(mu_);
-  if (std::ranges::none_of(members_, [&](const auto& entry) { return entry.second->group == group; }))
-    return std::nullopt;
+  if (!has_group(group)) return std::nullopt;
   const auto known = block_sizes_.find(group);
   return known == block_sizes_.end() ? kGuessedBlockSize : known->second;
 }

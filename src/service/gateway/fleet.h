@@ -25,6 +25,7 @@
 #include "ashlar/service/router.h"
 #include "ashlar/service/serve_options.h"
 #include "ashlar/service/service.h"
+#include "ashlar/tokens/sequence_hasher.h"
 #include "service/gateway/snapshot.h"
 #include "service/gateway/wait_line.h"
 #include "service/route/engine_follower.h"
@@ -34,11 +35,23 @@ namespace ashlar::service {
 // Block size of groups whose engines have not said theirs.
 inline constexpr std::uint32_t kGuessedBlockSize = 16;
 
+// How the blocks of a model are hashed for the index, by us and by clients that ask with hashes.
+struct ModelHashing {
+  tokens::HashScheme scheme = {};
+  std::string salt = {};  // of sequences that name none
+
+  tokens::SequenceHasher hasher(std::string_view lora, std::string_view cache_salt) const {
+    return {scheme, tokens::Salt(lora, cache_salt.empty() ? std::string_view(salt) : cache_salt)};
+  }
+  friend bool operator==(const ModelHashing&, const ModelHashing&) = default;
+};
+
 // What a model's name stands for.
 struct ResolvedModel {
   std::string group;
   std::string adapter;  // LoRA; empty: the model itself
   std::uint32_t block_size = kGuessedBlockSize;
+  ModelHashing hashing = {};
 };
 
 // Where to send a request that was routed.
@@ -89,6 +102,7 @@ class Fleet {
     std::string routing_group;
     std::uint32_t block_size = 0;
     std::uint32_t rank = 0;
+    std::string salt = {};
   };
   // A worker that is only asked about. Errors: kAlreadyExists: that rank is registered, or the number is
   // taken; kInvalidArgument; kUnsupported.
@@ -102,6 +116,7 @@ class Fleet {
   Result<ResolvedModel> resolve(std::string_view model) const;
   // Of a group that any worker belongs to, registered ones included; nothing if there is none.
   std::optional<std::uint32_t> block_size_of(std::string_view group) const;
+  ModelHashing hashing_of(std::string_view group) const;
   std::optional<RouteTarget> target(const events::Worker& worker) const;
   // Where to ask for tokens. Errors: kUnavailable.
   Result<HttpAddress> address_for_questions(std::string_view group) const;
@@ -133,6 +148,11 @@ class Fleet {
   };
 
   std::shared_ptr<Member> find(events::WorkerId worker) const ASHLAR_REQUIRES(mu_);
+  bool has_group(std::string_view group) const ASHLAR_REQUIRES(mu_);
+  ModelHashing known_hashing(std::string_view group) const ASHLAR_REQUIRES(mu_);
+  // The hashing of models as these workers have it. Errors: kInvalidArgument: two differ, or one differs from
+  // that of a worker that stays.
+  Result<void> set_hashing(std::span<const WorkerOptions> workers) ASHLAR_REQUIRES(mu_);
   ResolvedModel with_block_size(ResolvedModel resolved) const ASHLAR_REQUIRES(mu_);
   Errand errand(const Member& member, bool is_health, std::string target) ASHLAR_REQUIRES(mu_);
   events::WorkerId free_id() ASHLAR_REQUIRES(mu_);
@@ -154,6 +174,8 @@ class Fleet {
   mutable Mutex mu_;
   std::map<events::WorkerId, std::shared_ptr<Member>> members_ ASHLAR_GUARDED_BY(mu_);
   std::map<std::string, std::uint32_t, std::less<>> block_sizes_ ASHLAR_GUARDED_BY(mu_);  // by group
+  // By group; those that are not here have the default.
+  std::map<std::string, ModelHashing, std::less<>> hashings_ ASHLAR_GUARDED_BY(mu_);
   std::map<std::uint64_t, Asked> asked_ ASHLAR_GUARDED_BY(mu_);
   Snapshot snapshot_ ASHLAR_GUARDED_BY(mu_);
   std::uint64_t answered_losses_ ASHLAR_GUARDED_BY(mu_) = 0;  // of all workers

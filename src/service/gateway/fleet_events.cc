@@ -52,10 +52,12 @@ Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t 
                            const EngineEndpoint& endpoint) {
   std::string group;
   std::uint32_t model_block_size = 0;
+  ModelHashing hashing;
   {
     MutexLock lock(mu_);
     if (member->followers.contains(rank)) return {};
     group = member->group;
+    hashing = known_hashing(group);
     if (const auto known = block_sizes_.find(group); known != block_sizes_.end())
       model_block_size = known->second;
     member->endpoints[rank] = endpoint.events;
@@ -67,7 +69,9 @@ Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t 
              EngineFollower::create(
                  {.worker = {.id = member->id, .rank = rank},
                   .block_size = member->options.block_size,
-                  .model_block_size = model_block_size},
+                  .model_block_size = model_block_size,
+                  .scheme = hashing.scheme,
+                  .salt = tokens::Salt({}, hashing.salt)},
                  router_, std::move(source),
                  {.on_change =
                       [this, group, rank, name = member->options.name,

@@ -26,6 +26,10 @@ Result<void> Fleet::register_worker(const Registration& registration) {
     if (known != block_sizes_.end() && known->second != registration.block_size)
       return make_error(ErrorCode::kAlreadyExists, "blocks of this model have %u tokens, not %u",
                         known->second, registration.block_size);
+    const std::string wanted_group = group_name(registration.model, registration.routing_group);
+    const bool is_new_group = !has_group(wanted_group);
+    if (!is_new_group && !registration.salt.empty() && known_hashing(wanted_group).salt != registration.salt)
+      return Error(ErrorCode::kAlreadyExists, "blocks of this model have another salt");
     if (member == nullptr && std::ranges::count_if(members_, [](const auto& entry) {
                                return entry.second->is_registered;
                              }) >= kMostRegistered)
@@ -46,6 +50,7 @@ Result<void> Fleet::register_worker(const Registration& registration) {
       member->group = group_name(registration.model, registration.routing_group);
       member->problem = "registered for queries only";
       members_.emplace(id, member);
+      if (is_new_group && !registration.salt.empty()) hashings_[wanted_group].salt = registration.salt;
     }
     member->ranks = std::max(member->ranks, registration.rank + 1);
   }

@@ -236,7 +236,7 @@ void ProxyPassage::take_tokens(KnownPrompt known) {
   const std::vector<tokens::Token>& all = *known_->tokens;
   prompt_tokens_ = all.size();
   is_estimate_ = false;
-  const tokens::SequenceHasher hasher(tokens::Salt(model_.adapter, view_.cache_salt));
+  const tokens::SequenceHasher hasher = model_.hashing.hasher(model_.adapter, view_.cache_salt);
   const std::size_t blocks = all.size() / model_.block_size;
   locals_.reserve(blocks);
   for (std::size_t i = 0; i < blocks; ++i)

@@ -64,6 +64,8 @@ Result<std::unique_ptr<EngineFollower>> EngineFollower::create(const Options& op
   feed::EngineSessionOptions session_options;
   session_options.ingest.worker = options.worker.id;
   session_options.ingest.block_size = options.block_size;
+  session_options.ingest.scheme = options.scheme;
+  session_options.ingest.salt = options.salt;
   ASHLAR_TRY(EngineSession session, EngineSession::create(std::move(watched), session_options));
   std::unique_ptr<EngineFollower> follower(
       new EngineFollower(options, router, reference, std::move(session), std::move(hearers)));

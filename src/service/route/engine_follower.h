@@ -55,6 +55,8 @@ class EngineFollower {
     events::Worker worker;
     std::uint32_t block_size = 0;        // 0: as the engine says; events of others are refused
     std::uint32_t model_block_size = 0;  // as set_model_block_size(); 0: not known yet
+    tokens::HashScheme scheme = {};
+    tokens::Salt salt = {};  // of blocks whose engine names none
     // An answered request whose events do not come within this time degrades the worker.
     Clock::Duration late_after = std::chrono::seconds(2);
     // So does a thread that is kept from reading for longer than this: events may wait, unread.

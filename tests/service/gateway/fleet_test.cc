@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "ashlar/tokens/sequence_hasher.h"
 #include "service/gateway/fake_workers.h"
 #include "service/route/fake_engine.h"
 #include "support/scratch_folder.h"
@@ -103,6 +104,75 @@ TEST_F(FleetTest, AnAnswerOfNoWholeBlocksShowsAnotherSize) {
   engine(0).restart();
   engine(0).send(stored_message(0, 0, 2));
   wait_for(service, R"("state":"EXACT")");
+}
+
+std::string query_by_hash(const tokens::SequenceHasher& hasher) {
+  return R"({"model_name":"m","block_hashes":[)" +
+         std::to_string(hasher.local_hash(tokens_of_block(0)).value()) + "]}";
+}
+
+TEST_F(FleetTest, AModelHasItsOwnSchemeAndSalt) {
+  ServeOptions options = options_with_events(2);
+  options.workers[0].scheme = "xxh64_int64";
+  options.workers[0].salt = "pepper";
+  options.event_patience = {};
+  ServiceUnderTest service(options, {}, sources());
+  for (const int i : {0, 1}) engine(i).send(stored_message(0, 0));
+  const auto ask = [&](const std::string& path, const std::string& body) {
+    return std::get<Reply>(service.begin(path, body)->step).body;
+  };
+  const tokens::HashScheme scheme = tokens::HashScheme::xxh64_int64();
+  const std::string own = query_by_hash({scheme, tokens::Salt({}, "pepper")});
+  const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  // Both workers of the model, though only one says it.
+  while (ask("/query_by_hash", own).find(R"("frequencies":[2])") == std::string::npos &&
+         std::chrono::steady_clock::now() < last)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_THAT(ask("/query_by_hash", own), HasSubstr(R"("frequencies":[2])"));
+  EXPECT_THAT(ask("/query_by_hash", query_by_hash({scheme, tokens::Salt()})),
+              HasSubstr(R"("frequencies":[])"));
+  EXPECT_THAT(ask("/query_by_hash", query_by_hash(tokens::SequenceHasher(tokens::Salt({}, "pepper")))),
+              HasSubstr(R"("frequencies":[])"));
+  EXPECT_THAT(ask("/query", R"({"model_name":"m","token_ids":[1,1,1,1]})"),
+              HasSubstr(R"("frequencies":[2])"));
+  EXPECT_THAT(ask("/query", R"({"model_name":"m","token_ids":[1,1,1,1],"cache_salt":"x"})"),
+              HasSubstr(R"("frequencies":[])"));
+  // A request is routed by the same hashes.
+  const auto open = service.begin("/v1/completions", R"({"model":"m","prompt":[1,1,1,1,9]})");
+  EXPECT_THAT(open->passage->head(200, kJsonHead).added, Contains(Pair("x-ashlar-cached-tokens", "4")));
+
+  // It cannot change below a worker that stays.
+  options.workers[0].salt = "salt";
+  EXPECT_FALSE(service->set_workers(options.workers));
+  options.workers[1].salt = "other";
+  EXPECT_FALSE(service->set_workers(options.workers)) << "two of one model";
+  options.workers[1].salt = "salt";
+  options.workers[1].scheme = options.workers[0].scheme;
+  EXPECT_TRUE(service->set_workers(options.workers));
+}
+
+TEST_F(FleetTest, ARegistrationMayBringASalt) {
+  ServiceUnderTest service(ServiceUnderTest::options_of(1), {}, sources());
+  const auto ask = [&](const std::string& path, const std::string& body) {
+    return std::get<Reply>(service.begin(path, body)->step);
+  };
+  const auto body = [](int instance, const std::string& salt) {
+    return R"({"instance_id":)" + std::to_string(instance) +
+           R"(,"endpoint":"tcp://127.0.0.1:6000","model_name":"r","block_size":4,"additional_salt":")" +
+           salt + "\"}";
+  };
+  EXPECT_EQ(ask("/register", body(7, "pepper")).status, 201u);
+  EXPECT_EQ(ask("/register", body(8, "salt")).status, 409u);
+  engine(0).send(stored_message(0, 0));
+  const std::string query = R"({"model_name":"r","token_ids":[1,1,1,1]})";
+  const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (ask("/query", query).body.find(R"("7":)") == std::string::npos &&
+         std::chrono::steady_clock::now() < last)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const std::string hash = std::to_string(
+      tokens::SequenceHasher(tokens::Salt({}, "pepper")).local_hash(tokens_of_block(0)).value());
+  EXPECT_THAT(ask("/query_by_hash", R"({"model_name":"r","block_hashes":[)" + hash + "]}").body,
+              HasSubstr(R"("7":)"));
 }
 
 // A prompt of the first blocks of the sequence that engines of these tests store.
