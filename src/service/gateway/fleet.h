@@ -35,6 +35,10 @@ namespace ashlar::service {
 // Block size of groups whose engines have not said theirs.
 inline constexpr std::uint32_t kGuessedBlockSize = 16;
 
+// Workers of the router's own are numbered from here on: instances that others register are mostly numbered
+// from 1. Every reader of JSON keeps these numbers exactly.
+inline constexpr std::uint64_t kFirstOwnId = std::uint64_t{1} << 52;
+
 // How the blocks of a model are hashed for the index, by us and by clients that ask with hashes.
 struct ModelHashing {
   tokens::HashScheme scheme = {};
@@ -161,6 +165,10 @@ class Fleet {
   void expect_snapshot(const std::shared_ptr<Member>& member);
   Result<void> follow(const std::shared_ptr<Member>& member, std::uint32_t rank,
                       const EngineEndpoint& endpoint);
+  Result<std::unique_ptr<EngineFollower>> make_follower(const std::shared_ptr<Member>& member,
+                                                        std::uint32_t rank, const EngineEndpoint& endpoint);
+  void take_back(const std::shared_ptr<Member>& member);
+  void forget_hashing_of(const std::string& group) ASHLAR_REQUIRES(mu_);
   void learn_block_size(const std::string& group, const events::Worker& worker, std::uint32_t block_size);
   void tell_block_size(std::string_view group) ASHLAR_REQUIRES(mu_);
   void take_models(const std::shared_ptr<Member>& member, const Answer& answer);
@@ -181,7 +189,7 @@ class Fleet {
   std::uint64_t answered_losses_ ASHLAR_GUARDED_BY(mu_) = 0;  // of all workers
   Clock::TimePoint wanted_at_ ASHLAR_GUARDED_BY(mu_) = {};    // when a snapshot was last wanted
   std::uint64_t next_errand_ ASHLAR_GUARDED_BY(mu_) = 1;
-  std::uint64_t next_id_ ASHLAR_GUARDED_BY(mu_) = 1;
+  std::uint64_t next_id_ ASHLAR_GUARDED_BY(mu_) = kFirstOwnId;
 };
 
 // The model list of an engine: ids, whether each is an adapter, and its JSON.

@@ -50,44 +50,52 @@ void Fleet::expect_snapshot(const std::shared_ptr<Member>& member) {
 
 Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t rank,
                            const EngineEndpoint& endpoint) {
-  std::string group;
-  std::uint32_t model_block_size = 0;
-  ModelHashing hashing;
   {
     MutexLock lock(mu_);
     if (member->followers.contains(rank)) return {};
+  }
+  Result<std::unique_ptr<EngineFollower>> made = make_follower(member, rank, endpoint);
+  std::shared_ptr<EngineFollower> follower;  // one that is not kept ends after the lock
+  if (made) follower = *std::move(made);
+  MutexLock lock(mu_);
+  if (!made) {
+    if (!member->followers.contains(rank)) member->endpoints.erase(rank);
+    return made.error();
+  }
+  if (member->is_gone) return {};
+  member->endpoints[rank] = endpoint.events;
+  member->followers.try_emplace(rank, std::move(follower));
+  tell_block_size(member->group);  // it may have been learned meanwhile
+  return {};
+}
+
+Result<std::unique_ptr<EngineFollower>> Fleet::make_follower(const std::shared_ptr<Member>& member,
+                                                             std::uint32_t rank,
+                                                             const EngineEndpoint& endpoint) {
+  if (!make_source_) return Error(ErrorCode::kUnsupported, "this build has no ZeroMQ to hear events with");
+  EngineFollower::Options options{.worker = {.id = member->id, .rank = rank},
+                                  .block_size = member->options.block_size};
+  std::string group;
+  {
+    MutexLock lock(mu_);
     group = member->group;
-    hashing = known_hashing(group);
+    const ModelHashing hashing = known_hashing(group);
+    options.scheme = hashing.scheme;
+    options.salt = tokens::Salt({}, hashing.salt);
     if (const auto known = block_sizes_.find(group); known != block_sizes_.end())
-      model_block_size = known->second;
-    member->endpoints[rank] = endpoint.events;
+      options.model_block_size = known->second;
   }
   ASHLAR_DCHECK(!group.empty(), "events of a worker without a group");
-  if (!make_source_) return Error(ErrorCode::kUnsupported, "this build has no ZeroMQ to hear events with");
   ASHLAR_TRY(auto source, make_source_(endpoint));
-  ASHLAR_TRY(std::unique_ptr<EngineFollower> made,
-             EngineFollower::create(
-                 {.worker = {.id = member->id, .rank = rank},
-                  .block_size = member->options.block_size,
-                  .model_block_size = model_block_size,
-                  .scheme = hashing.scheme,
-                  .salt = tokens::Salt({}, hashing.salt)},
-                 router_, std::move(source),
-                 {.on_change =
-                      [this, group, rank, name = member->options.name,
-                       id = member->id](const FollowerStatus& status) {
-                        learn_block_size(group, {.id = id, .rank = rank}, status.block_size);
-                        ASHLAR_LOG(LogLevel::kInfo, "serve", "worker %s, rank %u: %s%s%s", name.c_str(), rank,
-                                   std::string(to_string(status.state)).c_str(),
-                                   status.reason.empty() ? "" : ": ", printable(status.reason).c_str());
-                      },
-                  .on_events = [this] { hesitating_.wake_all(); }}));
-  std::shared_ptr<EngineFollower> follower = std::move(made);
-  MutexLock lock(mu_);
-  if (member->is_gone) return {};
-  member->followers.emplace(rank, std::move(follower));
-  tell_block_size(group);  // it may have been learned meanwhile
-  return {};
+  const auto on_change = [this, group, rank, id = member->id,
+                          name = member->options.name](const FollowerStatus& status) {
+    learn_block_size(group, {.id = id, .rank = rank}, status.block_size);
+    ASHLAR_LOG(LogLevel::kInfo, "serve", "worker %s, rank %u: %s%s%s", name.c_str(), rank,
+               std::string(to_string(status.state)).c_str(), status.reason.empty() ? "" : ": ",
+               printable(status.reason).c_str());
+  };
+  return EngineFollower::create(options, router_, std::move(source),
+                                {.on_change = on_change, .on_events = [this] { hesitating_.wake_all(); }});
 }
 
 // The first size that is configured or heard is the model's. An engine that was restarted with another one

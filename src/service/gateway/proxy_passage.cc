@@ -521,15 +521,15 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
   if (is_answered && known_ && outcome.prompt_tokens && view_.prompts == 1)
     has_other_tokens = !parts_.prompts->check(view_.model, *known_, *outcome.prompt_tokens);
   if (is_answered && !is_estimate_) {
-    counters.prompt_tokens.add(prompt_tokens_);
-    counters.available_tokens.add(decision_->available_tokens);
-    counters.captured_tokens.add(decision_->cached_tokens);
+    if (!outcome.delivered_tokens) counters.delivered_unknown.add();
+    TokenCounters& tokens = outcome.delivered_tokens ? counters.tokens : counters.unknown_tokens;
+    tokens.prompt.add(prompt_tokens_);
+    tokens.available.add(decision_->available_tokens);
+    tokens.captured.add(decision_->cached_tokens);
     if (outcome.delivered_tokens) {
       counters.delivered_tokens.add(*outcome.delivered_tokens);
       parts_.fleet->check_answer(decision_->choice().worker, *outcome.delivered_tokens, prompt_tokens_);
       is_open = !settle_misroute(outcome, has_other_tokens);
-    } else {
-      counters.delivered_unknown.add();
     }
     // More full blocks than the worker had: an event of them is owed.
     if (decision_->choice().state == WorkerState::kExact &&

@@ -175,6 +175,51 @@ TEST_F(FleetTest, ARegistrationMayBringASalt) {
               HasSubstr(R"("7":)"));
 }
 
+TEST_F(FleetTest, InstancesMayHaveAnyNumber) {
+  ServiceUnderTest service(ServiceUnderTest::options_of(2), {}, sources());
+  const auto status_of_registration = [&](int instance) {
+    return std::get<Reply>(service
+                               .begin("/register", R"({"instance_id":)" + std::to_string(instance) +
+                                                       R"(,"endpoint":"tcp://127.0.0.1:6000",)"
+                                                       R"("model_name":"m","block_size":4})")
+                               ->step)
+        .status;
+  };
+  for (const int instance : {0, 1, 2, 3}) EXPECT_EQ(status_of_registration(instance), 201u) << instance;
+  EXPECT_EQ(status_of_registration(1), 409u) << "that one is there";
+}
+
+TEST_F(FleetTest, AFailedRegistrationLeavesNothingBehind) {
+  ServiceUnderTest service(ServiceUnderTest::options_of(1), {}, sources());
+  const auto post = [&](const std::string& path, int rank, int block_size) {
+    return std::get<Reply>(service
+                               .begin(path, R"({"instance_id":7,"endpoint":"tcp://127.0.0.1:600)" +
+                                                std::to_string(rank) +
+                                                R"(","model_name":"r","additional_salt":"s","dp_rank":)" +
+                                                std::to_string(rank) + R"(,"block_size":)" +
+                                                std::to_string(block_size) + "}")
+                               ->step)
+        .status;
+  };
+  const std::string workers = service.get("/workers").body;
+  broken_ = "tcp://127.0.0.1:6000";
+  EXPECT_EQ(post("/register", 0, 8), 400u);
+  EXPECT_EQ(service.get("/workers").body, workers);
+  EXPECT_EQ(service->router().loads().size(), 1u);
+  EXPECT_EQ(post("/unregister", 0, 8), 404u);
+  broken_ = "tcp://127.0.0.1:6002";
+  EXPECT_EQ(post("/register", 0, 4), 201u) << "another size than the one that failed";
+  const std::string registered = service.get("/workers").body;
+  EXPECT_EQ(post("/register", 2, 4), 400u) << "a rank of a worker that stays";
+  EXPECT_EQ(service.get("/workers").body, registered);
+  EXPECT_EQ(service->router().loads().size(), 2u);
+  broken_.clear();
+  EXPECT_EQ(post("/register", 2, 4), 201u);
+  EXPECT_EQ(post("/unregister", 0, 4), 200u);
+  EXPECT_EQ(post("/unregister", 2, 4), 200u);
+  EXPECT_EQ(post("/register", 0, 8), 201u) << "nobody has blocks of 4 any more";
+}
+
 // A prompt of the first blocks of the sequence that engines of these tests store.
 std::string body_of_blocks(std::uint32_t blocks) {
   std::string body = R"({"model":"m","prompt":[)";
