@@ -103,8 +103,7 @@ void ZmqEngineSource::State::update() {
   const std::uint64_t connects = subscriber->stats().connects;
   if (connects == seen) return;
   const SubscriberOptions& options = subscriber->options();
-  const bool asks = options.replay_on_connect && !options.replay_endpoint.empty();
-  if (seen != 0 && !asks && !options.bind) go_blind(connects);
+  if (seen != 0 && options.replay_endpoint.empty() && !options.bind) go_blind(connects);
   seen = connects;
 }
 

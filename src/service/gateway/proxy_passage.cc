@@ -528,7 +528,8 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
     tokens.captured.add(decision_->cached_tokens);
     if (outcome.delivered_tokens) {
       counters.delivered_tokens.add(*outcome.delivered_tokens);
-      parts_.fleet->check_answer(decision_->choice().worker, *outcome.delivered_tokens, prompt_tokens_);
+      if (*outcome.delivered_tokens % model_.block_size != 0)
+        parts_.fleet->check_answer(decision_->choice().worker, *outcome.delivered_tokens, prompt_tokens_);
       is_open = !settle_misroute(outcome, has_other_tokens);
     }
     // More full blocks than the worker had: an event of them is owed.
