@@ -104,6 +104,7 @@ void Fleet::learn_block_size(const std::string& group, const events::Worker& wor
                              std::uint32_t block_size) {
   if (block_size == 0) return;
   MutexLock lock(mu_);
+  if (find(worker.id) == nullptr) return;  // it has gone, and its follower ends
   const auto [known, is_new] = block_sizes_.try_emplace(group, block_size);
   if (!is_new && known->second == block_size) return;
   if (!is_new) {
