@@ -19,8 +19,9 @@ void Fleet::set_snapshot(Snapshot snapshot) {
 }
 
 bool Fleet::wants_snapshot() {
-  // A worker that loses events again and again must not ask for a whole dump each time.
-  constexpr Clock::Duration kPause = std::chrono::seconds(5);
+  // A worker that loses events again and again must not ask for a whole dump each time: what was expected
+  // before the loss still is.
+  const Clock::Duration pause = options_.fallback_ttl / 4;
   MutexLock lock(mu_);
   bool is_incomplete = false;
   std::uint64_t losses = 0;
@@ -31,7 +32,7 @@ bool Fleet::wants_snapshot() {
       losses += status.losses;
     }
   const Clock::TimePoint now = clock_.now();
-  if (!is_incomplete || (wanted_at_ != Clock::TimePoint{} && now < wanted_at_ + kPause)) return false;
+  if (!is_incomplete || (wanted_at_ != Clock::TimePoint{} && now < wanted_at_ + pause)) return false;
   if (losses == answered_losses_ && now < wanted_at_ + options_.fallback_ttl) return false;
   answered_losses_ = losses;
   wanted_at_ = now;

@@ -129,7 +129,6 @@ void EngineFollower::step() {
 
 void EngineFollower::lose(std::string reason) {
   incomplete_.set();
-  ++losses_;
   incomplete_reason_ = std::move(reason);
 }
 
@@ -147,6 +146,7 @@ void EngineFollower::judge(const feed::EngineSessionCounters& before,
     size_refusal_ = session_.ingest().last_refusal();
   for (std::size_t tier = 0; tier < ingested.tier_clears.size(); ++tier)
     if (ingested.tier_clears[tier] != ingested_before.tier_clears[tier]) incomplete_.reset(tier);
+  losses_ += now.resyncs != before.resyncs;
   if (now.incomplete_starts != before.incomplete_starts) {
     lose("its stream began before this listener, and the start is not kept");
   } else if (now.resyncs != before.resyncs) {

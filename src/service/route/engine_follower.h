@@ -46,7 +46,7 @@ struct FollowerStatus {
   feed::EngineIngestCounters ingest;
   std::uint64_t present = 0;   // blocks of the engine that were reported
   bool is_incomplete = false;  // something was lost for good, and nothing made up for it yet
-  std::uint64_t losses = 0;    // times
+  std::uint64_t losses = 0;    // times that messages were
 };
 
 class EngineFollower {
