@@ -84,6 +84,7 @@ backend::http::HttpProxyOptions proxy_options(const ServeOptions& options) {
   proxy.threads = options.threads;
   proxy.limits.head_bytes = options.max_head_bytes;
   proxy.limits.body_bytes = options.max_body_bytes;
+  proxy.limits.all_body_bytes = options.max_all_body_bytes;
   proxy.limits.connections = options.max_connections;
   proxy.tls = {.certificate = options.tls_certificate, .key = options.tls_key};
   proxy.worker_authorities = options.worker_authorities;

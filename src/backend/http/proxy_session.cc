@@ -124,8 +124,9 @@ Task<void> ProxySession::run() {
   for (;;) {
     const ClientConnection::Next next = co_await client_.read_request();
     if (next == ClientConnection::Next::kRefused) {
-      shared_.bad_requests.fetch_add(1, std::memory_order_relaxed);
-      co_await client_.refuse(client_.refusal());
+      (client_.has_refusal_reply() ? shared_.requests : shared_.bad_requests)
+          .fetch_add(1, std::memory_order_relaxed);
+      co_await client_.refuse();
     }
     if (next != ClientConnection::Next::kRequest) co_return;
     shared_.requests.fetch_add(1, std::memory_order_relaxed);

@@ -76,6 +76,8 @@ constexpr std::array kRows = std::to_array<SettingRow>({
     {"seed", kNumber, member_of<&O::seed>, 0, UINT64_MAX, "seed of choices by chance; 0: drawn at the start"},
     {"max_body_bytes", kBytes, member_of<&O::max_body_bytes>, 1024, std::uint64_t{4} << 30,
      "longest body of a request"},
+    {"max_all_body_bytes", kBytes, member_of<&O::max_all_body_bytes>, 1024, std::uint64_t{1} << 40,
+     "memory for the bodies of all requests; one beyond it is answered 503"},
     {"max_head_bytes", kBytes, member_of<&O::max_head_bytes>, 1024, std::uint64_t{16} << 20,
      "longest head of a request"},
     {"max_connections", kNumber, member_of<&O::max_connections>, 1, 1'000'000,

@@ -125,14 +125,28 @@ std::string error_json(std::string_view message, std::string_view type, unsigned
   return out.take();
 }
 
+namespace {
+
+Reply openai_error(unsigned status, std::string_view type, std::string_view message, bool can_retry = false) {
+  Reply reply{.status = status, .headers = {{"Content-Type", "application/json"}}};
+  if (can_retry) reply.headers.emplace_back("Retry-After", "1");
+  reply.body = error_json(message, type, status);
+  return reply;
+}
+
+}  // namespace
+
 ProxyPassage::~ProxyPassage() {
   release();
   leave_line();
 }
 
-bool ProxyPassage::is_authorized(std::span<const HeaderView> headers) const {
-  return parts_.options.token.empty() ||
-         equal_secrets(header_of(headers, kTokenHeader), parts_.options.token);
+std::optional<Reply> refuse_stranger(ServiceParts& parts, const ClientRequest& request) {
+  if (parts.options.token.empty() || is_public_path(request.method, request.target) ||
+      equal_secrets(header_of(request.headers, kTokenHeader), parts.options.token))
+    return std::nullopt;
+  parts.counters.refused.add();
+  return openai_error(401, "authentication_error", "this address needs its token in x-ashlar-token");
 }
 
 Result<void> ProxyPassage::read_headers(std::span<const HeaderView> headers) {
@@ -166,10 +180,7 @@ Result<void> ProxyPassage::read_headers(std::span<const HeaderView> headers) {
 Step ProxyPassage::refuse(unsigned status, std::string_view type, std::string_view message, bool can_retry) {
   leave_line();
   parts_.counters.refused.add();
-  Reply reply{.status = status, .headers = {{"Content-Type", "application/json"}}};
-  if (can_retry) reply.headers.emplace_back("Retry-After", "1");
-  reply.body = error_json(message, type, status);
-  return reply;
+  return openai_error(status, type, message, can_retry);
 }
 
 Step ProxyPassage::begin(const ClientRequest& request, Wake wake) {
@@ -177,9 +188,7 @@ Step ProxyPassage::begin(const ClientRequest& request, Wake wake) {
   request_.headers = {};  // not valid after this call
   wake_ = std::move(wake);
   arrived_ = Clock::real().now();
-  const bool is_public = is_public_path(request.method, request.target);
-  if (!is_public && !is_authorized(request.headers))
-    return refuse(401, "authentication_error", "this address needs its token in x-ashlar-token");
+  if (std::optional<Reply> refusal = refuse_stranger(parts_, request)) return *std::move(refusal);
   if (std::optional<Reply> own = answer_api(parts_, request)) return *std::move(own);
   parts_.counters.requests.add();
   is_counted_ = false;

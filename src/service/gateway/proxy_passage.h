@@ -33,7 +33,6 @@ class ProxyPassage final : public Passage {
  private:
   // Reads what the headers say about routing. Errors: kInvalidArgument, with the header.
   Result<void> read_headers(std::span<const HeaderView> headers);
-  bool is_authorized(std::span<const HeaderView> headers) const;
   // The next step once the model is known.
   Step find_tokens();
   Step take(PromptTokens::Lookup lookup);
@@ -89,6 +88,9 @@ class ProxyPassage final : public Passage {
   unsigned status_ = 0;
   std::optional<UsageScanner> scanner_;
 };
+
+// The answer to a request that lacks the token; none: it has it, or needs none.
+std::optional<Reply> refuse_stranger(ServiceParts& parts, const ClientRequest& request);
 
 // An error in the form of OpenAI's API.
 std::string error_json(std::string_view message, std::string_view type, unsigned status);

@@ -133,6 +133,10 @@ std::unique_ptr<Passage> Service::open() {
   return std::make_unique<ProxyPassage>(*parts_);
 }
 
+std::optional<Reply> Service::refuse_head(const ClientRequest& head) {
+  return refuse_stranger(*parts_, head);
+}
+
 Gateway::Due Service::due() {
   const auto changes = [this](const events::Worker& worker) { return parts_->router->changes(worker); };
   for (const RouteVerdict& verdict : parts_->late_verdicts.settle(Clock::real().now(), changes)) {

@@ -196,6 +196,15 @@ TEST(Passage, TheTokenGuardsEverythingButHealth) {
             401u);
   EXPECT_EQ(status_of(service.begin("/metrics", {}, {}, "GET")->step), 401u);
   EXPECT_EQ(service.get("/health").status, 200u);
+  // The head alone tells, before a body is read.
+  const std::vector<HeaderView> right = {{.name = "X-Ashlar-Token", .value = "s3cret"}};
+  const auto refusal =
+      service->refuse_head({.method = "POST", .target = "/v1/completions", .headers = {}, .body = {}});
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->status, 401u);
+  EXPECT_FALSE(
+      service->refuse_head({.method = "POST", .target = "/v1/completions", .headers = right, .body = {}}));
+  EXPECT_EQ(service.metric("ashlar_serve_refused_total"), 4);
   const auto open = service.begin("/v1/completions", tokens_body(4), {{"X-Ashlar-Token", "s3cret"}});
   EXPECT_TRUE(std::holds_alternative<Forward>(open->step));
 }
