@@ -81,7 +81,8 @@ struct ServeOptions {
   bool tokenize = true;  // ask workers for the tokens of texts
   Clock::Duration tokenize_timeout = std::chrono::seconds(5);
   std::size_t prompt_cache_bytes = std::size_t{64} << 20;
-  std::uint32_t receipts = 65'536;  // decisions that are kept
+  std::uint32_t receipts = 16'384;  // decisions that are kept, if they fit:
+  std::size_t receipt_bytes = std::size_t{64} << 20;
 
   std::string journal;      // folder; empty: none
   std::string journal_key;  // file with the key of its hashes; empty: drawn, kept in the folder

@@ -109,6 +109,8 @@ constexpr std::array kRows = std::to_array<SettingRow>({
     {"prompt_cache_bytes", kBytes, member_of<&O::prompt_cache_bytes>, 0, std::uint64_t{1} << 40,
      "memory for tokens of earlier prompts"},
     {"receipts", kNumber, member_of<&O::receipts>, 1, 100'000'000, "decisions that can be asked for later"},
+    {"receipt_bytes", kBytes, member_of<&O::receipt_bytes>, 64 << 10, std::uint64_t{1} << 40,
+     "memory for these decisions: where there are many workers it holds fewer"},
     {"journal", kText, member_of<&O::journal>, 0, 0, "folder for the journal of decisions; empty: none"},
     {"journal_key", kText, member_of<&O::journal_key>, 0, 0,
      "file with the key of its hashes; empty: drawn, and kept in the folder"},

@@ -81,7 +81,7 @@ Result<HttpAddress> peer_address(std::string_view url) {
 
 ServiceParts::ServiceParts(const ServeOptions& serve_options)
     : options(serve_options),
-      receipts(serve_options.receipts),
+      receipts({.decisions = serve_options.receipts, .bytes = serve_options.receipt_bytes}),
       late_verdicts(kMostLateVerdicts),
       lines(serve_options.max_queued),
       recent(serve_options.event_patience) {}

@@ -49,7 +49,7 @@ TEST(ServeConfig, AFlagWinsOverTheEnvironmentWhichWinsOverTheFile) {
   EXPECT_TRUE(has(text, "port = 3  # flag\n")) << text;
   EXPECT_TRUE(has(text, "threads = 4  # environment\n")) << text;
   EXPECT_TRUE(has(text, "max_queued = 5  # file\n")) << text;
-  EXPECT_TRUE(has(text, "receipts = 65536  # default\n")) << text;
+  EXPECT_TRUE(has(text, "receipts = 16384  # default\n")) << text;
 }
 
 TEST(ServeConfig, ValuesHaveUnits) {
