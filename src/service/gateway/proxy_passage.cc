@@ -21,6 +21,10 @@ constexpr std::uint32_t kMaxQuestions = 4;
 // What a token of text is taken for where nobody says.
 constexpr std::uint64_t kBytesPerToken = 4;
 
+// Of requests that another thread answers.
+constexpr std::size_t kMaxChoreBody = 1 << 20;
+constexpr Clock::Duration kChoreTime = std::chrono::minutes(10);
+
 constexpr std::string_view kTokenHeader = "x-ashlar-token";
 constexpr std::string_view kWeightsHeader = "x-ashlar-weights";
 constexpr std::string_view kPolicyHeader = "x-ashlar-policy";
@@ -137,6 +141,7 @@ Reply openai_error(unsigned status, std::string_view type, std::string_view mess
 }  // namespace
 
 ProxyPassage::~ProxyPassage() {
+  if (chore_) chore_->leave();
   release();
   leave_line();
 }
@@ -189,6 +194,7 @@ Step ProxyPassage::begin(const ClientRequest& request, Wake wake) {
   wake_ = std::move(wake);
   arrived_ = Clock::real().now();
   if (std::optional<Reply> refusal = refuse_stranger(parts_, request)) return *std::move(refusal);
+  if (is_slow_api(request)) return start_chore();
   if (std::optional<Reply> own = answer_api(parts_, request)) return *std::move(own);
   parts_.counters.requests.add();
   is_counted_ = false;
@@ -211,6 +217,26 @@ Step ProxyPassage::begin(const ClientRequest& request, Wake wake) {
   if (!model) return refuse(503, "service_unavailable", model.error().message(), true);
   model_ = *std::move(model);
   return find_tokens();
+}
+
+Step ProxyPassage::start_chore() {
+  if (request_.body.size() > kMaxChoreBody)
+    return refuse(413, "invalid_request_error",
+                  "this body has more than " + std::to_string(kMaxChoreBody) + " bytes");
+  chore_ = std::make_shared<ChoreReply>(wake_);
+  // The request is gone by then if its client is.
+  const bool is_taken =
+      parts_.chores->add([&parts = parts_, to = chore_, method = std::string(request_.method),
+                          target = std::string(request_.target), body = std::string(request_.body)] {
+        if (to->is_left() && method != "POST") return;  // nobody reads it
+        std::optional<Reply> reply =
+            answer_api(parts, {.method = method, .target = target, .headers = {}, .body = body});
+        ASHLAR_CHECK(reply.has_value(), "a chore is for an answer of our own");
+        to->set(*std::move(reply));
+      });
+  if (is_taken) return Wait{.until = arrived_ + kChoreTime};
+  chore_.reset();
+  return refuse(503, "service_unavailable", "too many such requests wait", true);
 }
 
 Step ProxyPassage::find_tokens() {
@@ -361,6 +387,11 @@ Step ProxyPassage::wait() {
 }
 
 Step ProxyPassage::resumed() {
+  if (chore_) {
+    if (std::optional<Reply> reply = chore_->take()) return *std::move(reply);
+    if (Clock::real().now() < arrived_ + kChoreTime) return Wait{.until = arrived_ + kChoreTime};
+    return refuse(503, "service_unavailable", "the answer did not come in time", true);
+  }
   ASHLAR_CHECK(place_ != 0 || has_hesitated_, "it did not wait");
   ASHLAR_DCHECK(!is_reserved_, "it waits for room that it has");
   if (parts_.is_draining.load(std::memory_order_relaxed))

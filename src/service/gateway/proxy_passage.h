@@ -33,6 +33,8 @@ class ProxyPassage final : public Passage {
  private:
   // Reads what the headers say about routing. Errors: kInvalidArgument, with the header.
   Result<void> read_headers(std::span<const HeaderView> headers);
+  // An answer of our own that takes long.
+  Step start_chore();
   // The next step once the model is known.
   Step find_tokens();
   Step take(PromptTokens::Lookup lookup);
@@ -87,6 +89,7 @@ class ProxyPassage final : public Passage {
   bool is_counted_ = true;  // among those that ended, or not to be
   unsigned status_ = 0;
   std::optional<UsageScanner> scanner_;
+  std::shared_ptr<ChoreReply> chore_;
 };
 
 // The answer to a request that lacks the token; none: it has it, or needs none.

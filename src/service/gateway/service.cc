@@ -119,12 +119,14 @@ Result<std::unique_ptr<Service>> Service::create(const ServeOptions& options,
     ASHLAR_TRY(Snapshot snapshot, read_snapshot(text));
     parts->fleet->set_snapshot(std::move(snapshot));
   }
+  ASHLAR_TRY(parts->chores, Chores::create());
   ASHLAR_RETURN_IF_ERROR(parts->fleet->set_workers(options.workers));
   return std::unique_ptr<Service>(new Service(std::move(parts)));
 }
 
 // Followers end before what they feed.
 Service::~Service() {
+  parts_->chores.reset();
   parts_->registrations.clear();
   parts_->fleet.reset();
 }
@@ -159,7 +161,12 @@ Gateway::Due Service::due() {
 }
 
 void Service::told(std::uint64_t number, Result<Answer> answer) {
-  if (number == kPeerErrand) return take_peer(std::move(answer));
+  if (number == kPeerErrand) {
+    // Reading it takes long where there is much. Once per run: there is room.
+    parts_->chores->add(
+        [this, peer = std::make_shared<Result<Answer>>(std::move(answer))] { take_peer(std::move(*peer)); });
+    return;
+  }
   parts_->fleet->told(number, std::move(answer));
   // A worker may have come back.
   parts_->lines.for_each([](WaitLine& line) { line.wake_first(); });
