@@ -25,6 +25,8 @@ constexpr std::uint64_t kBytesPerToken = 4;
 constexpr std::size_t kMaxChoreBody = 1 << 20;
 constexpr Clock::Duration kChoreTime = std::chrono::minutes(10);
 
+constexpr std::size_t kMaxReason = 200;  // bytes of a header
+
 constexpr std::string_view kTokenHeader = "x-ashlar-token";
 constexpr std::string_view kWeightsHeader = "x-ashlar-weights";
 constexpr std::string_view kPolicyHeader = "x-ashlar-policy";
@@ -82,6 +84,15 @@ Result<CostWeights> parse_weights(std::string_view text, CostWeights weights) {
     *name->second = static_cast<std::int32_t>(value * 1000 + 0.5);
   }
   return weights;
+}
+
+// A reason may have words of an engine in it: visible ASCII stays, and not too much of it.
+std::string header_text(std::string_view text) {
+  std::string out(text.substr(0, kMaxReason));
+  for (char& c : out)
+    if (c < ' ' || c > '~') c = '?';
+  if (text.size() > kMaxReason) out.replace(kMaxReason - 3, 3, "...");
+  return out;
 }
 
 std::string_view describe(ForwardFailure failure) {
@@ -417,14 +428,14 @@ void ProxyPassage::leave_line() {
 void ProxyPassage::keep_receipt(const RouteTarget& target) {
   ASHLAR_DCHECK(is_reserved_ && decision_, "a receipt of no decision");
   const Candidate& choice = decision_->choice();
-  std::string reason;
-  if (choice.state != WorkerState::kExact) reason = parts_.fleet->state_reason(choice.worker);
+  state_reason_.clear();
+  if (choice.state != WorkerState::kExact) state_reason_ = parts_.fleet->state_reason(choice.worker);
   parts_.counters.states[static_cast<std::size_t>(choice.state)].add();
   parts_.receipts.add(decision_->id, [&](Receipt& receipt) {
     receipt.decision = *decision_;
     receipt.group = model_.group;
     receipt.worker_name = target.name;
-    receipt.state_reason = reason;
+    receipt.state_reason = state_reason_;
     receipt.token_source = known_ ? describe(known_->source) : std::string_view();
   });
 }
@@ -486,10 +497,11 @@ HeadVerdict ProxyPassage::head(unsigned status, std::span<const HeaderView> head
     parts_.fleet->note(decision_->choice().worker.id, false);
   }
   const Candidate& choice = decision_->choice();
-  verdict.added.reserve(5);
+  verdict.added.reserve(6);
   verdict.added.emplace_back("x-ashlar-worker", worker_name_);
   verdict.added.emplace_back("x-ashlar-dp-rank", std::to_string(choice.worker.rank));
   verdict.added.emplace_back("x-ashlar-state", to_string(choice.state));
+  if (!state_reason_.empty()) verdict.added.emplace_back("x-ashlar-state-reason", header_text(state_reason_));
   verdict.added.emplace_back("x-ashlar-decision-id", decision_name(parts_.run, decision_->id));
   if (!decision_->is_estimate)
     verdict.added.emplace_back("x-ashlar-cached-tokens", std::to_string(decision_->cached_tokens));

@@ -84,6 +84,7 @@ class ProxyPassage final : public Passage {
   Clock::TimePoint arrived_{};
   std::optional<Decision> decision_;
   std::string worker_name_;
+  std::string state_reason_;
   bool is_reserved_ = false;
   bool has_bytes_ = false;
   bool is_counted_ = true;  // among those that ended, or not to be

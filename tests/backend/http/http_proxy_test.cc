@@ -142,7 +142,7 @@ TEST(HttpProxy, WritesHeadersOfItsOwnHop) {
   };
   gateway.on_head = [](unsigned status, std::span<const service::HeaderView> headers) {
     EXPECT_EQ(status, 201u);
-    EXPECT_EQ(headers.size(), 5u);
+    EXPECT_EQ(headers.size(), 6u);
     HeadVerdict out;
     out.added = {{"x-ashlar-worker", "w\n1"}};
     return out;
@@ -160,7 +160,7 @@ TEST(HttpProxy, WritesHeadersOfItsOwnHop) {
                          "X-Split: a  X-Evil: 1\r\nContent-Length: 4\r\n\r\nbody");
   side.send(
       "HTTP/1.1 201 Made Up\r\nConnection: X-Own\r\nX-Own: 1\r\nKeep-Alive: 5\r\nX-Kept: yes\r\n"
-      "Content-Length: 2\r\n\r\nok");
+      "X-Ashlar-State-Reason: not ours\r\nContent-Length: 2\r\n\r\nok");
   EXPECT_EQ(client.take_until("ok"),
             "HTTP/1.1 201 Made Up\r\nX-Kept: yes\r\nx-ashlar-worker: w 1\r\nContent-Length: 2\r\n\r\nok");
 }
