@@ -223,6 +223,13 @@ std::optional<std::string> range_complaint(const SettingRow& row, std::uint64_t 
   return "should be from " + show_number(row.form, row.least) + " to " + show_number(row.form, row.most);
 }
 
+// An address with a user in it, also where its scheme is missing or mistyped. A path from the root is a file.
+bool may_have_password(std::string_view text) {
+  const std::size_t at = text.find('@');
+  if (at == std::string_view::npos || text.starts_with('/') || text.starts_with("./")) return false;
+  return text.substr(0, at).find(':') != std::string_view::npos;
+}
+
 std::optional<std::string> put_value(const SettingRow& row, ServeOptions& options, std::uint64_t number) {
   if (auto complaint = range_complaint(row, number)) return complaint;
   ASHLAR_CHECK(put_number(row.place(options), number), "the range of a setting fits its place");
@@ -304,9 +311,7 @@ std::optional<std::string> complaint_about(const SettingRow& row, const ServeOpt
     return std::nullopt;
   }
   if ((*text)->find('\0') != std::string::npos) return "should have no zero bytes";
-  if (row.name == "snapshot" && (*text)->find("://") != std::string::npos &&
-      (*text)->find('@') != std::string::npos)
-    return "should have no user or password";
+  if (row.name == "snapshot" && may_have_password(**text)) return "should have no user or password";
   return std::nullopt;
 }
 
