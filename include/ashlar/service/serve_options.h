@@ -84,10 +84,12 @@ struct ServeOptions {
   std::uint32_t receipts = 16'384;  // decisions that are kept, if they fit:
   std::size_t receipt_bytes = std::size_t{64} << 20;
 
-  std::string journal;      // folder; empty: none
-  std::string journal_key;  // file with the key of its hashes; empty: drawn, kept in the folder
-  std::string record;       // file; empty: none
-  std::string snapshot;     // file with a dump to start from, or URL of a peer's /dump
+  std::string journal;                                          // folder; empty: none
+  std::uint64_t journal_file_bytes = std::uint64_t{256} << 20;  // of one of its files
+  std::uint64_t journal_kept_bytes = 0;  // of all in the folder; the oldest are removed. 0: none is
+  std::string journal_key;               // file with the key of its hashes; empty: drawn, kept in the folder
+  std::string record;                    // file; empty: none
+  std::string snapshot;                  // file with a dump to start from, or URL of a peer's /dump
   std::string log_level = "info";
 
   // Errors: kInvalidArgument, with the setting, its value and what is allowed.

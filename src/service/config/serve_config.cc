@@ -216,6 +216,8 @@ Result<void> ServeOptions::validate() const {
   if (tls_certificate.empty() != tls_key.empty())
     return refuse("tls_certificate and tls_key belong together: set both or none");
   if (!journal_key.empty() && journal.empty()) return refuse("journal_key needs journal");
+  if (journal_kept_bytes != 0 && journal_kept_bytes < journal_file_bytes)
+    return refuse("journal_kept_bytes should be 0, or at least journal_file_bytes");
   std::set<std::string_view> names;
   for (const WorkerOptions& worker : workers) {
     ASHLAR_RETURN_IF_ERROR(validate_worker(worker));

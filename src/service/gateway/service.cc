@@ -54,7 +54,12 @@ Result<std::unique_ptr<JournalWriter>> open_journal(const ServeOptions& options,
   ASHLAR_TRY(const JournalKey key, load_journal_key(key_path, options.journal_key.empty()));
   char name[40];
   std::snprintf(name, sizeof name, "/%016llx.journal", static_cast<unsigned long long>(run));
-  return JournalWriter::create({.path = options.journal + name, .key = key, .run = run, .router = router});
+  return JournalWriter::create({.path = options.journal + name,
+                                .key = key,
+                                .run = run,
+                                .router = router,
+                                .file_bytes = options.journal_file_bytes,
+                                .kept_bytes = options.journal_kept_bytes});
 }
 
 Result<std::string> read_whole_file(const std::string& path) {
