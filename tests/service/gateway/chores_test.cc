@@ -15,9 +15,16 @@ namespace {
 // An engine that says nothing, and does not let its listener go until it is told to.
 class StubbornEngine final : public feed::EngineSource {
  public:
-  explicit StubbornEngine(std::shared_future<void> release) : release_(std::move(release)) {}
+  // Shared with the test.
+  struct Control {
+    std::promise<void> release;
+    std::shared_future<void> released = release.get_future().share();
+    std::atomic<bool> listens{false};
+  };
+  explicit StubbornEngine(std::shared_ptr<Control> control) : control_(std::move(control)) {}
   Result<std::optional<feed::EngineMessage>> receive(Clock::Duration) override {
-    release_.wait_for(std::chrono::minutes(1));  // where the test fails, it ends all the same
+    control_->listens = true;
+    control_->released.wait_for(std::chrono::minutes(1));  // where the test fails, it ends all the same
     return Error(ErrorCode::kUnavailable, "silent");
   }
   Result<feed::EngineReplay> replay(std::uint64_t) override { return Error(ErrorCode::kUnsupported, "none"); }
@@ -25,7 +32,7 @@ class StubbornEngine final : public feed::EngineSource {
   std::string describe() const override { return "stubborn"; }
 
  private:
-  std::shared_future<void> release_;
+  std::shared_ptr<Control> control_;
 };
 
 constexpr const char* kRegistration =
@@ -33,15 +40,15 @@ constexpr const char* kRegistration =
 constexpr const char* kUnregistration = R"({"instance_id":77,"model_name":"m"})";
 
 TEST(Chores, OtherRequestsGoOnWhileAFollowerEnds) {
-  std::promise<void> release;
-  const std::shared_future<void> released = release.get_future().share();
-  ServiceUnderTest service(ServiceUnderTest::options_of(1), {}, [released](const EngineEndpoint&) {
-    return Result<std::unique_ptr<feed::EngineSource>>(std::make_unique<StubbornEngine>(released));
+  const auto engine = std::make_shared<StubbornEngine::Control>();
+  ServiceUnderTest service(ServiceUnderTest::options_of(1), {}, [engine](const EngineEndpoint&) {
+    return Result<std::unique_ptr<feed::EngineSource>>(std::make_unique<StubbornEngine>(engine));
   });
   const auto registered = service.begin("/register", kRegistration);
   service.finish(*registered);
   ASSERT_EQ(std::get<Reply>(registered->step).status, 201u);
 
+  while (!engine->listens) std::this_thread::yield();
   const auto leaving = service.begin("/unregister", kUnregistration);
   ASSERT_TRUE(std::holds_alternative<Wait>(leaving->step)) << "it does not hold up the thread that asks";
   const auto dump = service.begin("/dump", {}, {}, "GET");
@@ -59,7 +66,7 @@ TEST(Chores, OtherRequestsGoOnWhileAFollowerEnds) {
   leaving->step = leaving->passage->resumed();
   EXPECT_TRUE(std::holds_alternative<Wait>(leaving->step));
 
-  release.set_value();
+  engine->release.set_value();
   service.finish(*leaving);
   EXPECT_EQ(std::get<Reply>(leaving->step).status, 200u);
   service.finish(*dump);
@@ -70,13 +77,13 @@ TEST(Chores, OtherRequestsGoOnWhileAFollowerEnds) {
 }
 
 TEST(Chores, AreBounded) {
-  std::promise<void> release;
-  const std::shared_future<void> released = release.get_future().share();
-  ServiceUnderTest service(ServiceUnderTest::options_of(1), {}, [released](const EngineEndpoint&) {
-    return Result<std::unique_ptr<feed::EngineSource>>(std::make_unique<StubbornEngine>(released));
+  const auto engine = std::make_shared<StubbornEngine::Control>();
+  ServiceUnderTest service(ServiceUnderTest::options_of(1), {}, [engine](const EngineEndpoint&) {
+    return Result<std::unique_ptr<feed::EngineSource>>(std::make_unique<StubbornEngine>(engine));
   });
   const auto registered = service.begin("/register", kRegistration);
   service.finish(*registered);
+  while (!engine->listens) std::this_thread::yield();
   const auto leaving = service.begin("/unregister", kUnregistration);
   std::vector<std::unique_ptr<ServiceUnderTest::Open>> waiting;
   while (service.get("/workers").body.find("77") != std::string::npos) std::this_thread::yield();
@@ -89,7 +96,7 @@ TEST(Chores, AreBounded) {
   ASSERT_NE(refusal, nullptr);
   EXPECT_EQ(refusal->status, 503u);
   EXPECT_THAT(refusal->headers, ::testing::Contains(::testing::Pair("Retry-After", "1")));
-  release.set_value();
+  engine->release.set_value();
   for (const auto& one : waiting) {
     service.finish(*one);
     EXPECT_EQ(std::get<Reply>(one->step).status, 200u);
