@@ -14,7 +14,8 @@ namespace {
 
 // A body beyond what all may have would be refused only once it is read that far.
 HttpProxyOptions with_reachable_bodies(HttpProxyOptions options) {
-  options.limits.body_bytes = std::min(options.limits.body_bytes, options.limits.all_body_bytes);
+  options.limits.body_bytes =
+      std::min(options.limits.body_bytes, BodyBudget::largest_body(options.limits.all_body_bytes));
   return options;
 }
 

@@ -41,7 +41,7 @@ void RequestReader::append(std::string_view part) {
     const std::uint64_t all = request_->head.content_length.value_or(rules_.limits.body_bytes);
     const auto room = static_cast<std::size_t>(std::clamp<std::uint64_t>(
         std::max<std::size_t>(2 * taken_, kReservedBytes), size, std::max<std::uint64_t>(all, size)));
-    if (!rules_.budget->take(room - taken_)) return refuse(503);
+    if (!rules_.budget->take(room - taken_, all <= BodyBudget::kSmall)) return refuse(503);
     taken_ = room;
     body.reserve(room);
   }

@@ -90,6 +90,12 @@ TEST_F(HttpBodies, ShareABudget) {
   const RawAnswer refused = second.take_answer();
   EXPECT_EQ(refused.status, 503u);
   EXPECT_EQ(refused.header("retry-after"), "1");
+  // Small ones have room of their own, which large ones do not get.
+  RawClient third = connect();
+  third.send(head_of(70 * kKiB) + std::string(16 * kKiB, 'l'));
+  ASSERT_TRUE(comes_true([&] { return held() >= 216 * kKiB; }));
+  third.send(std::string(16 * kKiB, 'l'));
+  EXPECT_EQ(third.take_answer().status, 503u);
   // Others go on, and so does the one that was there first.
   EXPECT_EQ(connect().ask(post("/", std::string(20 * kKiB, 'z'))).body, std::to_string(20 * kKiB));
   first.send(std::string(kKiB, 'x'));
