@@ -1,5 +1,5 @@
-// Clients and workers that misbehave, all at once, in front of the whole program: a good client does not notice,
-// and memory stays bounded.
+// Clients and workers that misbehave, all at once, with the whole program between them: a good client does
+// not notice, and memory stays bounded.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,8 +53,8 @@ const std::vector<Lie>& lies() {
   return all;
 }
 
-// A worker of the model "liar" that is well, and tells one lie after another. A request for /silent is neither
-// read nor answered.
+// A worker of the model "liar" that is well, and tells one lie after another. A request for /silent is
+// neither read nor answered.
 class LyingWorker {
  public:
   LyingWorker() : thread_([this] { run(); }) {}

@@ -130,6 +130,9 @@ class ServeConfig {
   std::map<std::string, SettingSource, std::less<>> sources_;
 };
 
+// A whole file: settings, workers, a snapshot. Errors: kNotFound: it cannot be read, with the reason.
+Result<std::string> read_whole_file(const std::string& path);
+
 // The workers of a worker file. Errors: kInvalidArgument, with the line.
 Result<std::vector<WorkerOptions>> parse_worker_file(std::string_view name, std::string_view text);
 

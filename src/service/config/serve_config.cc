@@ -272,6 +272,27 @@ std::string ServeConfig::describe() const {
   return out;
 }
 
+Result<std::string> read_whole_file(const std::string& path) {
+  constexpr std::size_t kPiece = 64 << 10;
+  const OwnedFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  for (;;) {
+    const std::size_t size = text.size();
+    text.resize(size + kPiece);
+    const ssize_t got = file.valid() ? read(file.get(), text.data() + size, kPiece) : -1;
+    const int reason = errno;
+    if (got < 0 && file.valid() && reason == EINTR) {
+      text.resize(size);
+      continue;
+    }
+    if (got < 0)
+      return make_error(ErrorCode::kNotFound, "cannot read %s: %s", printable(path).c_str(),
+                        std::generic_category().message(reason).c_str());
+    text.resize(size + static_cast<std::size_t>(got));
+    if (got == 0) return text;
+  }
+}
+
 Result<std::vector<WorkerOptions>> parse_worker_file(std::string_view name, std::string_view text) {
   ASHLAR_TRY(const std::vector<TomlTable> tables, read_toml(name, text));
   std::vector<WorkerOptions> workers;

@@ -6,8 +6,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -60,15 +58,6 @@ Result<std::unique_ptr<JournalWriter>> open_journal(const ServeOptions& options,
                                 .router = router,
                                 .file_bytes = options.journal_file_bytes,
                                 .kept_bytes = options.journal_kept_bytes});
-}
-
-Result<std::string> read_whole_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(in), {});
-  if (!in)
-    return make_error(ErrorCode::kNotFound, "cannot read the snapshot %s: %s", path.c_str(),
-                      std::generic_category().message(errno).c_str());
-  return text;
 }
 
 // "http://host:port", with or without the path of the dump.

@@ -319,5 +319,20 @@ TEST(ServeSettings, TheDocumentHasTheTable) {
       << settings_of_docs();
 }
 
+TEST(ReadWholeFile, ReadsAllOrSaysWhyNot) {
+  const ScratchFolder folder;
+  const std::string text(200'000, 'x');
+  std::ofstream(folder.file("long")) << text;
+  std::ofstream(folder.file("empty"));
+  EXPECT_EQ(read_whole_file(folder.file("long")).value(), text);
+  EXPECT_EQ(read_whole_file(folder.file("empty")).value(), "");
+  for (const std::string& path : {folder.file("none"), folder.path()}) {
+    const auto read = read_whole_file(path);
+    ASSERT_FALSE(read) << path;
+    EXPECT_EQ(read.error().code(), ErrorCode::kNotFound);
+    EXPECT_NE(read.error().message().find("cannot read " + path + ": "), std::string::npos) << read.error();
+  }
+}
+
 }  // namespace
 }  // namespace ashlar::service
