@@ -156,9 +156,10 @@ Gateway::Due Service::due() {
 
 void Service::told(std::uint64_t number, Result<Answer> answer) {
   if (number == kPeerErrand) {
-    // Reading it takes long where there is much. Once per run: there is room.
-    parts_->chores->add(
+    // Reading it takes long where there is much.
+    const bool is_taken = parts_->chores->add(
         [this, peer = std::make_shared<Result<Answer>>(std::move(answer))] { take_peer(std::move(*peer)); });
+    if (!is_taken) take_peer(make_error(ErrorCode::kCapacity, "too much else was asked for"));
     return;
   }
   parts_->fleet->told(number, std::move(answer));
