@@ -269,7 +269,7 @@ TEST(Serve, ASecondRouterStartsFromTheFirst) {
   const auto [said, status] =
       run_program(std::string(ASHLAR_PROGRAM) + " serve --snapshot " + folder.file("none.json"));
   EXPECT_EQ(status, 1) << said;
-  EXPECT_THAT(said, HasSubstr("cannot read the snapshot"));
+  EXPECT_THAT(said, HasSubstr("snapshot: cannot read"));
 }
 
 TEST(Serve, AnIndexersClientCanAsk) {

@@ -109,8 +109,9 @@ Result<std::unique_ptr<Service>> Service::create(const ServeOptions& options,
   if (options.snapshot.starts_with("http")) {
     ASHLAR_TRY(parts->peer, peer_address(options.snapshot));
   } else if (!options.snapshot.empty()) {
-    ASHLAR_TRY(const std::string text, read_whole_file(options.snapshot));
-    ASHLAR_TRY(Snapshot snapshot, read_snapshot(text));
+    const Result<std::string> text = read_whole_file(options.snapshot);
+    if (!text) return Error(text.error().code(), "snapshot: " + text.error().message());
+    ASHLAR_TRY(Snapshot snapshot, read_snapshot(*text));
     parts->fleet->set_snapshot(std::move(snapshot));
   }
   ASHLAR_TRY(parts->chores, Chores::create());
