@@ -89,6 +89,10 @@ TEST(ServeSecrets, AreInNoOutputOfARun) {
     for (const char* target : {"/metrics", "/fleet", "/decisions", "/workers", "/dump", "/openapi.json",
                                "/v1/models", "/ready", "/unknown", "/decisions/x"})
       keep(target, client.request("GET", target, {}, right));
+    // A stranger's head is enough: nobody waits for the body.
+    client.close();
+    client.send("POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n");
+    EXPECT_EQ(keep("stranger's head", client.receive()), 401);
     // A request that is no HTTP has no words of its own in the answer either.
     client.close();
     client.send(std::string("GET / HTTP/1.1\r\nx-ashlar-token: ") + kToken + "\r\n bad\r\n\r\n");
