@@ -10,13 +10,15 @@ JOBS ?= $(shell nproc)
 HOST := $(shell uname -m)
 SOURCES = $(shell find include src apps tests bench examples -name '*.h' -o -name '*.cc' -o -name '*.cu')
 
-.PHONY: help run program test test-long test-aarch64 test-vllm bench bench-peers format tidy clean
+.PHONY: help run program test test-release test-long test-aarch64 test-vllm bench bench-peers format tidy
+.PHONY: clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make run           build and run the examples: prefix reuse, eviction, index, tiers, nodes, an engine"
 	@echo "make program       build/run/bin/ashlar (ashlar serve …) and tiny_server, with every component"
-	@echo "make test          all tests: release, then ThreadSanitizer, then AddressSanitizer"
+	@echo "make test          every test: what ships, then ThreadSanitizer, then AddressSanitizer"
+	@echo "make test-release  every test against what ships, also those that make test runs sanitized alone"
 	@echo "make test-long     the same, with 300 seconds for every stress and fuzz loop"
 	@echo "make test-aarch64  cross build, unit tests under qemu-user"
 	@echo "make test-vllm     beside the real vLLM, on the CPU (installs some 6 GB)"
@@ -31,13 +33,13 @@ build/%/build.ninja: CMakePresets.json
 	@cmake --preset $* --log-level=NOTICE --no-warn-unused-cli
 	@touch $@
 
-# $(call stage,preset,targets): configures, builds the targets, runs the tests of the preset, closes with one
-# line. One test more than there are cores: many wait for others.
+# $(call stage,preset,targets[,test preset]): configures, builds the targets, runs the tests of the preset,
+# closes with one line. One test more than there are cores: many wait for others.
 define stage
 	@$(MAKE) -s --no-print-directory build/$(1)/build.ninja
 	@start=$$SECONDS; \
 	cmake --build --preset $(1) -j $(JOBS) --target $(2) && built=$$SECONDS && \
-	ctest --preset $(1) -j $$(( $(JOBS) + 1 )) --progress && \
+	ctest --preset $(or $(3),$(1)) -j $$(( $(JOBS) + 1 )) --progress && \
 	echo "== $(1): all tests passed; $$((built - start)) s to build, $$((SECONDS - built)) s to test"
 endef
 
@@ -70,6 +72,11 @@ test:
 	$(call stage,release,all)
 	$(call stage,tsan,ashlar_concurrency_tests)
 	$(call stage,asan,ashlar_unit_tests)
+
+# What `make test` leaves to the sanitizers, against what ships.
+test-release:
+	@scripts/bootstrap test
+	$(call stage,release,all ashlar_unit_tests,release-all)
 
 test-long: export ASHLAR_TEST_SECONDS = 300
 test-long: test

@@ -52,26 +52,37 @@ add_custom_target(ashlar_benchmarks)
 # A process takes longer to start than most cases to run.
 set(ASHLAR_SHARDS 4 CACHE STRING "ctests that share the cases of a test program; 0: one ctest per case")
 
-# ashlar_test(NAME x [WHOLE] [OPTIMIZED] SOURCES … LABELS unit|concurrency|… [LIBRARIES …]): one GoogleTest
-# executable; its ctests are x.1, x.2 … WHOLE: its cases share something that is dear to start, so the program
-# is one ctest. OPTIMIZED: its own code, not the library, is what takes the time under a sanitizer.
+option(ASHLAR_ALL_TESTS "Build also the tests that make test runs under a sanitizer alone" ON)
+
+# ashlar_test(NAME x [WHOLE] [OPTIMIZED] [SHIPPED] SOURCES … LABELS unit|concurrency|… [LIBRARIES …]): one
+# GoogleTest executable; its ctests are x.1, x.2 … WHOLE: its cases share something that is dear to start, so
+# the program is one ctest. OPTIMIZED: its own code, not the library, is what takes the time under a
+# sanitizer. SHIPPED: a unit test that `make test` also runs against what ships, not under AddressSanitizer
+# alone: it counts allocations or bytes, searches at random for as long as it may, or depends on how code is
+# optimised.
 function(ashlar_test)
-  cmake_parse_arguments(T "WHOLE;OPTIMIZED" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(T "WHOLE;OPTIMIZED;SHIPPED" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
   add_executable(${T_NAME})
+  if("unit" IN_LIST T_LABELS AND NOT T_SHIPPED)
+    list(APPEND T_LABELS sanitized)
+    if(NOT ASHLAR_ALL_TESTS)
+      set_target_properties(${T_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
+    endif()
+  endif()
   ashlar_sources(${T_NAME} ${T_SOURCES})
   target_link_libraries(${T_NAME} PRIVATE ashlar::ashlar ashlar::testing ashlar_warnings ashlar_test_warnings
     GTest::gmock_main ${T_LIBRARIES})
   target_include_directories(${T_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests
     ${ASHLAR_XXHASH_INCLUDE})
   # The library is what ships; cases run once, and compile in a half to a third of the time.
-  set(own_options "")
-  if(ASHLAR_SANITIZE AND NOT T_OPTIMIZED)
-    set(own_options -O0)
-    target_compile_options(${T_NAME} PRIVATE -O0)
-  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${T_NAME} PRIVATE $<IF:$<CXX_COMPILER_ID:GNU>,-Og,-O1>)
   endif()
-  ashlar_precompiled(${T_NAME} TEST OPTIONS ${own_options})
+  if(T_OPTIMIZED)
+    ashlar_precompiled(${T_NAME} TEST)
+  else()
+    ashlar_precompiled(${T_NAME} TEST PLAIN)
+  endif()
   foreach(label IN LISTS T_LABELS)
     if(TARGET ashlar_${label}_tests)
       add_dependencies(ashlar_${label}_tests ${T_NAME})

@@ -54,6 +54,7 @@ void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters,
       ++counters.unknown_mediums;
       continue;
     }
+    ++counters.tier_events[tier->value()];
     if (event.kind == EngineEventKind::kStored) on_stored(batch, event, tier->value(), turn);
     if (event.kind == EngineEventKind::kRemoved) on_removed(batch, event, tier->value(), turn);
     if (event.kind == EngineEventKind::kCleared) on_cleared(tier->value(), turn);
@@ -365,6 +366,7 @@ void EngineRank::on_removed(const EngineBatch& batch, const EngineEvent& event, 
 
 void EngineRank::on_cleared(std::size_t tier, Turn& turn) {
   ++turn.counters.clears;
+  ++turn.counters.tier_clears[tier];
   turn.counters.cancelled += waiting_.cancel_tier(tier);
   std::vector<Blocks::iterator> held;
   for (auto at = blocks_.begin(); at != blocks_.end(); ++at)

@@ -130,10 +130,13 @@ class FleetRank {
   std::size_t object_bytes() const { return VolumeObject::kHeaderBytes + object({}).payload_bytes; }
   void expect_counts_exact() {
     kv_->drain();
-    // Peers give their leases back a moment after they have read.
+    // Peers give their leases back a moment after they have read, and blocks are free a moment after that.
+    const auto given_back = [this] {
+      return kv_->remote() == nullptr || (kv_->remote()->status().leases == 0 &&
+                                          kv_->g2()->available_blocks() == kv_->g2()->total_blocks());
+    };
     const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(2);
-    while (kv_->remote() != nullptr && kv_->remote()->status().leases != 0 &&
-           std::chrono::steady_clock::now() < end)
+    while (!given_back() && std::chrono::steady_clock::now() < end)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_EQ(kv_->g1().available_blocks(), kv_->g1().total_blocks());
     EXPECT_EQ(kv_->g2()->available_blocks(), kv_->g2()->total_blocks());

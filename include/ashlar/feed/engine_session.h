@@ -7,6 +7,7 @@
 // changes. Programs with their own decoder use EngineIngest alone.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,6 +21,7 @@
 #include "ashlar/base/result.h"
 #include "ashlar/events/engine_codec.h"
 #include "ashlar/events/kv_event.h"
+#include "ashlar/events/tier.h"
 #include "ashlar/feed/engine_source.h"
 #include "ashlar/tokens/hash_scheme.h"
 #include "ashlar/tokens/salt.h"
@@ -75,6 +77,9 @@ struct EngineIngestCounters {
   std::uint64_t collisions = 0;         // events cut at a name with other content
   std::uint64_t ambiguous_parents = 0;  // events
   std::uint64_t too_deep = 0;           // events cut at the last possible position
+  // Events of the engine's own blocks by tier, and of these `clears`.
+  std::array<std::uint64_t, events::kStorageTiers> tier_events{};
+  std::array<std::uint64_t, events::kStorageTiers> tier_clears{};
 
   friend bool operator==(const EngineIngestCounters&, const EngineIngestCounters&) = default;
 };

@@ -50,6 +50,10 @@ class EngineSource {
   // Whether the engine was asked for what it keeps since the last connect, and answered: what was received is
   // then all there is, up to what is still on its way.
   virtual bool has_looked_back() const noexcept { return false; }
+  // Reconnects after which nothing told what was missed: the engine keeps no messages, or did not say which.
+  // Later messages may continue the earlier ones, or come from another run of the engine whose numbers happen
+  // to follow.
+  virtual std::uint64_t blind_reconnects() const noexcept { return 0; }
   virtual std::string describe() const = 0;
 };
 

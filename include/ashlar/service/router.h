@@ -24,6 +24,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -207,6 +208,13 @@ class Router {
   void set_state(const events::Worker& worker, WorkerState state);
   void set_up(events::WorkerId worker, bool is_up);
 
+  // The reader of the worker's events runs, and its state holds for `lasts`. A choice that comes later takes
+  // an EXACT worker for DEGRADED, which is an input like any other change of a state. False: this call comes
+  // later than the one before allowed for. A worker without beats never lapses.
+  bool beat(const events::Worker& worker, Clock::Duration lasts);
+  // The last beat has ended.
+  bool is_late(const events::Worker& worker) const;
+
   // The worker probably holds this prefix: an earlier router says so. It counts as a prediction of
   // `fallback_ttl`, and no longer once the worker is EXACT.
   void expect(const events::Worker& worker, std::span<const tokens::LocalHash> locals);
@@ -244,10 +252,16 @@ class Router {
  private:
   class Sink;
 
+  void end_beats(Clock::TimePoint now) ASHLAR_REQUIRES(mu_);
+  bool is_late(const events::Worker& worker, Clock::TimePoint now) const ASHLAR_REQUIRES(mu_);
+
   Clock& clock_;
   RouteLog* const log_;
   mutable Mutex mu_;
   std::unique_ptr<RouteCore> core_ ASHLAR_GUARDED_BY(mu_);
+  // When the beats of followed workers end, and the first of those ends that was not seen yet, or earlier.
+  std::map<events::Worker, Clock::TimePoint> beats_ ASHLAR_GUARDED_BY(mu_);
+  Clock::TimePoint next_end_ ASHLAR_GUARDED_BY(mu_) = Clock::TimePoint::max();
   std::unique_ptr<Sink> sink_;
 };
 

@@ -33,6 +33,9 @@ struct WorkerOptions {
   std::uint32_t dp = 1;          // data-parallel ranks
   std::string model;             // empty: as the worker says (/v1/models)
   std::uint32_t block_size = 0;  // tokens; 0: as its events say
+  // How the blocks of its model are hashed here; all workers of a model alike. Both need `model`.
+  std::string scheme;  // xxh3_chain or xxh64_int64; empty: the first
+  std::string salt;    // of requests that name none
 
   friend bool operator==(const WorkerOptions&, const WorkerOptions&) = default;
 };

@@ -96,6 +96,8 @@ class RemotePeer {
   // Why it is dead; empty while it is alive.
   std::optional<Error> failure() const;
   const std::shared_ptr<RemotePath>& path() const noexcept;
+  // The longest request, notification or answer between the two.
+  std::size_t max_message_bytes() const;
 
   // Sends a request and waits for the answer of the peer's handler. Errors: the handler's, with its code;
   // kUnavailable: the peer is dead, or dies meanwhile; kUnsupported: it has no such handler; kTimeout;

@@ -43,13 +43,20 @@ class ZmqEngineSource::State {
   // Asks an engine that was silent for long for everything after the last message. Requires: `pending` is
   // empty.
   void watch();
+  // Reads connection events.
+  void update();
+  // Messages after this connect cannot be joined to those before.
+  void go_blind(std::uint64_t connects);
 
   std::unique_ptr<Subscriber> subscriber;
   std::deque<feed::EngineMessage> pending;
   std::optional<std::uint64_t> last;  // number of the last delivered message
   std::uint64_t looked_back = 0;      // connects covered by look_back()
   std::uint64_t asked = 0;  // connects, up to the one known to belong to the engine run of the last message
+  std::uint64_t seen = 0;   // connects
+  std::uint64_t blind = 0;  // the last connect that was counted in blind_reconnects
   std::atomic<std::uint64_t> restarts{0};
+  std::atomic<std::uint64_t> blind_reconnects{0};
   int attempts = 0;
 };
 
@@ -74,7 +81,9 @@ void ZmqEngineSource::State::look_back() {
       last.reset();
     }
   }
-  if (!kept && ++attempts < kReplayAttempts) return;  // retry with the next call
+  const bool tries_again = !kept && ++attempts < kReplayAttempts;
+  if (!kept && !is_first && (!tries_again || !pending.empty())) go_blind(connects);
+  if (tries_again) return;  // with the next call
   attempts = 0;
   // Messages that did not fit are requested after these are delivered.
   if (!kept || !kept->is_cut) looked_back = connects;
@@ -87,6 +96,21 @@ void ZmqEngineSource::State::look_back() {
     received.pop_front();
   }
   std::move(kept->messages.begin(), kept->messages.end(), std::back_inserter(pending));
+}
+
+void ZmqEngineSource::State::update() {
+  subscriber->update();
+  const std::uint64_t connects = subscriber->stats().connects;
+  if (connects == seen) return;
+  const SubscriberOptions& options = subscriber->options();
+  if (seen != 0 && options.replay_endpoint.empty() && !options.bind) go_blind(connects);
+  seen = connects;
+}
+
+void ZmqEngineSource::State::go_blind(std::uint64_t connects) {
+  if (std::exchange(blind, connects) == connects) return;
+  ++blind_reconnects;
+  last.reset();  // whatever is asked from now on is asked from the start
 }
 
 std::deque<feed::EngineMessage> ZmqEngineSource::State::take_received() {
@@ -139,7 +163,7 @@ Result<std::optional<feed::EngineMessage>> ZmqEngineSource::receive(Clock::Durat
   Frame topic;
   Frame payload;
   for (;;) {
-    subscriber.update();
+    state_->update();
     if (state_->pending.empty()) state_->look_back();
     if (!state_->pending.empty()) {
       std::optional<feed::EngineMessage> message = std::move(state_->pending.front());
@@ -148,6 +172,7 @@ Result<std::optional<feed::EngineMessage>> ZmqEngineSource::receive(Clock::Durat
       return message;
     }
     if (subscriber.receive(number, topic, payload)) {
+      state_->update();  // its connection may be newer than the last look
       state_->last = number;
       return std::optional(message_of(number, topic, payload));
     }
@@ -206,6 +231,10 @@ std::uint64_t ZmqEngineSource::restarts() const noexcept {
 bool ZmqEngineSource::has_looked_back() const noexcept {
   return state_->subscriber->is_connected() && state_->asked != 0 && state_->pending.empty() &&
          state_->asked == state_->subscriber->stats().connects;
+}
+
+std::uint64_t ZmqEngineSource::blind_reconnects() const noexcept {
+  return state_->blind_reconnects.load(std::memory_order_relaxed);
 }
 
 std::uint64_t ZmqEngineSource::damaged() const noexcept {

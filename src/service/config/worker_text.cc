@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ashlar/base/log.h"
+#include "ashlar/tokens/hash_scheme.h"
 #include "ashlar/tokens/token.h"
 #include "service/config/setting_values.h"
 
@@ -15,6 +16,7 @@ namespace {
 constexpr std::uint32_t kMaxRanks = 1024;
 constexpr std::size_t kMaxNameBytes = 128;
 constexpr std::size_t kMaxTopicBytes = 256;
+constexpr std::size_t kMaxSaltBytes = 256;
 
 // What stands behind the commas of a worker, in the order in which it is written again.
 struct WorkerOption {
@@ -23,7 +25,7 @@ struct WorkerOption {
   std::uint32_t WorkerOptions::* number;
 };
 
-constexpr std::array<WorkerOption, 7> kWorkerOptions = {{
+constexpr std::array<WorkerOption, 9> kWorkerOptions = {{
     {"name", &WorkerOptions::name, nullptr},
     {"events", &WorkerOptions::events, nullptr},
     {"replay", &WorkerOptions::replay, nullptr},
@@ -31,6 +33,8 @@ constexpr std::array<WorkerOption, 7> kWorkerOptions = {{
     {"dp", nullptr, &WorkerOptions::dp},
     {"model", &WorkerOptions::model, nullptr},
     {"block_size", nullptr, &WorkerOptions::block_size},
+    {"scheme", &WorkerOptions::scheme, nullptr},
+    {"salt", &WorkerOptions::salt, nullptr},
 }};
 
 // A worker's text for a message: nothing of it where it may have a password.
@@ -175,6 +179,12 @@ Result<void> validate_worker(const WorkerOptions& worker) {
   if (!worker.topic.empty() && worker.events.empty()) return refuse("topic needs events");
   if (worker.topic.size() > kMaxTopicBytes) return refuse("topic should have at most 256 bytes");
   if (worker.block_size > tokens::kMaxBlockSize) return refuse("block_size should be at most 65536 tokens");
+  if (!worker.scheme.empty() && !tokens::HashScheme::by_name(worker.scheme))
+    return refuse("scheme should be xxh3_chain or xxh64_int64");
+  if (worker.salt.size() > kMaxSaltBytes || !std::ranges::all_of(worker.salt, is_visible))
+    return refuse("salt should be at most 256 visible characters, without comma, quote and backslash");
+  if (worker.model.empty() && !(worker.scheme.empty() && worker.salt.empty()))
+    return refuse("scheme and salt are of a model: name it with model=");
   return {};
 }
 

@@ -44,6 +44,7 @@ struct IndexerRequest {
   std::string tenant;
   std::string lora;
   std::string salt;
+  std::string model_salt;
   std::string endpoint;
   std::string replay;
   std::string instance;  // a number, or any text
@@ -96,6 +97,7 @@ bool read_field(JsonReader& in, const std::string& key, IndexerRequest& request)
   if (key == "tenant_id") return read_scalar(in, request.tenant);
   if (key == "lora_name") return read_scalar(in, request.lora);
   if (key == "cache_salt") return read_scalar(in, request.salt);
+  if (key == "additional_salt" || key == "additionalsalt") return read_scalar(in, request.model_salt);
   if (key == "endpoint") return in.read_text(request.endpoint, "endpoint");
   if (key == "replay_endpoint") return read_scalar(in, request.replay);
   if (key == "instance_id") return read_scalar(in, request.instance);
@@ -253,7 +255,7 @@ Reply answer_query(ServiceParts& parts, std::string_view path, std::string_view 
   if (by_hash) {
     locals = *std::move(request->hashes);
   } else {
-    const tokens::SequenceHasher hasher(tokens::Salt(request->lora, request->salt));
+    const tokens::SequenceHasher hasher = parts.fleet->hashing_of(group).hasher(request->lora, request->salt);
     const std::span<const tokens::Token> all = *request->tokens;
     for (std::size_t i = 0; (i + 1) * *block_size <= all.size(); ++i)
       locals.push_back(hasher.local_hash(all.subspan(i * *block_size, *block_size)));
@@ -275,7 +277,8 @@ Reply answer_register(ServiceParts& parts, std::string_view body) {
                                     .model = request->model,
                                     .routing_group = request->routing_group,
                                     .block_size = static_cast<std::uint32_t>(request->block_size),
-                                    .rank = static_cast<std::uint32_t>(request->rank.value_or(0))});
+                                    .rank = static_cast<std::uint32_t>(request->rank.value_or(0)),
+                                    .salt = request->model_salt});
   if (!registered) return error_reply(registered.error());
   if (!request->has_other_form) return json_reply(201, R"({"status":"ok"})");
   JsonText out;

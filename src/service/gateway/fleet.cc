@@ -6,6 +6,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
+#include "service/gateway/fleet_member.h"
 
 namespace ashlar::service {
 
@@ -14,35 +15,10 @@ namespace {
 constexpr Clock::Duration kModelsInterval = std::chrono::seconds(30);
 // Of questions about health and models.
 constexpr Clock::Duration kErrandTimeout = std::chrono::seconds(5);
-// Each rank of one is a thread with sockets.
-constexpr std::ptrdiff_t kMostRegistered = 1024;
 // Group of workers that do not tell what they serve.
 constexpr std::string_view kUnnamedGroup = "default";
 
 }  // namespace
-
-struct Fleet::Member {
-  events::WorkerId id;
-  WorkerOptions options;  // constant
-  bool is_registered = false;
-  std::string routing_group;
-
-  // Guarded by the fleet's lock.
-  std::string group;  // empty: not known yet
-  std::vector<ModelEntry> models;
-  std::uint32_t ranks = 1;
-  bool is_gone = false;
-  bool is_up = false;
-  std::string problem = "not asked yet";
-  std::uint32_t failures = 0;  // in a row
-  Clock::TimePoint rests_until{};
-  Clock::TimePoint health_at{};
-  Clock::TimePoint models_at{};
-  bool asks_health = false;
-  bool asks_models = false;
-  std::map<std::uint32_t, std::string> endpoints;
-  std::map<std::uint32_t, std::shared_ptr<EngineFollower>> followers;
-};
 
 Fleet::Fleet(const ServeOptions& options, Router& router, EngineSourceFactory make_source, Clock& clock)
     : options_(options),
@@ -85,6 +61,7 @@ Result<void> Fleet::set_workers(std::span<const WorkerOptions> workers) {
   std::vector<std::shared_ptr<Member>> fresh;
   {
     MutexLock lock(mu_);
+    ASHLAR_RETURN_IF_ERROR(set_hashing(workers));
     for (auto at = members_.begin(); at != members_.end();) {
       const Member& member = *at->second;
       if (member.is_registered || std::ranges::find(workers, member.options) != workers.end()) {
@@ -136,7 +113,14 @@ void Fleet::settle(const std::shared_ptr<Member>& member) {
             .has_events = !member->options.events.empty() || member->is_registered,
             .is_asked_about = member->is_registered};
     is_up = member->is_up;
-    if (member->options.block_size != 0) block_sizes_.try_emplace(member->group, member->options.block_size);
+    if (const std::uint32_t own = member->options.block_size; own != 0) {
+      const auto known = block_sizes_.try_emplace(member->group, own).first;
+      if (known->second != own)
+        ASHLAR_LOG(LogLevel::kError, "serve",
+                   "worker %s has block_size %u, other workers of '%s' %u; configure all alike",
+                   member->options.name.c_str(), own, printable(member->group).c_str(), known->second);
+      tell_block_size(member->group);
+    }
   }
   router_.add_worker(spec);
   router_.set_up(spec.id, is_up);
@@ -162,141 +146,6 @@ void Fleet::settle(const std::shared_ptr<Member>& member) {
       ASHLAR_LOG(LogLevel::kError, "serve", "worker %s: %s", member->options.name.c_str(),
                  followed.error().message().c_str());
   }
-}
-
-void Fleet::set_snapshot(Snapshot snapshot) {
-  std::vector<std::shared_ptr<Member>> settled;
-  {
-    MutexLock lock(mu_);
-    snapshot_ = std::move(snapshot);
-    for (const auto& [id, member] : members_)
-      if (!member->group.empty()) settled.push_back(member);
-  }
-  for (const auto& member : settled) expect_snapshot(member);
-}
-
-void Fleet::expect_snapshot(const std::shared_ptr<Member>& member) {
-  std::vector<HeldPrefix> held;
-  {
-    MutexLock lock(mu_);
-    if (auto found = snapshot_.workers.extract(member->options.name)) held = std::move(found.mapped());
-  }
-  for (const HeldPrefix& prefix : held)
-    router_.expect({.id = member->id, .rank = prefix.rank}, prefix.locals);
-}
-
-Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t rank,
-                           const EngineEndpoint& endpoint) {
-  std::string group;
-  std::uint32_t block_size = member->options.block_size;
-  {
-    MutexLock lock(mu_);
-    if (member->followers.contains(rank)) return {};
-    group = member->group;
-    if (const auto known = block_sizes_.find(group); block_size == 0 && known != block_sizes_.end())
-      block_size = known->second;
-    member->endpoints[rank] = endpoint.events;
-  }
-  ASHLAR_DCHECK(!group.empty(), "events of a worker without a group");
-  if (!make_source_) return Error(ErrorCode::kUnsupported, "this build has no ZeroMQ to hear events with");
-  ASHLAR_TRY(auto source, make_source_(endpoint));
-  ASHLAR_TRY(
-      std::unique_ptr<EngineFollower> made,
-      EngineFollower::create(
-          {.worker = {.id = member->id, .rank = rank}, .block_size = block_size}, router_, std::move(source),
-          {.on_change =
-               [this, group, rank, name = member->options.name](const FollowerStatus& status) {
-                 learn_block_size(group, status.block_size);
-                 ASHLAR_LOG(LogLevel::kInfo, "serve", "worker %s, rank %u: %s%s%s", name.c_str(), rank,
-                            std::string(to_string(status.state)).c_str(), status.reason.empty() ? "" : ": ",
-                            printable(status.reason).c_str());
-               },
-           .on_events = [this] { hesitating_.wake_all(); }}));
-  std::shared_ptr<EngineFollower> follower = std::move(made);
-  MutexLock lock(mu_);
-  if (!member->is_gone) member->followers.emplace(rank, std::move(follower));
-  return {};
-}
-
-void Fleet::learn_block_size(const std::string& group, std::uint32_t block_size) {
-  if (block_size == 0) return;
-  MutexLock lock(mu_);
-  block_sizes_.try_emplace(group, block_size);
-}
-
-Result<void> Fleet::register_worker(const Registration& registration) {
-  if (registration.endpoint.empty() || registration.model.empty() || registration.block_size == 0)
-    return Error(ErrorCode::kInvalidArgument,
-                 "endpoint, model_name and a block_size above 0 are needed to register a worker");
-  const events::WorkerId id(registration.instance);
-  std::shared_ptr<Member> member;
-  {
-    MutexLock lock(mu_);
-    member = find(id);
-    const auto known = block_sizes_.find(group_name(registration.model, registration.routing_group));
-    if (known != block_sizes_.end() && known->second != registration.block_size)
-      return make_error(ErrorCode::kAlreadyExists, "blocks of this model have %u tokens, not %u",
-                        known->second, registration.block_size);
-    if (member == nullptr && std::ranges::count_if(members_, [](const auto& entry) {
-                               return entry.second->is_registered;
-                             }) >= kMostRegistered)
-      return make_error(ErrorCode::kCapacity, "%td workers are registered already", kMostRegistered);
-    if (member != nullptr && !member->is_registered)
-      return make_error(ErrorCode::kAlreadyExists, "worker %llu is one of this router's own",
-                        static_cast<unsigned long long>(registration.instance));
-    if (member != nullptr && member->endpoints.contains(registration.rank))
-      return make_error(ErrorCode::kAlreadyExists, "rank %u of worker %llu is registered already",
-                        registration.rank, static_cast<unsigned long long>(registration.instance));
-    if (member == nullptr) {
-      member = std::make_shared<Member>();
-      member->id = id;
-      member->is_registered = true;
-      member->options.name = registration.name;
-      member->options.block_size = registration.block_size;
-      member->routing_group = registration.routing_group;
-      member->group = group_name(registration.model, registration.routing_group);
-      member->problem = "registered for queries only";
-      members_.emplace(id, member);
-    }
-    member->ranks = std::max(member->ranks, registration.rank + 1);
-  }
-  settle(member);
-  return follow(member, registration.rank,
-                {.events = registration.endpoint, .replay = registration.replay, .topic = {}});
-}
-
-Result<void> Fleet::unregister_worker(std::uint64_t instance, std::string_view group,
-                                      std::optional<std::uint32_t> rank) {
-  const events::WorkerId id(instance);
-  std::map<std::uint32_t, std::shared_ptr<EngineFollower>> ended;
-  bool is_empty = false;
-  {
-    MutexLock lock(mu_);
-    const std::shared_ptr<Member> member = find(id);
-    if (member == nullptr || !member->is_registered || member->group != group ||
-        (rank && !member->endpoints.contains(*rank)))
-      return make_error(ErrorCode::kNotFound, "no worker %llu is registered there",
-                        static_cast<unsigned long long>(instance));
-    if (rank) {
-      if (auto follower = member->followers.extract(*rank)) ended.insert(std::move(follower));
-      member->endpoints.erase(*rank);
-    } else {
-      ended.swap(member->followers);
-      member->endpoints.clear();
-    }
-    is_empty = member->endpoints.empty();
-    if (is_empty) {
-      member->is_gone = true;
-      members_.erase(id);
-    }
-  }
-  ended.clear();
-  if (is_empty) {
-    router_.remove_worker(id);
-  } else if (rank) {
-    router_.sink().clear({.id = id, .rank = *rank});
-  }
-  return {};
 }
 
 Result<ResolvedModel> Fleet::resolve(std::string_view model) const {
@@ -337,13 +186,13 @@ Result<ResolvedModel> Fleet::resolve(std::string_view model) const {
 ResolvedModel Fleet::with_block_size(ResolvedModel resolved) const {
   if (const auto known = block_sizes_.find(resolved.group); known != block_sizes_.end())
     resolved.block_size = known->second;
+  resolved.hashing = known_hashing(resolved.group);
   return resolved;
 }
 
 std::optional<std::uint32_t> Fleet::block_size_of(std::string_view group) const {
   MutexLock lock(mu_);
-  if (std::ranges::none_of(members_, [&](const auto& entry) { return entry.second->group == group; }))
-    return std::nullopt;
+  if (!has_group(group)) return std::nullopt;
   const auto known = block_sizes_.find(group);
   return known == block_sizes_.end() ? kGuessedBlockSize : known->second;
 }
@@ -399,27 +248,6 @@ void Fleet::note(events::WorkerId worker, bool is_failure, std::string_view deta
     went_down = true;
   }
   if (went_down) router_.set_up(worker, false);
-}
-
-void Fleet::expect_event(const events::Worker& worker, const WorkerChanges& before) {
-  std::shared_ptr<EngineFollower> follower;
-  {
-    MutexLock lock(mu_);
-    const std::shared_ptr<Member> member = find(worker.id);
-    if (member == nullptr) return;
-    const auto found = member->followers.find(worker.rank);
-    if (found == member->followers.end()) return;
-    follower = found->second;
-  }
-  follower->expect_event(before);
-}
-
-std::string Fleet::state_reason(const events::Worker& worker) const {
-  MutexLock lock(mu_);
-  const std::shared_ptr<Member> member = find(worker.id);
-  if (member == nullptr) return "it is gone";
-  const auto found = member->followers.find(worker.rank);
-  return found == member->followers.end() ? "it has no events" : found->second->status().reason;
 }
 
 Errand Fleet::errand(const Member& member, bool is_health, std::string target) {

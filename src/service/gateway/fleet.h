@@ -25,6 +25,7 @@
 #include "ashlar/service/router.h"
 #include "ashlar/service/serve_options.h"
 #include "ashlar/service/service.h"
+#include "ashlar/tokens/sequence_hasher.h"
 #include "service/gateway/snapshot.h"
 #include "service/gateway/wait_line.h"
 #include "service/route/engine_follower.h"
@@ -34,11 +35,27 @@ namespace ashlar::service {
 // Block size of groups whose engines have not said theirs.
 inline constexpr std::uint32_t kGuessedBlockSize = 16;
 
+// Workers of the router's own are numbered from here on: instances that others register are mostly numbered
+// from 1. Every reader of JSON keeps these numbers exactly.
+inline constexpr std::uint64_t kFirstOwnId = std::uint64_t{1} << 52;
+
+// How the blocks of a model are hashed for the index, by us and by clients that ask with hashes.
+struct ModelHashing {
+  tokens::HashScheme scheme = {};
+  std::string salt = {};  // of sequences that name none
+
+  tokens::SequenceHasher hasher(std::string_view lora, std::string_view cache_salt) const {
+    return {scheme, tokens::Salt(lora, cache_salt.empty() ? std::string_view(salt) : cache_salt)};
+  }
+  friend bool operator==(const ModelHashing&, const ModelHashing&) = default;
+};
+
 // What a model's name stands for.
 struct ResolvedModel {
   std::string group;
   std::string adapter;  // LoRA; empty: the model itself
   std::uint32_t block_size = kGuessedBlockSize;
+  ModelHashing hashing = {};
 };
 
 // Where to send a request that was routed.
@@ -75,6 +92,9 @@ class Fleet {
 
   // Expected at workers of these names, when they are added.
   void set_snapshot(Snapshot snapshot);
+  // A worker has lost events for good since the last true answer, or still lacks them after so long that what
+  // was expected then has ended.
+  bool wants_snapshot();
   // As Service::set_workers().
   Result<void> set_workers(std::span<const WorkerOptions> workers);
   struct Registration {
@@ -86,6 +106,7 @@ class Fleet {
     std::string routing_group;
     std::uint32_t block_size = 0;
     std::uint32_t rank = 0;
+    std::string salt = {};
   };
   // A worker that is only asked about. Errors: kAlreadyExists: that rank is registered, or the number is
   // taken; kInvalidArgument; kUnsupported.
@@ -99,6 +120,7 @@ class Fleet {
   Result<ResolvedModel> resolve(std::string_view model) const;
   // Of a group that any worker belongs to, registered ones included; nothing if there is none.
   std::optional<std::uint32_t> block_size_of(std::string_view group) const;
+  ModelHashing hashing_of(std::string_view group) const;
   std::optional<RouteTarget> target(const events::Worker& worker) const;
   // Where to ask for tokens. Errors: kUnavailable.
   Result<HttpAddress> address_for_questions(std::string_view group) const;
@@ -107,6 +129,8 @@ class Fleet {
   void note(events::WorkerId worker, bool is_failure, std::string_view detail = {});
   // Events of a request that was answered are owed.
   void expect_event(const events::Worker& worker, const WorkerChanges& before);
+  // An answer whose cached tokens are no whole blocks shows that the worker's are of another size.
+  void check_answer(const events::Worker& worker, std::uint64_t cached_tokens, std::uint64_t prompt_tokens);
   std::string state_reason(const events::Worker& worker) const;
   // Requests that wait for events: each message of any worker wakes all.
   WaitLine& hesitating() noexcept { return hesitating_; }
@@ -128,6 +152,11 @@ class Fleet {
   };
 
   std::shared_ptr<Member> find(events::WorkerId worker) const ASHLAR_REQUIRES(mu_);
+  bool has_group(std::string_view group) const ASHLAR_REQUIRES(mu_);
+  ModelHashing known_hashing(std::string_view group) const ASHLAR_REQUIRES(mu_);
+  // The hashing of models as these workers have it. Errors: kInvalidArgument: two differ, or one differs from
+  // that of a worker that stays.
+  Result<void> set_hashing(std::span<const WorkerOptions> workers) ASHLAR_REQUIRES(mu_);
   ResolvedModel with_block_size(ResolvedModel resolved) const ASHLAR_REQUIRES(mu_);
   Errand errand(const Member& member, bool is_health, std::string target) ASHLAR_REQUIRES(mu_);
   events::WorkerId free_id() ASHLAR_REQUIRES(mu_);
@@ -136,7 +165,12 @@ class Fleet {
   void expect_snapshot(const std::shared_ptr<Member>& member);
   Result<void> follow(const std::shared_ptr<Member>& member, std::uint32_t rank,
                       const EngineEndpoint& endpoint);
-  void learn_block_size(const std::string& group, std::uint32_t block_size);
+  Result<std::unique_ptr<EngineFollower>> make_follower(const std::shared_ptr<Member>& member,
+                                                        std::uint32_t rank, const EngineEndpoint& endpoint);
+  void take_back(const std::shared_ptr<Member>& member);
+  void forget_hashing_of(const std::string& group) ASHLAR_REQUIRES(mu_);
+  void learn_block_size(const std::string& group, const events::Worker& worker, std::uint32_t block_size);
+  void tell_block_size(std::string_view group) ASHLAR_REQUIRES(mu_);
   void take_models(const std::shared_ptr<Member>& member, const Answer& answer);
   void update_up(Member& member, bool is_up, std::string problem) ASHLAR_REQUIRES(mu_);
 
@@ -148,10 +182,14 @@ class Fleet {
   mutable Mutex mu_;
   std::map<events::WorkerId, std::shared_ptr<Member>> members_ ASHLAR_GUARDED_BY(mu_);
   std::map<std::string, std::uint32_t, std::less<>> block_sizes_ ASHLAR_GUARDED_BY(mu_);  // by group
+  // By group; those that are not here have the default.
+  std::map<std::string, ModelHashing, std::less<>> hashings_ ASHLAR_GUARDED_BY(mu_);
   std::map<std::uint64_t, Asked> asked_ ASHLAR_GUARDED_BY(mu_);
   Snapshot snapshot_ ASHLAR_GUARDED_BY(mu_);
+  std::uint64_t answered_losses_ ASHLAR_GUARDED_BY(mu_) = 0;  // of all workers
+  Clock::TimePoint wanted_at_ ASHLAR_GUARDED_BY(mu_) = {};    // when a snapshot was last wanted
   std::uint64_t next_errand_ ASHLAR_GUARDED_BY(mu_) = 1;
-  std::uint64_t next_id_ ASHLAR_GUARDED_BY(mu_) = 1;
+  std::uint64_t next_id_ ASHLAR_GUARDED_BY(mu_) = kFirstOwnId;
 };
 
 // The model list of an engine: ids, whether each is an adapter, and its JSON.

@@ -6,13 +6,27 @@
 
 namespace ashlar::service {
 
-Misroute judge(const RouteVerdict& verdict, const WorkerChanges& now) noexcept {
+WorkerEvidence evidence_for(const RouteVerdict& verdict, const Router& router) {
+  WorkerEvidence evidence{.changes = router.changes(verdict.worker)};
+  if (verdict.found.empty()) return evidence;
+  for (const Candidate& candidate : router.look_up(verdict.group, verdict.found))
+    if (candidate.worker == verdict.worker)
+      evidence.reported = std::uint64_t{candidate.depth} * verdict.block_size;
+  return evidence;
+}
+
+Misroute judge(const RouteVerdict& verdict, const WorkerEvidence& now) noexcept {
   const WorkerChanges& then = verdict.then;
+  const WorkerChanges& since = now.changes;
   if (verdict.delivered == verdict.expected) return Misroute::kNone;
   if (verdict.state != WorkerState::kExact) return Misroute::kNotExact;
-  if (now.cleared != then.cleared || now.stored < then.stored) return Misroute::kCleared;
-  if (verdict.delivered < verdict.expected && now.removed != then.removed) return Misroute::kEvicted;
-  if (verdict.delivered > verdict.expected && now.stored != then.stored) return Misroute::kStoredMeanwhile;
+  if (since.cleared != then.cleared || since.stored < then.stored) return Misroute::kCleared;
+  if (verdict.delivered < verdict.expected)
+    return since.removed != then.removed ? Misroute::kEvicted : Misroute::kUnexplained;
+  if (verdict.reported < verdict.delivered && now.reported >= verdict.delivered)
+    return Misroute::kStoredMeanwhile;
+  if (since.removed != then.removed && since.stored - then.stored > verdict.own_blocks)
+    return Misroute::kStoredMeanwhile;
   return Misroute::kUnexplained;
 }
 
@@ -29,11 +43,11 @@ bool LateVerdicts::add(RouteVerdict verdict, Clock::TimePoint now) {
 }
 
 std::vector<RouteVerdict> LateVerdicts::settle(
-    Clock::TimePoint now, const std::function<WorkerChanges(const events::Worker&)>& changes) {
+    Clock::TimePoint now, const std::function<WorkerEvidence(const RouteVerdict&)>& evidence) {
   std::vector<RouteVerdict> settled;
   MutexLock lock(mu_);
   std::erase_if(open_, [&](Open& open) {
-    open.verdict.outcome.misroute = judge(open.verdict, changes(open.verdict.worker));
+    open.verdict.outcome.misroute = judge(open.verdict, evidence(open.verdict));
     if (open.verdict.outcome.misroute == Misroute::kUnexplained && now < open.until) return false;
     settled.push_back(std::move(open.verdict));
     return true;

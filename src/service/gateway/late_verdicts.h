@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "ashlar/base/clock.h"
@@ -28,12 +29,29 @@ struct RouteVerdict {
   WorkerChanges then = {};  // as the worker was chosen
   std::uint64_t expected = 0;
   std::uint64_t delivered = 0;
+  std::uint64_t reported = 0;  // tokens of the prompt that the worker had reported as it was chosen
+  std::uint64_t own_blocks =
+      0;  // that the request itself may have stored: what it did not find, and its reply
+  std::string group = {};
+  std::vector<tokens::LocalHash> found = {};  // the blocks that were delivered, if more than expected
+  std::uint32_t block_size = 1;
   RequestOutcome outcome = {};  // but for the misroute
 };
 
+// What is known of the worker when a verdict is judged.
+struct WorkerEvidence {
+  WorkerChanges changes;
+  std::uint64_t reported = 0;  // tokens of what was found that the worker reports now
+};
+WorkerEvidence evidence_for(const RouteVerdict& verdict, const Router& router);
+
 // What an engine found may differ from what was expected because something happened in between; the changes
 // that its events reported since the decision say what.
-Misroute judge(const RouteVerdict& verdict, const WorkerChanges& now) noexcept;
+//
+// A request that found more than expected did not store those blocks itself, since it found them: if the
+// worker reports them now and did not then, another request stored them first. They may be evicted again by
+// now; then more was stored than the request's own blocks. Its own stores alone explain nothing.
+Misroute judge(const RouteVerdict& verdict, const WorkerEvidence& now) noexcept;
 
 class LateVerdicts {
  public:
@@ -46,7 +64,7 @@ class LateVerdicts {
   bool add(RouteVerdict verdict, Clock::TimePoint now);
   // Those that are explained now, or have waited long enough, with their misroutes.
   std::vector<RouteVerdict> settle(Clock::TimePoint now,
-                                   const std::function<WorkerChanges(const events::Worker&)>& changes);
+                                   const std::function<WorkerEvidence(const RouteVerdict&)>& evidence);
 
  private:
   struct Open {

@@ -53,7 +53,8 @@ std::string_view openapi_text() {
      "block_size": {"type": "integer"},
      "routing_group": {"type": "string"},
      "dp_rank": {"type": "integer"},
-     "replay_endpoint": {"type": "string"}
+     "replay_endpoint": {"type": "string"},
+     "additional_salt": {"type": "string"}
     }
    }
   }

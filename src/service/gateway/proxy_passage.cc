@@ -282,7 +282,7 @@ void ProxyPassage::take_tokens(KnownPrompt known) {
   const std::vector<tokens::Token>& all = *known_->tokens;
   prompt_tokens_ = all.size();
   is_estimate_ = false;
-  const tokens::SequenceHasher hasher(tokens::Salt(model_.adapter, view_.cache_salt));
+  const tokens::SequenceHasher hasher = model_.hashing.hasher(model_.adapter, view_.cache_salt);
   const std::size_t blocks = all.size() / model_.block_size;
   locals_.reserve(blocks);
   for (std::size_t i = 0; i < blocks; ++i)
@@ -538,8 +538,18 @@ bool ProxyPassage::settle_misroute(RequestOutcome& outcome, bool has_other_token
                        .then = decision_->changes,
                        .expected = decision_->cached_tokens,
                        .delivered = *outcome.delivered_tokens,
+                       .reported = std::uint64_t{choice.depth} * model_.block_size,
+                       .group = model_.group,
+                       .block_size = model_.block_size,
                        .outcome = outcome};
-  outcome.misroute = judge(verdict, parts_.router->changes(choice.worker));
+  if (verdict.delivered > verdict.expected) {
+    const std::uint64_t size = model_.block_size;
+    const std::uint64_t blocks = (prompt_tokens_ + outcome.output_tokens.value_or(0)) / size;
+    verdict.own_blocks = blocks - std::min(blocks, verdict.delivered / size);
+    const auto found = std::min<std::uint64_t>(locals_.size(), (verdict.delivered + size - 1) / size);
+    verdict.found.assign(locals_.begin(), locals_.begin() + static_cast<std::ptrdiff_t>(found));
+  }
+  outcome.misroute = judge(verdict, evidence_for(verdict, *parts_.router));
   if (has_other_tokens && outcome.misroute != Misroute::kNone) outcome.misroute = Misroute::kOtherTokens;
   if (outcome.misroute == Misroute::kUnexplained &&
       parts_.late_verdicts.add(std::move(verdict), Clock::real().now()))
@@ -563,14 +573,16 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
   if (is_answered && known_ && outcome.prompt_tokens && view_.prompts == 1)
     has_other_tokens = !parts_.prompts->check(view_.model, *known_, *outcome.prompt_tokens);
   if (is_answered && !is_estimate_) {
-    counters.prompt_tokens.add(prompt_tokens_);
-    counters.available_tokens.add(decision_->available_tokens);
-    counters.captured_tokens.add(decision_->cached_tokens);
+    if (!outcome.delivered_tokens) counters.delivered_unknown.add();
+    TokenCounters& tokens = outcome.delivered_tokens ? counters.tokens : counters.unknown_tokens;
+    tokens.prompt.add(prompt_tokens_);
+    tokens.available.add(decision_->available_tokens);
+    tokens.captured.add(decision_->cached_tokens);
     if (outcome.delivered_tokens) {
       counters.delivered_tokens.add(*outcome.delivered_tokens);
+      if (*outcome.delivered_tokens % model_.block_size != 0)
+        parts_.fleet->check_answer(decision_->choice().worker, *outcome.delivered_tokens, prompt_tokens_);
       is_open = !settle_misroute(outcome, has_other_tokens);
-    } else {
-      counters.delivered_unknown.add();
     }
     // More full blocks than the worker had: an event of them is owed.
     if (decision_->choice().state == WorkerState::kExact &&

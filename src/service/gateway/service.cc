@@ -71,6 +71,22 @@ Result<HttpAddress> peer_address(std::string_view url) {
   return peer->address;
 }
 
+void take_snapshot(ServiceParts& parts, Result<Snapshot> snapshot) {
+  if (snapshot) {
+    ASHLAR_LOG(LogLevel::kInfo, "serve", "expects what %s says of %zu workers",
+               parts.options.snapshot.c_str(), snapshot->workers.size());
+    parts.fleet->set_snapshot(*std::move(snapshot));
+  } else {
+    ASHLAR_LOG(LogLevel::kWarn, "serve", "no state from %s: %s", parts.options.snapshot.c_str(),
+               printable(snapshot.error().message()).c_str());
+  }
+}
+
+void take_snapshot_file(ServiceParts& parts) {
+  const Result<std::string> text = read_whole_file(parts.options.snapshot);
+  take_snapshot(parts, text ? read_snapshot(*text) : Result<Snapshot>(text.error()));
+}
+
 }  // namespace
 
 ServiceParts::ServiceParts(const ServeOptions& serve_options)
@@ -135,13 +151,20 @@ std::optional<Reply> Service::refuse_head(const ClientRequest& head) {
 }
 
 Gateway::Due Service::due() {
-  const auto changes = [this](const events::Worker& worker) { return parts_->router->changes(worker); };
-  for (const RouteVerdict& verdict : parts_->late_verdicts.settle(Clock::real().now(), changes)) {
+  const auto evidence = [this](const RouteVerdict& verdict) {
+    return evidence_for(verdict, *parts_->router);
+  };
+  for (const RouteVerdict& verdict : parts_->late_verdicts.settle(Clock::real().now(), evidence)) {
     parts_->counters.count(verdict.outcome.misroute);
     parts_->receipts.set_outcome(verdict.id, verdict.outcome);
   }
   Due due = parts_->fleet->due();
-  if (parts_->peer && !parts_->has_asked_peer.exchange(true)) {
+  // At the start, and whenever events were lost that cannot be had again.
+  const bool is_wanted = !parts_->options.snapshot.empty() && parts_->fleet->wants_snapshot();
+  if (is_wanted && !parts_->peer) take_snapshot_file(*parts_);
+  const bool asks_peer = parts_->peer && (is_wanted || !parts_->has_asked_peer.load());
+  if (asks_peer && !parts_->asks_peer.exchange(true)) {
+    parts_->has_asked_peer.store(true);
     Errand errand;
     errand.number = kPeerErrand;
     errand.ask.address = *parts_->peer;
@@ -170,17 +193,13 @@ void Service::told(std::uint64_t number, Result<Answer> answer) {
 
 // A peer that does not answer is no reason to wait: events tell everything in time.
 void Service::take_peer(Result<Answer> answer) {
+  parts_->asks_peer.store(false);
   Result<Snapshot> snapshot =
       !answer ? Result<Snapshot>(answer.error())
       : answer->status != 200
           ? Result<Snapshot>(make_error(ErrorCode::kUnavailable, "it answers %u", answer->status))
           : read_snapshot(answer->body);
-  if (snapshot) {
-    parts_->fleet->set_snapshot(*std::move(snapshot));
-  } else {
-    ASHLAR_LOG(LogLevel::kWarn, "serve", "no state from %s: %s", parts_->options.snapshot.c_str(),
-               printable(snapshot.error().message()).c_str());
-  }
+  take_snapshot(*parts_, std::move(snapshot));
 }
 
 void Service::drain() {

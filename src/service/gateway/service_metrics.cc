@@ -79,16 +79,23 @@ Result<void> register_metrics(ServiceParts& parts) {
   for (std::size_t i = 0; i < std::size(ends); ++i)
     names.count("ashlar_serve_ended_total", "Requests by how they ended", counters.ended[i],
                 {{"end", ends[i]}});
-  names.count("ashlar_serve_prompt_tokens_total", "Prompt tokens of answered requests whose tokens are known",
-              counters.prompt_tokens);
+  names.count("ashlar_serve_prompt_tokens_total",
+              "Prompt tokens of answered requests whose tokens are known and whose engine said what it found",
+              counters.tokens.prompt);
   names.count("ashlar_serve_available_tokens_total", "Of these: cached at the best worker",
-              counters.available_tokens);
+              counters.tokens.available);
   names.count("ashlar_serve_captured_tokens_total", "Of these: cached at the chosen worker",
-              counters.captured_tokens);
+              counters.tokens.captured);
   names.count("ashlar_serve_delivered_tokens_total", "Of these: found, as the engine says",
               counters.delivered_tokens);
   names.count("ashlar_serve_delivered_unknown_total", "Requests whose engine did not say what it found",
               counters.delivered_unknown);
+  const std::pair<const char*, const Counter&> unknown[] = {{"prompt", counters.unknown_tokens.prompt},
+                                                            {"available", counters.unknown_tokens.available},
+                                                            {"captured", counters.unknown_tokens.captured}};
+  for (const auto& [kind, counter] : unknown)
+    names.count("ashlar_serve_unknown_tokens_total", "The same tokens of requests whose engine did not say",
+                counter, {{"kind", kind}});
   names.count("ashlar_serve_predictions_right_total", "Requests whose engine found what was expected",
               counters.predictions_right);
   for (std::size_t i = 1; i < kMisroutes; ++i)
@@ -136,7 +143,8 @@ Result<void> register_metrics(ServiceParts& parts) {
                   [](const FollowerStatus& follower) { return follower.session.gaps; });
   names.by_worker("ashlar_serve_event_replays_total", "Replays that were asked for",
                   [](const FollowerStatus& follower) { return follower.session.replays; });
-  names.by_worker("ashlar_serve_engine_restarts_total", "Restarts that were seen",
+  names.by_worker("ashlar_serve_engine_restarts_total",
+                  "Restarts that were seen, and reconnects that must count as one",
                   [](const FollowerStatus& follower) { return follower.session.restarts; });
 
   const auto prompts = [&parts](std::uint64_t PromptTokensCounters::* value) {

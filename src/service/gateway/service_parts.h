@@ -23,7 +23,14 @@
 
 namespace ashlar::service {
 
-// Counted as requests end. Tokens that could have been found, that the chosen worker had, and that it found.
+// Of answered requests: tokens of the prompt, that the best worker had, and that the chosen one had.
+struct TokenCounters {
+  Counter prompt;
+  Counter available;
+  Counter captured;
+};
+
+// Counted as requests end.
 struct ServiceCounters {
   Counter requests;
   Counter refused;               // answered here with an error
@@ -32,9 +39,8 @@ struct ServiceCounters {
   Counter hesitated;             // waited for events
   Counter tokenized;             // questions to workers
   std::array<Counter, 4> ended;  // by PassageEnd
-  Counter prompt_tokens;
-  Counter available_tokens;
-  Counter captured_tokens;
+  TokenCounters tokens;          // of requests whose engine said what it found
+  TokenCounters unknown_tokens;  // of the others
   Counter delivered_tokens;
   Counter delivered_unknown;  // requests whose engine reported nothing
   Counter predictions_right;  // requests
@@ -68,6 +74,7 @@ struct ServiceParts {
   std::atomic<bool> is_draining{false};
   std::optional<HttpAddress> peer;  // to start from
   std::atomic<bool> has_asked_peer{false};
+  std::atomic<bool> asks_peer{false};  // now
   std::vector<MetricRegistration> registrations;
   std::unique_ptr<Chores> chores;  // last: it uses all of them
 };

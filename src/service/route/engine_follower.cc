@@ -14,10 +14,12 @@ using feed::EngineSession;
 namespace {
 
 constexpr events::TierId kDeviceTier{events::G1::kIndex};
+constexpr std::string_view kUnread = "late: its events were not read for a while, and some may wait";
 
 }  // namespace
 
-// Tells when a replay begins, which a step may take long for.
+// Tells when a replay begins, which a step may take long for. A reconnect that nobody can look back over is
+// told to the session as a restart: what was held may be gone, and numbers that follow on prove nothing.
 class EngineFollower::WatchedSource final : public feed::EngineSource {
  public:
   explicit WatchedSource(std::unique_ptr<feed::EngineSource> inner) : inner_(std::move(inner)) {}
@@ -33,7 +35,8 @@ class EngineFollower::WatchedSource final : public feed::EngineSource {
   }
   std::uint64_t damaged() const noexcept override { return inner_->damaged(); }
   std::uint64_t unfinished_bytes() const noexcept override { return inner_->unfinished_bytes(); }
-  std::uint64_t restarts() const noexcept override { return inner_->restarts(); }
+  std::uint64_t restarts() const noexcept override { return inner_->restarts() + inner_->blind_reconnects(); }
+  std::uint64_t blind_reconnects() const noexcept override { return inner_->blind_reconnects(); }
   bool has_looked_back() const noexcept override { return inner_->has_looked_back(); }
   std::string describe() const override { return inner_->describe(); }
 
@@ -61,6 +64,8 @@ Result<std::unique_ptr<EngineFollower>> EngineFollower::create(const Options& op
   feed::EngineSessionOptions session_options;
   session_options.ingest.worker = options.worker.id;
   session_options.ingest.block_size = options.block_size;
+  session_options.ingest.scheme = options.scheme;
+  session_options.ingest.salt = options.salt;
   ASHLAR_TRY(EngineSession session, EngineSession::create(std::move(watched), session_options));
   std::unique_ptr<EngineFollower> follower(
       new EngineFollower(options, router, reference, std::move(session), std::move(hearers)));
@@ -77,6 +82,7 @@ EngineFollower::EngineFollower(const Options& options, Router& router, WatchedSo
       session_(std::move(session)),
       feeder_(router.sink(), options.worker.id),
       hearers_(std::move(hearers)) {
+  set_model_block_size(options.model_block_size);
   watched_.on_replay([this] { set_state(WorkerState::kDegraded, "missing messages are being replayed"); });
   set_state(WorkerState::kDegraded, "not connected to its events yet");
 }
@@ -93,60 +99,84 @@ void EngineFollower::run() {
 void EngineFollower::step() {
   constexpr Clock::Duration kPause = std::chrono::milliseconds(50);
   const feed::EngineSessionCounters before = session_.counters();
-  const std::uint64_t clears = session_.ingest().counters().clears;
+  const feed::EngineIngestCounters ingested = session_.ingest().counters();
   events_.clear();
-  const Result<std::size_t> applied = session_.step(kPause, events_);
+  const Result<std::size_t> applied = session_.step(is_behind_ ? Clock::Duration::zero() : kPause, events_);
   // All of one rank, whatever number the engine gives it.
   needed_.clear();
-  for (const events::KvEvent& event : events_) {
-    if (event.kind == events::KvEventKind::kStored && event.tier != kDeviceTier) has_other_tiers_ = true;
+  for (const events::KvEvent& event : events_)
     if (feed::EngineIngest::for_index(event)) needed_.push_back(event);
-  }
-  // An engine's clear is of its device memory, and comes as the end of each block. Where it has nothing else,
-  // the clear is told as one, so that it is not taken for evictions.
-  if (session_.ingest().counters().clears != clears && !has_other_tiers_) {
+  const feed::EngineIngestCounters& ingested_now = session_.ingest().counters();
+  for (std::size_t tier = 0; tier < ingested_now.tier_events.size(); ++tier)
+    if (ingested_now.tier_events[tier] != 0) tiers_.set(tier);
+  // A clear is of one tier, and comes as the end of each block. Where there is only the device, its clear is
+  // told as one, so that it is not taken for evictions.
+  constexpr std::size_t kDevice = kDeviceTier.value();
+  if (ingested_now.tier_clears[kDevice] != ingested.tier_clears[kDevice] && tiers_.count() == 1) {
     events::KvEvent cleared;
     cleared.kind = events::KvEventKind::kCleared;
     cleared.tier = events::kAllTiers;
     needed_.insert(needed_.begin(), cleared);
   }
   if (!needed_.empty()) feeder_.apply(options_.worker.rank, needed_);
-  judge(before, clears, applied ? nullptr : &applied.error());
+  if (applied && session_.counters().received == before.received) is_behind_ = false;
+  if (!router_.beat(options_.worker, options_.unread_after)) is_behind_ = true;
+  judge(before, ingested, applied ? nullptr : &applied.error());
   if (hearers_.on_events && session_.counters().applied != before.applied) hearers_.on_events();
   if (!applied && applied.error().code() == ErrorCode::kNotFound && !stops_.load(std::memory_order_relaxed))
     std::this_thread::sleep_for(kPause);  // a recording has ended
 }
 
-void EngineFollower::judge(const feed::EngineSessionCounters& before, std::uint64_t clears_before,
-                           const Error* failure) {
+void EngineFollower::lose(std::string reason) {
+  incomplete_.set();
+  incomplete_reason_ = std::move(reason);
+}
+
+void EngineFollower::judge(const feed::EngineSessionCounters& before,
+                           const feed::EngineIngestCounters& ingested_before, const Error* failure) {
   const feed::EngineSessionCounters& now = session_.counters();
-  if (now.restarts != before.restarts || session_.ingest().counters().clears != clears_before)
-    is_incomplete_ = false;
-  if (now.incomplete_starts != before.incomplete_starts) {
-    is_incomplete_ = true;
-    incomplete_reason_ = "its stream began before this listener, and the start is not kept";
-  } else if (now.resyncs != before.resyncs) {
-    is_incomplete_ = true;
-    incomplete_reason_ = std::to_string(now.lost - before.lost) + " messages were lost for good";
+  const feed::EngineIngestCounters& ingested = session_.ingest().counters();
+  ASHLAR_DCHECK(tiers_.test(kDeviceTier.value()), "every engine has device memory");
+  if (now.restarts != before.restarts) {
+    incomplete_.reset();
+    odd_answer_.store(0, std::memory_order_relaxed);
+    size_refusal_.clear();
   }
-  if (const std::uint64_t refused = refused_events(session_.ingest().counters()); refused != refused_) {
+  if (ingested.wrong_block_sizes != ingested_before.wrong_block_sizes)
+    size_refusal_ = session_.ingest().last_refusal();
+  for (std::size_t tier = 0; tier < ingested.tier_clears.size(); ++tier)
+    if (ingested.tier_clears[tier] != ingested_before.tier_clears[tier]) incomplete_.reset(tier);
+  losses_ += now.resyncs != before.resyncs;
+  if (now.incomplete_starts != before.incomplete_starts) {
+    lose("its stream began before this listener, and the start is not kept");
+  } else if (now.resyncs != before.resyncs) {
+    lose(std::to_string(now.lost - before.lost) + " messages were lost for good");
+  }
+  if (const std::uint64_t refused = refused_events(ingested); refused != refused_) {
     refused_ = refused;
-    is_incomplete_ = true;
-    incomplete_reason_ = "events were refused: " + session_.ingest().last_refusal();
+    lose("events were refused: " + session_.ingest().last_refusal());
+  }
+  if (const std::uint64_t blind = watched_.blind_reconnects(); blind != blind_) {
+    blind_ = blind;
+    is_doubtful_ = true;
   }
   if (failure != nullptr && failure->code() != ErrorCode::kNotFound) {
     is_doubtful_ = true;
     return set_state(WorkerState::kDegraded, failure->message());
   }
   if (now.applied != before.applied || watched_.has_looked_back()) is_doubtful_ = false;
+  if (std::string complaint = size_complaint(); !complaint.empty())
+    return set_state(WorkerState::kDegraded, std::move(complaint));
   if (is_doubtful_) {
     return set_state(WorkerState::kDegraded,
                      session_.next() ? "connected again; messages may be missing until the next one"
+                     : blind_ != 0   ? "connected again, and no replay tells what was missed"
                                      : "no message yet, and no replay tells what came before");
   }
-  if (is_incomplete_) return set_state(WorkerState::kDegraded, incomplete_reason_);
-  if (session_.ingest().counters().wrong_block_sizes != 0)
-    return set_state(WorkerState::kDegraded, session_.ingest().last_refusal());
+  if (const TierSet open = incomplete_ & tiers_; open.any())
+    return set_state(WorkerState::kDegraded,
+                     incomplete_reason_ + (open.test(kDeviceTier.value()) ? "" : ", of lower tiers"));
+  if (is_behind_) return set_state(WorkerState::kDegraded, std::string(kUnread));
   if (is_late())
     return set_state(WorkerState::kDegraded, "late: a request was answered and no event of it came");
   set_state(WorkerState::kExact, {});
@@ -154,33 +184,66 @@ void EngineFollower::judge(const feed::EngineSessionCounters& before, std::uint6
 
 void EngineFollower::set_state(WorkerState state, std::string reason) {
   bool is_new = false;
-  FollowerStatus told;
   {
     MutexLock lock(mu_);
     is_new = status_.state != state || status_.reason != reason ||
              status_.block_size != session_.ingest().block_size();
+  }
+  // Before status() says so.
+  if (is_new) router_.set_state(options_.worker, state);
+  FollowerStatus told;
+  {
+    MutexLock lock(mu_);
     status_.state = state;
     status_.reason = std::move(reason);
     status_.block_size = session_.ingest().block_size();
     status_.session = session_.counters();
     status_.ingest = session_.ingest().counters();
     status_.present = session_.ingest().present();
+    status_.is_incomplete = (incomplete_ & tiers_).any();
+    status_.losses = losses_;
     if (is_new) told = status_;
   }
-  if (!is_new) return;
-  router_.set_state(options_.worker, state);
-  if (hearers_.on_change) hearers_.on_change(told);
+  if (is_new && hearers_.on_change) hearers_.on_change(told);
 }
 
 FollowerStatus EngineFollower::status() const {
+  const bool is_unread = router_.is_late(options_.worker);
   MutexLock lock(mu_);
-  return status_;
+  FollowerStatus status = status_;
+  if (is_unread && status.state == WorkerState::kExact) {
+    status.state = WorkerState::kDegraded;
+    status.reason = kUnread;
+  }
+  return status;
 }
 
 void EngineFollower::expect_event(const WorkerChanges& before) {
   if (router_.changes(options_.worker) != before) return;
   MutexLock lock(mu_);
   if (!owed_) owed_ = {.since = Clock::real().now(), .before = before};
+}
+
+void EngineFollower::set_model_block_size(std::uint32_t block_size) noexcept {
+  model_block_size_.store(block_size, std::memory_order_relaxed);
+}
+
+void EngineFollower::note_odd_answer(std::uint64_t cached_tokens) noexcept {
+  odd_answer_.store(cached_tokens, std::memory_order_relaxed);
+}
+
+std::string EngineFollower::size_complaint() const {
+  if (!size_refusal_.empty()) return size_refusal_;
+  const std::uint32_t models = model_block_size_.load(std::memory_order_relaxed);
+  const std::uint32_t reported = session_.ingest().block_size();
+  const std::uint32_t own = reported != 0 ? reported : options_.block_size;
+  if (own != 0 && models != 0 && own != models)
+    return "its blocks have " + std::to_string(own) + " tokens, those of the model's other workers " +
+           std::to_string(models) + "; configure all alike";
+  const std::uint64_t odd = odd_answer_.load(std::memory_order_relaxed);
+  if (odd == 0) return {};
+  return "it found " + std::to_string(odd) + " cached tokens, which is no number of whole blocks of " +
+         std::to_string(own) + "; its blocks may have another size";
 }
 
 bool EngineFollower::is_late() {

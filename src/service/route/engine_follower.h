@@ -7,13 +7,19 @@
 //              nothing has cleared the engine since; a request was answered and no event of it came
 //
 // What is lost only ever makes blocks absent (feed/engine_session.h): a worker is never believed to hold what
-// it dropped.
+// it dropped. A connection that was lost and came back without a replay is a loss of everything: the next
+// number proves nothing, since a restarted engine may have reached it. Only message 0, or a clear, is a known
+// start again.
+//
+// A loss concerns every tier, and a clear ends it in the tier that was cleared. Tiers that the engine has
+// never mentioned do not count.
 //
 // Thread safety: thread-safe. A thread of its own runs until destruction, which waits for it: up to the
 //                timeout of a replay.
 #pragma once
 
 #include <atomic>
+#include <bitset>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -38,16 +44,23 @@ struct FollowerStatus {
   std::uint32_t block_size = 0;  // tokens; 0: not known yet
   feed::EngineSessionCounters session;
   feed::EngineIngestCounters ingest;
-  std::uint64_t present = 0;  // blocks of the engine that were reported
+  std::uint64_t present = 0;   // blocks of the engine that were reported
+  bool is_incomplete = false;  // something was lost for good, and nothing made up for it yet
+  std::uint64_t losses = 0;    // times that messages were
 };
 
 class EngineFollower {
  public:
   struct Options {
     events::Worker worker;
-    std::uint32_t block_size = 0;  // 0: as the engine says
+    std::uint32_t block_size = 0;        // 0: as the engine says; events of others are refused
+    std::uint32_t model_block_size = 0;  // as set_model_block_size(); 0: not known yet
+    tokens::HashScheme scheme = {};
+    tokens::Salt salt = {};  // of blocks whose engine names none
     // An answered request whose events do not come within this time degrades the worker.
     Clock::Duration late_after = std::chrono::seconds(2);
+    // So does a thread that is kept from reading for longer than this: events may wait, unread.
+    Clock::Duration unread_after = std::chrono::seconds(2);
   };
   // What is heard on the follower's thread; either may be empty.
   struct Hearers {
@@ -66,6 +79,12 @@ class EngineFollower {
   // A request that must have stored blocks was answered; `before` is what had changed at the worker when it
   // was chosen. Unless something was stored since, an event is owed.
   void expect_event(const WorkerChanges& before);
+  // Tokens of the blocks that requests are cut into. A worker with others is DEGRADED: nothing that it holds
+  // is ever found.
+  void set_model_block_size(std::uint32_t block_size) noexcept;
+  // An answer said that this many tokens were cached, which is no number of whole blocks: until its next
+  // restart the worker is taken for one with blocks of another size.
+  void note_odd_answer(std::uint64_t cached_tokens) noexcept;
 
  private:
   class WatchedSource;
@@ -75,7 +94,9 @@ class EngineFollower {
   void run();
   void step();
   // What the counters say after a step.
-  void judge(const feed::EngineSessionCounters& before, std::uint64_t clears_before, const Error* failure);
+  void judge(const feed::EngineSessionCounters& before, const feed::EngineIngestCounters& ingested_before,
+             const Error* failure);
+  void lose(std::string reason);
   void set_state(WorkerState state, std::string reason);
 
   const Options options_;
@@ -86,10 +107,15 @@ class EngineFollower {
   const Hearers hearers_;
   std::vector<events::KvEvent> events_;
   std::vector<events::KvEvent> needed_;
-  bool is_incomplete_ = false;    // something was lost, and nothing has cleared the engine since
-  bool has_other_tiers_ = false;  // it has stored blocks elsewhere than in device memory
-  bool is_doubtful_ = true;       // not connected since the last message
+  using TierSet = std::bitset<events::kStorageTiers>;
+  TierSet incomplete_;       // something was lost there, and nothing has cleared the tier since
+  TierSet tiers_{1};         // that the engine has named; the device
+  bool is_doubtful_ = true;  // not connected since the last message
+  bool is_behind_ = false;   // it did not run for a while, and has not read everything since
   std::string incomplete_reason_;
+  std::uint64_t losses_ = 0;
+  std::string size_refusal_;   // of events of another block size since the last restart
+  std::uint64_t blind_ = 0;    // reconnects so far
   std::uint64_t refused_ = 0;  // events so far
   // Since when an event is owed, and what had changed then; nullopt: none is.
   struct Owed {
@@ -97,6 +123,10 @@ class EngineFollower {
     WorkerChanges before;
   };
   bool is_late();
+  // What is wrong with the size of its blocks; empty: nothing.
+  std::string size_complaint() const;
+  std::atomic<std::uint32_t> model_block_size_{0};  // 0: not known
+  std::atomic<std::uint64_t> odd_answer_{0};        // 0: none
   std::atomic<bool> stops_{false};
   mutable Mutex mu_;
   FollowerStatus status_ ASHLAR_GUARDED_BY(mu_);

@@ -167,6 +167,12 @@ bool RouteCore::set_state(const Worker& worker, WorkerState state) {
   return true;
 }
 
+std::optional<WorkerState> RouteCore::state(const Worker& worker) const {
+  const auto found = workers_.find(worker.id);
+  if (found == workers_.end() || worker.rank >= found->second.ranks.size()) return std::nullopt;
+  return found->second.ranks[worker.rank].state;
+}
+
 void RouteCore::expect(const Worker& worker, std::span<const LocalHash> locals, Clock::TimePoint now) {
   clock_->set(now);
   const Rank* rank = rank_of(worker);

@@ -39,6 +39,8 @@ class RouteCore {
 
   void expect(const events::Worker& worker, std::span<const tokens::LocalHash> locals, Clock::TimePoint now);
 
+  // Nothing: no such rank.
+  std::optional<WorkerState> state(const events::Worker& worker) const;
   bool knows(events::WorkerId worker) const { return workers_.contains(worker); }
   events::StoreVerdict store(const events::BlocksStored& event);
   std::size_t remove(const events::Worker& worker, events::StorageTier tier,

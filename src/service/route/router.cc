@@ -1,5 +1,7 @@
 #include "ashlar/service/router.h"
 
+#include <algorithm>
+
 #include "service/route/route_core.h"
 
 namespace ashlar::service {
@@ -63,6 +65,7 @@ void Router::remove_worker(events::WorkerId worker) {
   MutexLock lock(mu_);
   if (log_ != nullptr) log_->worker_removed(worker);
   core_->remove_worker(worker);
+  std::erase_if(beats_, [&](const auto& beat) { return beat.first.id == worker; });
 }
 
 void Router::set_state(const events::Worker& worker, WorkerState state) {
@@ -73,6 +76,41 @@ void Router::set_state(const events::Worker& worker, WorkerState state) {
 void Router::set_up(events::WorkerId worker, bool is_up) {
   MutexLock lock(mu_);
   if (core_->set_up(worker, is_up) && log_ != nullptr) log_->availability_changed(worker, is_up);
+}
+
+bool Router::beat(const events::Worker& worker, Clock::Duration lasts) {
+  MutexLock lock(mu_);
+  if (!core_->state(worker)) return true;
+  const Clock::TimePoint now = clock_.now();
+  const auto [beat, is_new] = beats_.try_emplace(worker, now + lasts);
+  const bool is_in_time = is_new || now < beat->second;
+  beat->second = now + lasts;
+  next_end_ = std::min(next_end_, beat->second);
+  return is_in_time;
+}
+
+bool Router::is_late(const events::Worker& worker) const {
+  MutexLock lock(mu_);
+  return is_late(worker, clock_.now());
+}
+
+bool Router::is_late(const events::Worker& worker, Clock::TimePoint now) const {
+  const auto beat = beats_.find(worker);
+  return beat != beats_.end() && beat->second <= now;
+}
+
+// Ends only move on, so that there is nothing to see before the first of them.
+void Router::end_beats(Clock::TimePoint now) {
+  if (now < next_end_) return;
+  next_end_ = Clock::TimePoint::max();
+  for (const auto& [worker, end] : beats_) {
+    if (now < end) {
+      next_end_ = std::min(next_end_, end);
+    } else if (core_->state(worker) == WorkerState::kExact) {
+      if (log_ != nullptr) log_->state_changed(worker, WorkerState::kDegraded);
+      core_->set_state(worker, WorkerState::kDegraded);
+    }
+  }
 }
 
 void Router::expect(const events::Worker& worker, std::span<const tokens::LocalHash> locals) {
@@ -89,6 +127,7 @@ events::IndexSink& Router::sink() noexcept {
 Result<Decision> Router::choose(const RouteRequest& request) {
   MutexLock lock(mu_);
   const Clock::TimePoint now = clock_.now();
+  end_beats(now);
   Result<Decision> decision = core_->choose(request, now);
   if (log_ != nullptr) log_->chosen(request, now, decision);
   return decision;
@@ -114,7 +153,11 @@ std::vector<Candidate> Router::look_up(std::string_view group,
 
 std::vector<WorkerLoad> Router::loads() const {
   MutexLock lock(mu_);
-  return core_->loads();
+  const Clock::TimePoint now = clock_.now();
+  std::vector<WorkerLoad> loads = core_->loads();
+  for (WorkerLoad& load : loads)
+    if (load.state == WorkerState::kExact && is_late(load.worker, now)) load.state = WorkerState::kDegraded;
+  return loads;
 }
 
 WorkerChanges Router::changes(const events::Worker& worker) const {

@@ -14,7 +14,6 @@ namespace {
 constexpr std::size_t kMaxText = 1024;
 constexpr std::uint8_t kRecordHasRoot = 1;
 constexpr std::uint8_t kRecordHasLocal = 2;
-constexpr std::size_t kHashBytes = 16;
 constexpr std::chrono::milliseconds kLongest = std::chrono::hours(1);
 
 Error malformed(const char* what) {

@@ -99,7 +99,9 @@ struct FindAnswer {
 // A list of numbers: leases, slots.
 std::vector<std::byte> encode_numbers(std::span<const std::uint64_t> numbers);
 Result<std::vector<std::uint64_t>> decode_numbers(std::span<const std::byte> bytes);
-// A list of names.
+// A list of names, kHashBytes each behind kListHeadBytes.
+inline constexpr std::size_t kListHeadBytes = 4;
+inline constexpr std::size_t kHashBytes = 16;
 std::vector<std::byte> encode_hashes(std::span<const tokens::SequenceHash> hashes);
 Result<std::vector<tokens::SequenceHash>> decode_hashes(std::span<const std::byte> bytes);
 

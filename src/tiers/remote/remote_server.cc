@@ -19,7 +19,6 @@ using transfer::BlockChecksum;
 
 namespace {
 
-constexpr std::size_t kWithdrawnAtOnce = 128;  // fits the smallest messages
 constexpr Clock::Duration kSlowPeer = std::chrono::milliseconds(50);
 
 }  // namespace
@@ -128,8 +127,9 @@ void RemoteServer::run() {
     }
     for (auto& [peer, hashes] : telling) {
       std::span<const SequenceHash> left = hashes;
+      const std::size_t at_once = (peer->max_message_bytes() - kListHeadBytes) / kHashBytes;
       while (!left.empty()) {
-        const std::span<const SequenceHash> some = left.first(std::min(left.size(), kWithdrawnAtOnce));
+        const std::span<const SequenceHash> some = left.first(std::min(left.size(), at_once));
         if (!peer->notify(static_cast<std::uint16_t>(RemoteMethod::kWithdraw), encode_hashes(some))) break;
         left = left.subspan(some.size());
       }
@@ -180,7 +180,19 @@ Result<BlockChecksum> RemoteServer::checksum(const block::Hold& hold, const Tier
 
 Result<RemoteServer::Bytes> RemoteServer::find(const Peer& peer, std::span<const std::byte> bytes) {
   ASHLAR_TRY(const FindRequest request, FindRequest::decode(bytes));
-  return look_up(peer, request, {}).encode();
+  return fitting(peer, look_up(peer, request, {}));
+}
+
+// An answer that is too long is never sent, and the peer cannot release what it never heard of.
+Result<RemoteServer::Bytes> RemoteServer::fitting(const Peer& peer, const FindAnswer& answer) {
+  Bytes bytes = answer.encode();
+  const std::size_t most = peer->max_message_bytes();
+  if (bytes.size() <= most) return bytes;
+  if (answer.lease != 0) leases_.release(peer->identity(), answer.lease);
+  return make_error(ErrorCode::kCapacity,
+                    "%zu blocks are described by %zu bytes; max_message_bytes of both agents allows %zu: ask "
+                    "for fewer at once",
+                    answer.blocks.size(), bytes.size(), most);
 }
 
 // What is in a slot may change until it is held: the answer has its name, and a miss where it is another by
@@ -190,7 +202,7 @@ Result<RemoteServer::Bytes> RemoteServer::find_slots(const Peer& peer, std::span
   FindRequest found{.lease = true, .duration = request.duration, .part = request.part, .hashes = {}};
   for (const std::uint32_t slot : request.slots)
     found.hashes.push_back(options_.in_slot(slot).value_or(SequenceHash()));
-  return look_up(peer, found, request.slots).encode();
+  return fitting(peer, look_up(peer, found, request.slots));
 }
 
 FindAnswer RemoteServer::look_up(const Peer& peer, const FindRequest& request,

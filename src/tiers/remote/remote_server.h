@@ -102,6 +102,8 @@ class RemoteServer final : public block::BlockObserver {
 
   // Finds the blocks of a request. `slots`: where they must be; empty: anywhere.
   FindAnswer look_up(const Peer& peer, const FindRequest& request, std::span<const std::uint32_t> slots);
+  // The answer as bytes. Errors: kCapacity: more than a message holds; its lease is over.
+  Result<Bytes> fitting(const Peer& peer, const FindAnswer& answer);
   // The checksum of a held block's part; an empty part: of the whole, with its rank. Errors: kCorruption.
   Result<transfer::BlockChecksum> checksum(const block::Hold& hold, const TierRecord& record,
                                            const RemotePart& part);

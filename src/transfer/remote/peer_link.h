@@ -108,6 +108,8 @@ class PeerLink : public std::enable_shared_from_this<PeerLink> {
   std::shared_ptr<RemotePeer> peer() const ASHLAR_EXCLUDES(mu_);
 
   bool alive() const ASHLAR_EXCLUDES(mu_);
+  // The longest message that both ends take.
+  std::size_t largest() const ASHLAR_EXCLUDES(mu_);
   std::optional<Error> failure() const ASHLAR_EXCLUDES(mu_);
   // The first reason stays. `say_bye`: tells the peer.
   void die(const Error& why, bool say_bye = true) ASHLAR_EXCLUDES(mu_);
@@ -146,7 +148,6 @@ class PeerLink : public std::enable_shared_from_this<PeerLink> {
   Error gone_locked() const ASHLAR_REQUIRES(mu_);
   // The caller of a request that was sent does not wait any longer.
   void abandon_locked(std::uint64_t id, Pending& pending, LateAnswer late) ASHLAR_REQUIRES(mu_);
-  std::size_t largest() const ASHLAR_EXCLUDES(mu_);
   bool has_room_locked(std::size_t bytes) const ASHLAR_REQUIRES(mu_);
   void push_locked(LinkFrame frame) ASHLAR_REQUIRES(mu_);
   std::string describe_locked() const ASHLAR_REQUIRES(mu_);

@@ -61,6 +61,9 @@ bool RemotePeer::alive() const {
 std::optional<Error> RemotePeer::failure() const {
   return link_->failure();
 }
+std::size_t RemotePeer::max_message_bytes() const {
+  return link_->largest();
+}
 const std::shared_ptr<RemotePath>& RemotePeer::path() const noexcept {
   return link_->path();
 }

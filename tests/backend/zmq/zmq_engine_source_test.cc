@@ -158,6 +158,30 @@ TEST(ZmqEngineSourceTest, HearsAPublisherThatDiedAndCameBack) {
   EXPECT_EQ(message.sequence, 0U);
   EXPECT_EQ(text_of(message.payload), "after");
   EXPECT_GE(source->stats().connects, 2U);
+  EXPECT_GE(source->blind_reconnects(), 1U) << "without a replay nothing tells what was missed";
+}
+
+TEST(ZmqEngineSourceTest, AReconnectThatNobodyExplainsIsBlind) {
+  const std::string replay = "tcp://127.0.0.1:" + std::to_string(free_port());
+  const std::string endpoint = "tcp://127.0.0.1:" + std::to_string(free_port());
+  auto publisher = make_publisher({.endpoint = endpoint, .attach = Attach::kBind, .replay_endpoint = replay});
+  auto source =
+      make_engine_source({.endpoint = endpoint, .replay_endpoint = replay, .replay_timeout = 200ms}, true);
+  publish(*publisher, "kv", "before");
+  EXPECT_EQ(text_of(next_of(*source).payload), "before");
+  publisher.reset();
+  EXPECT_TRUE(eventually([&] { return !source->receive(1ms); }));
+  publisher = make_publisher({.endpoint = endpoint, .attach = Attach::kBind, .replay_endpoint = replay});
+  EXPECT_TRUE(eventually([&] { return source->receive(1ms) && source->has_looked_back(); }));
+  EXPECT_EQ(source->blind_reconnects(), 0U) << "the engine said what it keeps";
+  EXPECT_EQ(source->restarts(), 1U);
+  publish(*publisher, "kv", "again");
+  EXPECT_EQ(text_of(next_of(*source).payload), "again");
+  publisher.reset();
+  EXPECT_TRUE(eventually([&] { return !source->receive(1ms); }));
+  publisher = make_publisher({.endpoint = endpoint, .attach = Attach::kBind});
+  EXPECT_TRUE(eventually([&] { return source->receive(1ms) && source->blind_reconnects() != 0; }))
+      << "nobody answers at the replay endpoint";
 }
 
 TEST(ZmqEngineSourceTest, HearsWhatCameBeforeWithoutALiveMessage) {

@@ -99,7 +99,7 @@ TEST(ServeConfig, ADescriptionIsAFileOfTheSame) {
   const ServeConfig config = load("", {},
                                   {{"worker",
                                     "http://[::1]:8000,events=tcp://h:5557,replay=tcp://h:6000,"
-                                    "topic=kv,dp=4,name=w,model=m,block_size=16"},
+                                    "topic=kv,dp=4,name=w,model=m,block_size=16,scheme=xxh64_int64,salt=s"},
                                    {"seed", "18446744073709551615"},
                                    {"queue_timeout", "0.000000001"},
                                    {"weight_decode", "0.5"},
@@ -221,7 +221,7 @@ TEST(ServeOptions, ValidateNamesTheSettingAndItsValue) {
 TEST(ParseWorker, ReadsAUrlAndOptions) {
   const WorkerOptions full = worker(
       "https://gpu1:8443/,events=tcp://gpu1:5557,replay=tcp://gpu1:5558,topic=kv,dp=1,name=w,model=m/"
-      "x,block_size=16");
+      "x,block_size=16,scheme=xxh64_int64,salt=s");
   EXPECT_EQ(full.address, (HttpAddress{"gpu1", 8443, true}));
   EXPECT_EQ(full.events, "tcp://gpu1:5557");
   EXPECT_EQ(full.replay, "tcp://gpu1:5558");
@@ -229,6 +229,8 @@ TEST(ParseWorker, ReadsAUrlAndOptions) {
   EXPECT_EQ(full.name, "w");
   EXPECT_EQ(full.model, "m/x");
   EXPECT_EQ(full.block_size, 16u);
+  EXPECT_EQ(full.scheme, "xxh64_int64");
+  EXPECT_EQ(full.salt, "s");
   EXPECT_EQ(worker("http://h").name, "h:80");
   EXPECT_EQ(worker("https://h").address.port, 443);
   const WorkerOptions v6 = worker("http://[fe80::1]:81");
@@ -269,6 +271,10 @@ TEST(ParseWorker, RefusesWhatItDoesNotUnderstand) {
                            "http://h,events=tcp://h:65535,dp=2",
                            "http://h,name=",
                            "http://h,block_size=65537",
+                           "http://h,model=m,scheme=md5",
+                           "http://h,model=m,scheme=keyed128",
+                           "http://h,salt=s",
+                           "http://h,scheme=xxh3_chain",
                            "http://h,dp=-1",
                            "http://a b"}) {
     if (std::string_view(text) == "http://h,name=") continue;  // an empty name is the default one

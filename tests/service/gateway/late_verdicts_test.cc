@@ -16,50 +16,92 @@ RouteVerdict verdict_of(std::uint64_t expected, std::uint64_t delivered) {
           .delivered = delivered};
 }
 
+WorkerEvidence evidence_of(std::uint64_t stored, std::uint64_t removed, std::uint64_t cleared,
+                           std::uint64_t reported = 0) {
+  return {.changes = {.stored = stored, .removed = removed, .cleared = cleared}, .reported = reported};
+}
+
 TEST(LateVerdicts, ChangesSinceTheDecisionSayWhy) {
-  const WorkerChanges same{.stored = 10, .removed = 5, .cleared = 1};
+  const WorkerEvidence same = evidence_of(10, 5, 1);
   EXPECT_EQ(judge(verdict_of(32, 32), same), Misroute::kNone);
   EXPECT_EQ(judge(verdict_of(32, 0), same), Misroute::kUnexplained);
-  EXPECT_EQ(judge(verdict_of(32, 0), {.stored = 10, .removed = 6, .cleared = 1}), Misroute::kEvicted);
-  EXPECT_EQ(judge(verdict_of(0, 32), {.stored = 10, .removed = 6, .cleared = 1}), Misroute::kUnexplained);
-  EXPECT_EQ(judge(verdict_of(0, 32), {.stored = 11, .removed = 5, .cleared = 1}), Misroute::kStoredMeanwhile);
-  EXPECT_EQ(judge(verdict_of(32, 0), {.stored = 11, .removed = 5, .cleared = 1}), Misroute::kUnexplained);
-  EXPECT_EQ(judge(verdict_of(32, 0), {.stored = 12, .removed = 9, .cleared = 2}), Misroute::kCleared);
-  EXPECT_EQ(judge(verdict_of(32, 0), {.stored = 2, .removed = 0, .cleared = 1}), Misroute::kCleared);
+  EXPECT_EQ(judge(verdict_of(32, 0), evidence_of(10, 6, 1)), Misroute::kEvicted);
+  EXPECT_EQ(judge(verdict_of(0, 32), evidence_of(10, 6, 1)), Misroute::kUnexplained);
+  EXPECT_EQ(judge(verdict_of(32, 0), evidence_of(11, 5, 1)), Misroute::kUnexplained);
+  EXPECT_EQ(judge(verdict_of(32, 0), evidence_of(12, 9, 2)), Misroute::kCleared);
+  EXPECT_EQ(judge(verdict_of(32, 0), evidence_of(2, 0, 1)), Misroute::kCleared);
   RouteVerdict verdict = verdict_of(32, 0);
   verdict.state = WorkerState::kDegraded;
   EXPECT_EQ(judge(verdict, same), Misroute::kNotExact);
 }
 
+TEST(LateVerdicts, OnlyStoresOfOthersExplainThatMoreWasFound) {
+  RouteVerdict verdict = verdict_of(16, 48);
+  verdict.reported = 16;
+  verdict.own_blocks = 3;
+  EXPECT_EQ(judge(verdict, evidence_of(13, 5, 1, 16)), Misroute::kUnexplained) << "its own three blocks";
+  EXPECT_EQ(judge(verdict, evidence_of(19, 5, 1, 32)), Misroute::kUnexplained) << "blocks of other prompts";
+  EXPECT_EQ(judge(verdict, evidence_of(12, 5, 1, 48)), Misroute::kStoredMeanwhile);
+  EXPECT_EQ(judge(verdict, evidence_of(13, 6, 1, 16)), Misroute::kUnexplained);
+  EXPECT_EQ(judge(verdict, evidence_of(14, 6, 1, 16)), Misroute::kStoredMeanwhile) << "and evicted again";
+  verdict.reported = 48;  // then already, though fewer were expected
+  EXPECT_EQ(judge(verdict, evidence_of(12, 5, 1, 48)), Misroute::kUnexplained);
+}
+
+TEST(LateVerdicts, TheIndexSaysWhetherTheBlocksThatWereFoundAreReported) {
+  Router router;
+  router.add_worker({.id = kWorker.id, .group = "m", .ranks = 2, .has_events = true});
+  RouteVerdict verdict = verdict_of(4, 12);
+  verdict.group = "m";
+  verdict.block_size = 4;
+  verdict.then = router.changes(kWorker);
+  verdict.reported = 4;
+  verdict.own_blocks = 2;
+  for (std::uint64_t i = 1; i <= 3; ++i) verdict.found.emplace_back(i);
+  const auto store = [&](std::uint64_t first, std::uint64_t last, std::optional<events::BlockName> parent) {
+    std::vector<events::StoredBlock> blocks;
+    for (std::uint64_t i = first; i <= last; ++i)
+      blocks.push_back({.local = tokens::LocalHash(i), .name = events::BlockName(100 + i)});
+    events::BlocksStored event;
+    event.worker = kWorker;
+    event.parent = parent;
+    event.blocks = blocks;
+    ASSERT_EQ(router.sink().store(event), events::StoreVerdict::kApplied);
+  };
+  store(1, 1, {});
+  EXPECT_EQ(evidence_for(verdict, router).reported, 4u);
+  EXPECT_EQ(judge(verdict, evidence_for(verdict, router)), Misroute::kUnexplained);
+  store(2, 3, events::BlockName(101));
+  EXPECT_EQ(judge(verdict, evidence_for(verdict, router)), Misroute::kStoredMeanwhile);
+}
+
 TEST(LateVerdicts, EventsThatComeAfterTheAnswerExplainIt) {
   LateVerdicts late(2);
-  WorkerChanges now{.stored = 10, .removed = 5, .cleared = 1};
-  const auto changes = [&](const events::Worker& worker) {
-    EXPECT_EQ(worker, kWorker);
+  WorkerEvidence now = evidence_of(10, 5, 1);
+  const auto evidence = [&](const RouteVerdict& verdict) {
+    EXPECT_EQ(verdict.worker, kWorker);
     return now;
   };
   EXPECT_TRUE(late.add(verdict_of(32, 0), kStart));
-  EXPECT_TRUE(late.settle(kStart, changes).empty());
-  now.removed = 8;
-  const std::vector<RouteVerdict> settled = late.settle(kStart + LateVerdicts::kPatience / 2, changes);
+  EXPECT_TRUE(late.settle(kStart, evidence).empty());
+  now.changes.removed = 8;
+  const std::vector<RouteVerdict> settled = late.settle(kStart + LateVerdicts::kPatience / 2, evidence);
   ASSERT_EQ(settled.size(), 1u);
   EXPECT_EQ(settled[0].id, DecisionId(7));
   EXPECT_EQ(settled[0].outcome.misroute, Misroute::kEvicted);
-  EXPECT_TRUE(late.settle(kStart + 2 * LateVerdicts::kPatience, changes).empty());
+  EXPECT_TRUE(late.settle(kStart + 2 * LateVerdicts::kPatience, evidence).empty());
 }
 
 TEST(LateVerdicts, NothingIsOpenForEver) {
   LateVerdicts late(2);
-  const auto changes = [](const events::Worker&) {
-    return WorkerChanges{.stored = 10, .removed = 5, .cleared = 1};
-  };
+  const auto evidence = [](const RouteVerdict&) { return evidence_of(10, 5, 1); };
   EXPECT_TRUE(late.add(verdict_of(32, 0), kStart));
   EXPECT_TRUE(late.add(verdict_of(32, 0), kStart + LateVerdicts::kPatience));
   EXPECT_FALSE(late.add(verdict_of(32, 0), kStart)) << "it has room for two";
-  const std::vector<RouteVerdict> settled = late.settle(kStart + LateVerdicts::kPatience, changes);
+  const std::vector<RouteVerdict> settled = late.settle(kStart + LateVerdicts::kPatience, evidence);
   ASSERT_EQ(settled.size(), 1u);
   EXPECT_EQ(settled[0].outcome.misroute, Misroute::kUnexplained);
-  EXPECT_EQ(late.settle(kStart + 2 * LateVerdicts::kPatience, changes).size(), 1u);
+  EXPECT_EQ(late.settle(kStart + 2 * LateVerdicts::kPatience, evidence).size(), 1u);
 }
 
 }  // namespace

@@ -114,6 +114,11 @@ TEST(Passage, APredictionIsComparedWithWhatTheEngineFound) {
   open->passage->bytes(R"({"usage":{"prompt_tokens":40}})");
   open->passage->ended(PassageEnd::kComplete);
   EXPECT_EQ(service.metric("ashlar_serve_delivered_unknown_total"), 1);
+  EXPECT_EQ(service.metric("ashlar_serve_prompt_tokens_total"), 120);
+  EXPECT_EQ(service.metric("ashlar_serve_captured_tokens_total"), 64) << "only where delivered is known";
+  EXPECT_EQ(service.metric(R"(ashlar_serve_unknown_tokens_total{kind="prompt"})"), 40);
+  EXPECT_EQ(service.metric(R"(ashlar_serve_unknown_tokens_total{kind="available"})"), 32);
+  EXPECT_EQ(service.metric(R"(ashlar_serve_unknown_tokens_total{kind="captured"})"), 32);
 }
 
 TEST(Passage, TextIsTokenizedByAWorkerOnce) {

@@ -98,6 +98,30 @@ TEST_F(JournalTest, EveryChoiceComesOutAgain) {
   } while (!box.over());
 }
 
+TEST_F(JournalTest, AWorkerThatIsLateIsLateAgain) {
+  {
+    auto journal = JournalWriter::create(options()).value();
+    ManualClock clock;
+    Router router({}, journal.get(), clock);
+    const events::Worker worker{.id = events::WorkerId(1)};
+    router.add_worker({.id = worker.id, .group = "m", .has_events = true});
+    router.set_state(worker, WorkerState::kExact);
+    router.beat(worker, std::chrono::seconds(2));
+    for (int i = 0; i < 4; ++i) {
+      router.choose({.group = "m", .prompt_tokens = 5, .block_size = 4}).value();
+      clock.advance(std::chrono::seconds(1));
+    }
+  }
+  std::vector<WorkerState> states;
+  const ReplayReport report =
+      replay_journal(path(), key_, [&](const Decision& decision, const std::string&, bool) {
+        states.push_back(decision.choice().state);
+      }).value();
+  EXPECT_EQ(report.differences, 0u);
+  EXPECT_EQ(states, (std::vector{WorkerState::kExact, WorkerState::kExact, WorkerState::kDegraded,
+                                 WorkerState::kDegraded}));
+}
+
 TEST_F(JournalTest, HashesAndSessionsAreNotInTheFile) {
   {
     auto journal = JournalWriter::create(options()).value();

@@ -1,134 +1,23 @@
 // How far a worker's events can be trusted, step by step.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <deque>
 #include <memory>
 #include <thread>
 
-#include "ashlar/base/mutex.h"
 #include "ashlar/tokens/sequence_hasher.h"
-#include "feed/engine_messages.h"
 #include "service/route/engine_follower.h"
+#include "service/route/fake_engine.h"
 
 namespace ashlar::service {
 namespace {
-
-using events::BlockName;
-using feed::BatchBuilder;
-using feed::BatchEncoder;
-using feed::EngineMessage;
-using ::testing::HasSubstr;
-using tokens::Token;
-
-constexpr std::uint32_t kSize = 4;
-
-// Block `number` of a sequence that only this test knows: name, tokens.
-std::vector<Token> tokens_of_block(std::uint32_t number) {
-  return std::vector<Token>(kSize, Token(number + 1));
-}
-
-EngineMessage stored_message(std::uint64_t sequence, std::uint32_t block, double time = 1) {
-  BatchBuilder batch;
-  batch.batch().timestamp = time;
-  const BlockName name(block + 100);
-  batch.stored(block == 0 ? std::nullopt : std::optional(BlockName(block + 99)), std::span(&name, 1),
-               tokens_of_block(block), kSize);
-  return {.topic = "kv", .sequence = sequence, .payload = BatchEncoder::encode(batch.batch())};
-}
-
-EngineMessage cleared_message(std::uint64_t sequence) {
-  BatchBuilder batch;
-  batch.batch().timestamp = 1;
-  batch.cleared();
-  return {.topic = "kv", .sequence = sequence, .payload = BatchEncoder::encode(batch.batch())};
-}
-
-// What an engine sends and keeps, told by the test while a follower listens.
-class Engine {
- public:
-  void send(EngineMessage message, bool is_lost = false, bool is_kept = true) {
-    MutexLock lock(mu_);
-    if (is_kept) kept_.push_back(message);
-    if (!is_lost) live_.push_back(std::move(message));
-  }
-  void set_connected(bool is_connected) {
-    MutexLock lock(mu_);
-    is_connected_ = is_connected;
-  }
-  void set_looked_back(bool has_looked_back) {
-    MutexLock lock(mu_);
-    has_looked_back_ = has_looked_back;
-  }
-  // Holds replays until it is called with false.
-  void hold_replays(bool hold) {
-    MutexLock lock(mu_);
-    holds_ = hold;
-  }
-  void restart() {
-    MutexLock lock(mu_);
-    kept_.clear();
-    ++restarts_;
-  }
-
-  class Source final : public feed::EngineSource {
-   public:
-    explicit Source(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
-    Result<std::optional<EngineMessage>> receive(Clock::Duration) override {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      MutexLock lock(engine_->mu_);
-      if (!engine_->is_connected_) return Error(ErrorCode::kUnavailable, "not connected");
-      if (engine_->live_.empty()) return std::optional<EngineMessage>();
-      std::optional<EngineMessage> message = std::move(engine_->live_.front());
-      engine_->live_.pop_front();
-      return message;
-    }
-    Result<feed::EngineReplay> replay(std::uint64_t from) override {
-      for (;;) {
-        {
-          MutexLock lock(engine_->mu_);
-          if (!engine_->holds_) {
-            feed::EngineReplay replay;
-            for (const EngineMessage& message : engine_->kept_)
-              if (message.sequence >= from) replay.messages.push_back(message);
-            return replay;
-          }
-        }
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-    }
-    std::uint64_t damaged() const noexcept override { return 0; }
-    std::uint64_t restarts() const noexcept override {
-      MutexLock lock(engine_->mu_);
-      return engine_->restarts_;
-    }
-    bool has_looked_back() const noexcept override {
-      MutexLock lock(engine_->mu_);
-      return engine_->has_looked_back_;
-    }
-    std::string describe() const override { return "an engine of the test"; }
-
-   private:
-    std::shared_ptr<Engine> engine_;
-  };
-
- private:
-  Mutex mu_;
-  std::deque<EngineMessage> live_ ASHLAR_GUARDED_BY(mu_);
-  std::vector<EngineMessage> kept_ ASHLAR_GUARDED_BY(mu_);
-  bool is_connected_ ASHLAR_GUARDED_BY(mu_) = true;
-  bool has_looked_back_ ASHLAR_GUARDED_BY(mu_) = false;
-  bool holds_ ASHLAR_GUARDED_BY(mu_) = false;
-  std::uint64_t restarts_ ASHLAR_GUARDED_BY(mu_) = 0;
-};
 
 class FollowerTest : public ::testing::Test {
  protected:
   FollowerTest() { router_.add_worker({.id = worker_.id, .group = "m", .has_events = true}); }
   void follow(Clock::Duration late_after = std::chrono::seconds(100)) {
     follower_ = EngineFollower::create({.worker = worker_, .late_after = late_after}, router_,
-                                       std::make_unique<Engine::Source>(engine_), {})
+                                       std::make_unique<FakeEngine::Source>(engine_), {})
                     .value();
   }
   FollowerStatus wait_for(WorkerState state, const std::string& reason = {}) {
@@ -157,8 +46,9 @@ class FollowerTest : public ::testing::Test {
   }
 
   const events::Worker worker_{.id = events::WorkerId(3)};
-  Router router_;
-  std::shared_ptr<Engine> engine_ = std::make_shared<Engine>();
+  ManualClock clock_;
+  Router router_{{}, nullptr, clock_};
+  std::shared_ptr<FakeEngine> engine_ = std::make_shared<FakeEngine>();
   std::unique_ptr<EngineFollower> follower_;
 };
 
@@ -168,7 +58,7 @@ TEST_F(FollowerTest, TheFirstMessageIsAKnownStart) {
   engine_->send(stored_message(0, 0));
   const FollowerStatus status = wait_for(WorkerState::kExact);
   wait_for_depth(1);
-  EXPECT_EQ(status.block_size, kSize);
+  EXPECT_EQ(status.block_size, kFakeBlockSize);
   EXPECT_EQ(router_.loads().at(0).state, WorkerState::kExact) << "the router is told";
 }
 
@@ -226,6 +116,53 @@ TEST_F(FollowerTest, ALostConnectionDegradesUntilTheStreamIsWhole) {
   wait_for(WorkerState::kExact);
 }
 
+TEST_F(FollowerTest, NumbersThatFollowOnAfterABlindReconnectProveNothing) {
+  follow();
+  engine_->send(stored_message(0, 0));
+  engine_->send(stored_message(1, 1));
+  wait_for(WorkerState::kExact);
+  wait_for_depth(2);
+  engine_->reconnect_blindly();
+  wait_for(WorkerState::kDegraded, "connected again, and no replay tells what was missed");
+  EXPECT_EQ(depth(), 0u) << "the engine may have been restarted";
+  engine_->send(stored_message(2, 2), false, false);
+  wait_for(WorkerState::kDegraded, "the start is not kept");
+  engine_->send(cleared_message(3), false, false);
+  wait_for(WorkerState::kExact);
+  engine_->reconnect_blindly();
+  wait_for(WorkerState::kDegraded, "connected again");
+  engine_->send(stored_message(0, 0));
+  wait_for(WorkerState::kExact);
+  wait_for_depth(1);
+}
+
+TEST_F(FollowerTest, AClearOfTheDeviceEndsNoLossOfOtherTiers) {
+  follow();
+  engine_->send(stored_message(0, 0));
+  engine_->send(stored_message(1, 0, 1, "CPU"));
+  wait_for(WorkerState::kExact);
+  engine_->send(stored_message(2, 1), true, false);
+  engine_->send(stored_message(3, 0));
+  wait_for(WorkerState::kDegraded, "1 messages were lost for good");
+  engine_->send(cleared_message(4));
+  wait_for(WorkerState::kDegraded, "lost for good, of lower tiers");
+  engine_->restart();
+  engine_->send(stored_message(0, 0, 9));
+  wait_for(WorkerState::kExact);
+}
+
+TEST_F(FollowerTest, ATierThatIsNamedAfterTheClearWasLostToo) {
+  follow();
+  engine_->send(stored_message(0, 0));
+  engine_->send(stored_message(1, 1), true, false);
+  engine_->send(stored_message(2, 2));
+  wait_for(WorkerState::kDegraded, "lost for good");
+  engine_->send(cleared_message(3));
+  wait_for(WorkerState::kExact);
+  engine_->send(stored_message(4, 0, 1, "CPU"));
+  wait_for(WorkerState::kDegraded, "of lower tiers");
+}
+
 TEST_F(FollowerTest, ARestartDropsWhatTheOldEngineHeld) {
   follow();
   engine_->send(stored_message(0, 0));
@@ -263,9 +200,30 @@ TEST_F(FollowerTest, EventsThatAreOwedAreLate) {
   wait_for(WorkerState::kExact);
 }
 
+TEST_F(FollowerTest, AThreadThatDoesNotReadIsLate) {
+  follow();
+  engine_->send(stored_message(0, 0));
+  wait_for(WorkerState::kExact);
+  engine_->hold_reader(true);
+  for (std::uint32_t i = 1; i < 8; ++i) engine_->send(stored_message(i, i));
+  clock_.advance(std::chrono::seconds(3));
+  EXPECT_EQ(follower_->status().state, WorkerState::kDegraded);
+  EXPECT_EQ(follower_->status().reason.find("late"), 0u);
+  EXPECT_EQ(router_.loads().at(0).state, WorkerState::kDegraded);
+  const std::vector<tokens::LocalHash> locals = {tokens::LocalHash(1)};
+  const Decision decision =
+      router_.choose({.group = "m", .locals = locals, .prompt_tokens = 8, .block_size = 4}).value();
+  EXPECT_EQ(decision.choice().state, WorkerState::kDegraded);
+  router_.release(decision.id);
+  engine_->hold_reader(false);
+  wait_for(WorkerState::kExact);
+  EXPECT_EQ(depth(), 8u) << "not before everything was read";
+  EXPECT_EQ(router_.loads().at(0).state, WorkerState::kExact);
+}
+
 TEST_F(FollowerTest, AnotherBlockSizeIsSaid) {
   follower_ = EngineFollower::create({.worker = worker_, .block_size = 16}, router_,
-                                     std::make_unique<Engine::Source>(engine_), {})
+                                     std::make_unique<FakeEngine::Source>(engine_), {})
                   .value();
   engine_->send(stored_message(0, 0));
   wait_for(WorkerState::kDegraded, "16 are expected");

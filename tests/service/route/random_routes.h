@@ -77,6 +77,7 @@ class RandomRoutes {
         break;
       case 3:
         router_.set_state(any_worker(), static_cast<WorkerState>(random_.below(3)));
+        if (random_.below(2) == 0) router_.beat(any_worker(), std::chrono::seconds(1));
         break;
       case 4:
       case 5:

@@ -101,6 +101,26 @@ TEST_F(RouteTest, LoadOutweighsASmallPrefix) {
   EXPECT_EQ(choose(chain(7, 4))->choice().worker, one);
 }
 
+TEST_F(RouteTest, AWorkerWhoseEventsAreNotReadIsNotExact) {
+  const Worker one = add(1);
+  const Worker two = add(2);
+  EXPECT_TRUE(router_.beat(one, std::chrono::seconds(2)));
+  clock_.advance(std::chrono::seconds(1));
+  EXPECT_EQ(choose(chain(7, 4))->candidates[0].state, WorkerState::kExact);
+  EXPECT_TRUE(router_.beat(one, std::chrono::seconds(2)));
+  clock_.advance(std::chrono::seconds(2));
+  EXPECT_EQ(router_.loads()[0].state, WorkerState::kDegraded);
+  const Decision late = choose(chain(7, 4)).value();
+  EXPECT_EQ(late.candidates[0].state, WorkerState::kDegraded);
+  EXPECT_EQ(late.candidates[1].state, WorkerState::kExact) << "it never had a beat";
+  EXPECT_FALSE(router_.beat(one, std::chrono::seconds(2))) << "too late";
+  router_.set_state(one, WorkerState::kExact);
+  EXPECT_EQ(choose(chain(7, 4))->candidates[0].state, WorkerState::kExact);
+  router_.remove_worker(one.id);
+  EXPECT_FALSE(router_.is_late(one));
+  EXPECT_FALSE(router_.is_late(two));
+}
+
 TEST_F(RouteTest, LowerTiersHaveLessCredit) {
   const Worker one = add(1);
   const Worker two = add(2);

@@ -201,6 +201,9 @@ class SlowOwner {
   std::unique_ptr<FleetRank> rank;
 };
 
+// Long enough that its request is sent, on a busy machine too.
+constexpr milliseconds kUntilItLeaves(400);
+
 TEST(RemotePeersTest, ALeaseGrantedToACallerThatLeftIsGivenBack) {
   SlowOwner owner;
   FleetRank reader = rank_of(kModel, undivided());
@@ -208,8 +211,8 @@ TEST(RemotePeersTest, ALeaseGrantedToACallerThatLeftIsGivenBack) {
   store(*owner.rank, hashes);
   const auto peer = reader.kv().remote()->connect(address(*owner.rank)).value();
   owner.hold(peer);
-  const auto late = reader.kv().remote()->get_remote_blocks(peer->identity(), hashes,
-                                                            Clock::real().now() + milliseconds(20));
+  const auto late =
+      reader.kv().remote()->get_remote_blocks(peer->identity(), hashes, Clock::real().now() + kUntilItLeaves);
   ASSERT_FALSE(late);
   EXPECT_EQ(late.error().code(), ErrorCode::kTimeout);
   owner.go_on();
@@ -224,7 +227,7 @@ TEST(RemotePeersTest, AReservationMadeForACallerThatLeftIsGivenBack) {
   const auto peer = writer.kv().remote()->connect(address(*owner.rank)).value();
   owner.hold(peer);
   const auto late = writer.kv().remote()->get_remote_blocks_mutable(peer->identity(), 8,
-                                                                    Clock::real().now() + milliseconds(20));
+                                                                    Clock::real().now() + kUntilItLeaves);
   ASSERT_FALSE(late);
   EXPECT_EQ(late.error().code(), ErrorCode::kTimeout);
   owner.go_on();

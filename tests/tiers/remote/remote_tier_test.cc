@@ -251,6 +251,23 @@ TEST(RemoteTierTest, ALeaseKeepsBlocksFromEvictionAndEnds) {
   EXPECT_EQ(owner.kv().remote()->status().expired, 1u);
 }
 
+TEST(RemoteTierTest, ALeaseWhoseAnswerIsTooLongForAMessageIsGivenBackAtOnce) {
+  KvOptions options = node();
+  options.remote->own_agent->max_message_bytes = 4096;
+  FleetRank owner(kModel, options, undivided());
+  FleetRank reader = rank_of(kModel, undivided());
+  const Hashes hashes = KvWorkload::sequence(11, 40);
+  store(owner, hashes);
+  ASSERT_TRUE(reader.kv().remote()->connect(address(owner)));
+  const transfer::AgentIdentity id = owner.kv().remote()->agent().identity();
+  const auto refused = reader.kv().remote()->get_remote_blocks(id, hashes);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message(), HasSubstr("ask for fewer"));
+  EXPECT_EQ(owner.kv().remote()->status().leases, 0u);
+  const RemoteBlocks few = reader.kv().remote()->get_remote_blocks(id, std::span(hashes).first(8)).value();
+  EXPECT_EQ(owner.kv().remote()->status().leases, 1u);
+}
+
 TEST(RemoteTierTest, LeasesAreRenewedWhileTheyAreUsed) {
   ManualClock clock;
   KvOptions options = node();

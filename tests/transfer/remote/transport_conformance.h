@@ -328,11 +328,11 @@ TEST_P(TransportTest, TwoPeersAreServedAtOnceAndOneMayGo) {
   const auto from_other = PeerProcess::open(*to_other, others).value();
   const auto local = near(ones.shapes);
   const auto second = near(ones.shapes);
-  for (int i = 0; i < 5; ++i) {
+  for (std::uint64_t i = 0; i < testing::rounds(16); ++i) {
     std::thread along([&] { expect_moves(one, ones, from_one, {1, 2, 3}, local, {7, 8, 9}); });
     BlockImage source(*from_other, 0);
-    source.scramble(static_cast<std::uint64_t>(i) + 100);
-    other.fill(others, static_cast<std::uint64_t>(i) + 100);
+    source.scramble(i + 100);
+    other.fill(others, i + 100);
     BlockImage expected = BlockImage::of(*second);
     copy_naively(*from_other, source, there_, *second, expected, here_);
     const TransferResult got = run(plan(from_other, there_, second, here_).value());

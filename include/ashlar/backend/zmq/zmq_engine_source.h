@@ -36,6 +36,7 @@ class ZmqEngineSource final : public feed::EngineSource {
   std::uint64_t damaged() const noexcept override;
   std::uint64_t restarts() const noexcept override;
   bool has_looked_back() const noexcept override;
+  std::uint64_t blind_reconnects() const noexcept override;
   std::string describe() const override;
   SubscriberStats stats() const noexcept;
 

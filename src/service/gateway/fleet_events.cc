@@ -1,0 +1,168 @@
+// What the fleet hears of its workers' caches: their events, and what another router knew.
+#include <utility>
+
+#include "ashlar/base/check.h"
+#include "ashlar/base/log.h"
+#include "service/gateway/fleet_member.h"
+
+namespace ashlar::service {
+
+void Fleet::set_snapshot(Snapshot snapshot) {
+  std::vector<std::shared_ptr<Member>> settled;
+  {
+    MutexLock lock(mu_);
+    snapshot_ = std::move(snapshot);
+    for (const auto& [id, member] : members_)
+      if (!member->group.empty()) settled.push_back(member);
+  }
+  for (const auto& member : settled) expect_snapshot(member);
+}
+
+bool Fleet::wants_snapshot() {
+  // A worker that loses events again and again must not ask for a whole dump each time: what was expected
+  // before the loss still is.
+  const Clock::Duration pause = options_.fallback_ttl / 4;
+  MutexLock lock(mu_);
+  bool is_incomplete = false;
+  std::uint64_t losses = 0;
+  for (const auto& [id, member] : members_)
+    for (const auto& [rank, follower] : member->followers) {
+      const FollowerStatus status = follower->status();
+      is_incomplete |= status.is_incomplete;
+      losses += status.losses;
+    }
+  const Clock::TimePoint now = clock_.now();
+  if (!is_incomplete || (wanted_at_ != Clock::TimePoint{} && now < wanted_at_ + pause)) return false;
+  if (losses == answered_losses_ && now < wanted_at_ + options_.fallback_ttl) return false;
+  answered_losses_ = losses;
+  wanted_at_ = now;
+  return true;
+}
+
+void Fleet::expect_snapshot(const std::shared_ptr<Member>& member) {
+  std::vector<HeldPrefix> held;
+  {
+    MutexLock lock(mu_);
+    if (auto found = snapshot_.workers.extract(member->options.name)) held = std::move(found.mapped());
+  }
+  for (const HeldPrefix& prefix : held)
+    router_.expect({.id = member->id, .rank = prefix.rank}, prefix.locals);
+}
+
+Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t rank,
+                           const EngineEndpoint& endpoint) {
+  {
+    MutexLock lock(mu_);
+    if (member->followers.contains(rank)) return {};
+  }
+  Result<std::unique_ptr<EngineFollower>> made = make_follower(member, rank, endpoint);
+  std::shared_ptr<EngineFollower> follower;  // one that is not kept ends after the lock
+  if (made) follower = *std::move(made);
+  MutexLock lock(mu_);
+  if (!made) {
+    if (!member->followers.contains(rank)) member->endpoints.erase(rank);
+    return made.error();
+  }
+  if (member->is_gone) return {};
+  member->endpoints[rank] = endpoint.events;
+  member->followers.try_emplace(rank, std::move(follower));
+  tell_block_size(member->group);  // it may have been learned meanwhile
+  return {};
+}
+
+Result<std::unique_ptr<EngineFollower>> Fleet::make_follower(const std::shared_ptr<Member>& member,
+                                                             std::uint32_t rank,
+                                                             const EngineEndpoint& endpoint) {
+  if (!make_source_) return Error(ErrorCode::kUnsupported, "this build has no ZeroMQ to hear events with");
+  EngineFollower::Options options{.worker = {.id = member->id, .rank = rank},
+                                  .block_size = member->options.block_size};
+  std::string group;
+  {
+    MutexLock lock(mu_);
+    group = member->group;
+    const ModelHashing hashing = known_hashing(group);
+    options.scheme = hashing.scheme;
+    options.salt = tokens::Salt({}, hashing.salt);
+    if (const auto known = block_sizes_.find(group); known != block_sizes_.end())
+      options.model_block_size = known->second;
+  }
+  ASHLAR_DCHECK(!group.empty(), "events of a worker without a group");
+  ASHLAR_TRY(auto source, make_source_(endpoint));
+  const auto on_change = [this, group, rank, id = member->id,
+                          name = member->options.name](const FollowerStatus& status) {
+    learn_block_size(group, {.id = id, .rank = rank}, status.block_size);
+    ASHLAR_LOG(LogLevel::kInfo, "serve", "worker %s, rank %u: %s%s%s", name.c_str(), rank,
+               std::string(to_string(status.state)).c_str(), status.reason.empty() ? "" : ": ",
+               printable(status.reason).c_str());
+  };
+  return EngineFollower::create(options, router_, std::move(source),
+                                {.on_change = on_change, .on_events = [this] { hesitating_.wake_all(); }});
+}
+
+// The first size that is configured or heard is the model's. An engine that was restarted with another one
+// changes it, if no worker has the old one any more.
+void Fleet::learn_block_size(const std::string& group, const events::Worker& worker,
+                             std::uint32_t block_size) {
+  if (block_size == 0) return;
+  MutexLock lock(mu_);
+  if (find(worker.id) == nullptr) return;  // it has gone, and its follower ends
+  const auto [known, is_new] = block_sizes_.try_emplace(group, block_size);
+  if (!is_new && known->second == block_size) return;
+  if (!is_new) {
+    for (const auto& [id, member] : members_) {
+      if (member->group != group) continue;
+      if (member->options.block_size == known->second) return;
+      for (const auto& [rank, follower] : member->followers)
+        if (events::Worker{.id = id, .rank = rank} != worker &&
+            follower->status().block_size == known->second)
+          return;
+    }
+    known->second = block_size;
+  }
+  tell_block_size(group);
+}
+
+void Fleet::tell_block_size(std::string_view group) {
+  const auto known = block_sizes_.find(group);
+  if (known == block_sizes_.end()) return;
+  for (const auto& [id, member] : members_) {
+    if (member->group != group) continue;
+    for (const auto& [rank, follower] : member->followers) follower->set_model_block_size(known->second);
+  }
+}
+
+void Fleet::check_answer(const events::Worker& worker, std::uint64_t cached_tokens,
+                         std::uint64_t prompt_tokens) {
+  MutexLock lock(mu_);
+  const std::shared_ptr<Member> member = find(worker.id);
+  if (member == nullptr) return;
+  const auto follower = member->followers.find(worker.rank);
+  const auto size = block_sizes_.find(member->group);
+  if (follower == member->followers.end() || size == block_sizes_.end()) return;
+  // Some report all but the last token, which they compute.
+  if (cached_tokens % size->second == 0 || cached_tokens + 1 == prompt_tokens) return;
+  follower->second->note_odd_answer(cached_tokens);
+}
+
+void Fleet::expect_event(const events::Worker& worker, const WorkerChanges& before) {
+  std::shared_ptr<EngineFollower> follower;
+  {
+    MutexLock lock(mu_);
+    const std::shared_ptr<Member> member = find(worker.id);
+    if (member == nullptr) return;
+    const auto found = member->followers.find(worker.rank);
+    if (found == member->followers.end()) return;
+    follower = found->second;
+  }
+  follower->expect_event(before);
+}
+
+std::string Fleet::state_reason(const events::Worker& worker) const {
+  MutexLock lock(mu_);
+  const std::shared_ptr<Member> member = find(worker.id);
+  if (member == nullptr) return "it is gone";
+  const auto found = member->followers.find(worker.rank);
+  return found == member->followers.end() ? "it has no events" : found->second->status().reason;
+}
+
+}  // namespace ashlar::service

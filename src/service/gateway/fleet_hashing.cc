@@ -1,0 +1,54 @@
+// How the blocks of each model are hashed.
+#include <algorithm>
+#include <utility>
+
+#include "ashlar/base/log.h"
+#include "service/gateway/fleet_member.h"
+
+namespace ashlar::service {
+
+bool Fleet::has_group(std::string_view group) const {
+  return std::ranges::any_of(members_, [&](const auto& entry) { return entry.second->group == group; });
+}
+
+ModelHashing Fleet::known_hashing(std::string_view group) const {
+  const auto known = hashings_.find(group);
+  return known == hashings_.end() ? ModelHashing() : known->second;
+}
+
+ModelHashing Fleet::hashing_of(std::string_view group) const {
+  MutexLock lock(mu_);
+  return known_hashing(group);
+}
+
+// Blocks that are in the index were hashed as they were stored. So the hashing of a model changes only with
+// all of its workers.
+Result<void> Fleet::set_hashing(std::span<const WorkerOptions> workers) {
+  std::map<std::string, ModelHashing, std::less<>> wanted;
+  for (const WorkerOptions& worker : workers) {
+    if (worker.scheme.empty() && worker.salt.empty()) continue;
+    ModelHashing hashing{.salt = worker.salt};
+    if (!worker.scheme.empty()) {
+      ASHLAR_TRY(hashing.scheme, tokens::HashScheme::by_name(worker.scheme));
+    }
+    if (wanted.try_emplace(worker.model, hashing).first->second != hashing)
+      return Error(ErrorCode::kInvalidArgument,
+                   "workers of the model '" + printable(worker.model) + "' have different schemes or salts");
+  }
+  std::map<std::string, ModelHashing, std::less<>> kept;
+  for (const auto& [id, member] : members_) {
+    if (!member->is_registered && std::ranges::find(workers, member->options) == workers.end()) continue;
+    const ModelHashing now = known_hashing(member->group);
+    const auto asked = wanted.find(member->group);
+    if (asked != wanted.end() && asked->second != now)
+      return Error(ErrorCode::kInvalidArgument, "the scheme and salt of the model '" +
+                                                    printable(member->group) +
+                                                    "' cannot change while a worker of it stays");
+    if (now != ModelHashing()) kept.try_emplace(member->group, now);
+  }
+  kept.merge(wanted);
+  hashings_ = std::move(kept);
+  return {};
+}
+
+}  // namespace ashlar::service

@@ -1,0 +1,39 @@
+// A worker as the fleet keeps it.
+//
+// Thread safety: guarded by the fleet's lock, but for what is constant.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "service/gateway/fleet.h"
+
+namespace ashlar::service {
+
+struct Fleet::Member {
+  events::WorkerId id;
+  WorkerOptions options;  // constant
+  bool is_registered = false;
+  std::string routing_group;
+
+  // Guarded by the fleet's lock.
+  std::string group;  // empty: not known yet
+  std::vector<ModelEntry> models;
+  std::uint32_t ranks = 1;
+  bool is_gone = false;
+  bool is_up = false;
+  std::string problem = "not asked yet";
+  std::uint32_t failures = 0;  // in a row
+  Clock::TimePoint rests_until{};
+  Clock::TimePoint health_at{};
+  Clock::TimePoint models_at{};
+  bool asks_health = false;
+  bool asks_models = false;
+  std::map<std::uint32_t, std::string> endpoints;
+  std::map<std::uint32_t, std::shared_ptr<EngineFollower>> followers;
+};
+
+}  // namespace ashlar::service

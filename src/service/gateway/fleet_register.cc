@@ -1,0 +1,146 @@
+// Workers that are registered through the API, to be asked about.
+#include <algorithm>
+#include <utility>
+
+#include "service/gateway/fleet_member.h"
+
+namespace ashlar::service {
+
+namespace {
+
+// Each rank of one is a thread with sockets.
+constexpr std::ptrdiff_t kMostRegistered = 1024;
+
+}  // namespace
+
+Result<void> Fleet::register_worker(const Registration& registration) {
+  if (registration.endpoint.empty() || registration.model.empty() || registration.block_size == 0)
+    return Error(ErrorCode::kInvalidArgument,
+                 "endpoint, model_name and a block_size above 0 are needed to register a worker");
+  const events::WorkerId id(registration.instance);
+  const std::string group = group_name(registration.model, registration.routing_group);
+  std::shared_ptr<Member> member;
+  {
+    MutexLock lock(mu_);
+    member = find(id);
+    const auto known = block_sizes_.find(group);
+    if (known != block_sizes_.end() && known->second != registration.block_size)
+      return make_error(ErrorCode::kAlreadyExists, "blocks of this model have %u tokens, not %u",
+                        known->second, registration.block_size);
+    const bool is_new_group = !has_group(group);
+    if (!is_new_group && !registration.salt.empty() && known_hashing(group).salt != registration.salt)
+      return Error(ErrorCode::kAlreadyExists, "blocks of this model have another salt");
+    if (member == nullptr && std::ranges::count_if(members_, [](const auto& entry) {
+                               return entry.second->is_registered;
+                             }) >= kMostRegistered)
+      return make_error(ErrorCode::kCapacity, "%td workers are registered already", kMostRegistered);
+    if (member != nullptr && !member->is_registered)
+      return make_error(ErrorCode::kAlreadyExists, "worker %llu is one of this router's own",
+                        static_cast<unsigned long long>(registration.instance));
+    if (member != nullptr && member->group != group)
+      return make_error(ErrorCode::kAlreadyExists, "worker %llu is registered for another model",
+                        static_cast<unsigned long long>(registration.instance));
+    if (member != nullptr && member->endpoints.contains(registration.rank))
+      return make_error(ErrorCode::kAlreadyExists, "rank %u of worker %llu is registered already",
+                        registration.rank, static_cast<unsigned long long>(registration.instance));
+    if (member == nullptr) {
+      member = std::make_shared<Member>();
+      member->id = id;
+      member->is_registered = true;
+      member->options.name = registration.name;
+      member->options.block_size = registration.block_size;
+      member->routing_group = registration.routing_group;
+      member->group = group;
+      member->problem = "registered for queries only";
+      members_.emplace(id, member);
+      if (is_new_group && !registration.salt.empty()) hashings_[group].salt = registration.salt;
+    }
+    member->ranks = std::max(member->ranks, registration.rank + 1);
+    member->endpoints[registration.rank] = registration.endpoint;
+  }
+  settle(member);
+  const Result<void> followed =
+      follow(member, registration.rank,
+             {.events = registration.endpoint, .replay = registration.replay, .topic = {}});
+  if (!followed) take_back(member);
+  return followed;
+}
+
+// After follow() failed for a rank: nothing of the registration stays.
+void Fleet::take_back(const std::shared_ptr<Member>& member) {
+  bool is_empty = false;
+  {
+    MutexLock lock(mu_);
+    if (member->is_gone) return;
+    is_empty = member->endpoints.empty();
+    if (is_empty) {
+      member->is_gone = true;
+      members_.erase(member->id);
+      forget_hashing_of(member->group);
+    } else {
+      member->ranks = member->endpoints.rbegin()->first + 1;
+    }
+  }
+  if (is_empty) {
+    router_.remove_worker(member->id);
+  } else {
+    settle(member);
+  }
+}
+
+// A worker of the group has gone: what only it said of its blocks does not bind the next one.
+void Fleet::forget_hashing_of(const std::string& group) {
+  const auto known = block_sizes_.find(group);
+  if (!has_group(group)) hashings_.erase(group);
+  if (known == block_sizes_.end()) return;
+  std::uint32_t heard = 0;
+  for (const auto& [id, member] : members_) {
+    if (member->group != group) continue;
+    if (member->options.block_size == known->second) return;
+    for (const auto& [rank, follower] : member->followers) {
+      const std::uint32_t size = follower->status().block_size;
+      if (size == known->second) return;
+      if (size != 0) heard = size;
+    }
+  }
+  block_sizes_.erase(known);
+  if (heard != 0) block_sizes_.emplace(group, heard);
+  tell_block_size(group);
+}
+
+Result<void> Fleet::unregister_worker(std::uint64_t instance, std::string_view group,
+                                      std::optional<std::uint32_t> rank) {
+  const events::WorkerId id(instance);
+  std::map<std::uint32_t, std::shared_ptr<EngineFollower>> ended;
+  bool is_empty = false;
+  {
+    MutexLock lock(mu_);
+    const std::shared_ptr<Member> member = find(id);
+    if (member == nullptr || !member->is_registered || member->group != group ||
+        (rank && !member->endpoints.contains(*rank)))
+      return make_error(ErrorCode::kNotFound, "no worker %llu is registered there",
+                        static_cast<unsigned long long>(instance));
+    if (rank) {
+      if (auto follower = member->followers.extract(*rank)) ended.insert(std::move(follower));
+      member->endpoints.erase(*rank);
+    } else {
+      ended.swap(member->followers);
+      member->endpoints.clear();
+    }
+    is_empty = member->endpoints.empty();
+    if (is_empty) {
+      member->is_gone = true;
+      members_.erase(id);
+      forget_hashing_of(member->group);
+    }
+  }
+  ended.clear();
+  if (is_empty) {
+    router_.remove_worker(id);
+  } else if (rank) {
+    router_.sink().clear({.id = id, .rank = *rank});
+  }
+  return {};
+}
+
+}  // namespace ashlar::service

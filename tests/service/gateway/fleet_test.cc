@@ -1,0 +1,287 @@
+// The fleet of a service: workers whose events and answers do not fit together, and registered ones.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "ashlar/tokens/sequence_hasher.h"
+#include "service/gateway/fake_workers.h"
+#include "service/route/fake_engine.h"
+#include "support/scratch_folder.h"
+
+namespace ashlar::service {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::Pair;
+
+constexpr HeaderView kJsonHead[] = {{.name = "Content-Type", .value = "application/json"}};
+
+class FleetTest : public ::testing::Test {
+ protected:
+  // Workers of the model "m" whose events are those of engine(0), engine(1) and so on.
+  static ServeOptions options_with_events(std::size_t workers) {
+    ServeOptions options = ServiceUnderTest::options_of(workers);
+    for (std::size_t i = 0; i < workers; ++i)
+      options.workers[i].events = "tcp://127.0.0.1:" + std::to_string(6000 + i);
+    return options;
+  }
+  FakeEngine& engine(int number) { return *of_endpoint("tcp://127.0.0.1:" + std::to_string(6000 + number)); }
+  EngineSourceFactory sources() {
+    return [this](const EngineEndpoint& endpoint) -> Result<std::unique_ptr<feed::EngineSource>> {
+      if (endpoint.events == broken_) return Error(ErrorCode::kUnavailable, "no socket is left");
+      return std::unique_ptr<feed::EngineSource>(
+          std::make_unique<FakeEngine::Source>(of_endpoint(endpoint.events)));
+    };
+  }
+  std::shared_ptr<FakeEngine> of_endpoint(const std::string& endpoint) {
+    std::shared_ptr<FakeEngine>& engine = engines_[endpoint];
+    if (engine == nullptr) engine = std::make_shared<FakeEngine>();
+    return engine;
+  }
+  // Reads GET /fleet until it has the text.
+  static void wait_for(ServiceUnderTest& service, const std::string& text) {
+    const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    std::string seen;
+    do {
+      seen = service.get("/fleet").body;
+      if (seen.find(text) != std::string::npos) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    } while (std::chrono::steady_clock::now() < last);
+    ADD_FAILURE() << text << " is not in " << seen;
+  }
+
+  std::string broken_;  // endpoint
+  std::map<std::string, std::shared_ptr<FakeEngine>> engines_;
+};
+
+TEST_F(FleetTest, WorkersWithOtherBlocksAreNeverExact) {
+  ServiceUnderTest service(options_with_events(2), {}, sources());
+  engine(0).send(stored_message(0, 0));
+  wait_for(service, R"("state":"EXACT")");
+  engine(1).send(stored_message(0, 0, 1, "GPU", 8));
+  wait_for(service, "its blocks have 8 tokens, those of the model's other workers 4");
+  // The one that set the size is restarted with the other's: then both fit.
+  engine(0).restart();
+  engine(0).send(stored_message(0, 0, 2, "GPU", 8));
+  const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (service.metric(R"(ashlar_serve_workers{state="EXACT"})") != 2 &&
+         std::chrono::steady_clock::now() < last)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(service.metric(R"(ashlar_serve_workers{state="EXACT"})"), 2);
+}
+
+TEST_F(FleetTest, AConfiguredSizeIsComparedAtTheStart) {
+  ServeOptions options = options_with_events(2);
+  options.workers[0].block_size = 4;
+  options.workers[1].block_size = 8;
+  ServiceUnderTest service(options, {}, sources());
+  wait_for(service, "its blocks have 8 tokens, those of the model's other workers 4");
+}
+
+TEST_F(FleetTest, AnAnswerOfNoWholeBlocksShowsAnotherSize) {
+  ServiceUnderTest service(options_with_events(1), {}, sources());
+  engine(0).send(stored_message(0, 0));
+  wait_for(service, R"("state":"EXACT")");
+  const auto ask = [&](std::uint64_t found) {
+    const auto open = service.begin("/v1/completions", tokens_body(10, static_cast<int>(found)));
+    open->passage->head(200, kJsonHead);
+    open->passage->bytes(usage_answer(10, found));
+    open->passage->ended(PassageEnd::kComplete);
+  };
+  ask(8);
+  ask(9);  // all but the last token
+  EXPECT_THAT(service.get("/fleet").body, Not(HasSubstr("whole blocks")));
+  ask(6);
+  wait_for(service, "it found 6 cached tokens, which is no number of whole blocks of 4");
+  engine(0).restart();
+  engine(0).send(stored_message(0, 0, 2));
+  wait_for(service, R"("state":"EXACT")");
+}
+
+std::string query_by_hash(const tokens::SequenceHasher& hasher) {
+  return R"({"model_name":"m","block_hashes":[)" +
+         std::to_string(hasher.local_hash(tokens_of_block(0)).value()) + "]}";
+}
+
+TEST_F(FleetTest, AModelHasItsOwnSchemeAndSalt) {
+  ServeOptions options = options_with_events(2);
+  options.workers[0].scheme = "xxh64_int64";
+  options.workers[0].salt = "pepper";
+  options.event_patience = {};
+  ServiceUnderTest service(options, {}, sources());
+  for (const int i : {0, 1}) engine(i).send(stored_message(0, 0));
+  const auto ask = [&](const std::string& path, const std::string& body) {
+    return std::get<Reply>(service.begin(path, body)->step).body;
+  };
+  const tokens::HashScheme scheme = tokens::HashScheme::xxh64_int64();
+  const std::string own = query_by_hash({scheme, tokens::Salt({}, "pepper")});
+  const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  // Both workers of the model, though only one says it.
+  while (ask("/query_by_hash", own).find(R"("frequencies":[2])") == std::string::npos &&
+         std::chrono::steady_clock::now() < last)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_THAT(ask("/query_by_hash", own), HasSubstr(R"("frequencies":[2])"));
+  EXPECT_THAT(ask("/query_by_hash", query_by_hash({scheme, tokens::Salt()})),
+              HasSubstr(R"("frequencies":[])"));
+  EXPECT_THAT(ask("/query_by_hash", query_by_hash(tokens::SequenceHasher(tokens::Salt({}, "pepper")))),
+              HasSubstr(R"("frequencies":[])"));
+  EXPECT_THAT(ask("/query", R"({"model_name":"m","token_ids":[1,1,1,1]})"),
+              HasSubstr(R"("frequencies":[2])"));
+  EXPECT_THAT(ask("/query", R"({"model_name":"m","token_ids":[1,1,1,1],"cache_salt":"x"})"),
+              HasSubstr(R"("frequencies":[])"));
+  // A request is routed by the same hashes.
+  const auto open = service.begin("/v1/completions", R"({"model":"m","prompt":[1,1,1,1,9]})");
+  EXPECT_THAT(open->passage->head(200, kJsonHead).added, Contains(Pair("x-ashlar-cached-tokens", "4")));
+
+  // It cannot change below a worker that stays.
+  options.workers[0].salt = "salt";
+  EXPECT_FALSE(service->set_workers(options.workers));
+  options.workers[1].salt = "other";
+  EXPECT_FALSE(service->set_workers(options.workers)) << "two of one model";
+  options.workers[1].salt = "salt";
+  options.workers[1].scheme = options.workers[0].scheme;
+  EXPECT_TRUE(service->set_workers(options.workers));
+}
+
+TEST_F(FleetTest, ARegistrationMayBringASalt) {
+  ServiceUnderTest service(ServiceUnderTest::options_of(1), {}, sources());
+  const auto ask = [&](const std::string& path, const std::string& body) {
+    return std::get<Reply>(service.begin(path, body)->step);
+  };
+  const auto body = [](int instance, const std::string& salt) {
+    return R"({"instance_id":)" + std::to_string(instance) +
+           R"(,"endpoint":"tcp://127.0.0.1:6000","model_name":"r","block_size":4,"additional_salt":")" +
+           salt + "\"}";
+  };
+  EXPECT_EQ(ask("/register", body(7, "pepper")).status, 201u);
+  EXPECT_EQ(ask("/register", body(8, "salt")).status, 409u);
+  engine(0).send(stored_message(0, 0));
+  const std::string query = R"({"model_name":"r","token_ids":[1,1,1,1]})";
+  const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (ask("/query", query).body.find(R"("7":)") == std::string::npos &&
+         std::chrono::steady_clock::now() < last)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const std::string hash = std::to_string(
+      tokens::SequenceHasher(tokens::Salt({}, "pepper")).local_hash(tokens_of_block(0)).value());
+  EXPECT_THAT(ask("/query_by_hash", R"({"model_name":"r","block_hashes":[)" + hash + "]}").body,
+              HasSubstr(R"("7":)"));
+}
+
+TEST_F(FleetTest, InstancesMayHaveAnyNumber) {
+  ServiceUnderTest service(ServiceUnderTest::options_of(2), {}, sources());
+  const auto status_of_registration = [&](int instance) {
+    return std::get<Reply>(service
+                               .begin("/register", R"({"instance_id":)" + std::to_string(instance) +
+                                                       R"(,"endpoint":"tcp://127.0.0.1:6000",)"
+                                                       R"("model_name":"m","block_size":4})")
+                               ->step)
+        .status;
+  };
+  for (const int instance : {0, 1, 2, 3}) EXPECT_EQ(status_of_registration(instance), 201u) << instance;
+  EXPECT_EQ(status_of_registration(1), 409u) << "that one is there";
+}
+
+TEST_F(FleetTest, AFailedRegistrationLeavesNothingBehind) {
+  ServiceUnderTest service(ServiceUnderTest::options_of(1), {}, sources());
+  const auto post = [&](const std::string& path, int rank, int block_size) {
+    return std::get<Reply>(service
+                               .begin(path, R"({"instance_id":7,"endpoint":"tcp://127.0.0.1:600)" +
+                                                std::to_string(rank) +
+                                                R"(","model_name":"r","additional_salt":"s","dp_rank":)" +
+                                                std::to_string(rank) + R"(,"block_size":)" +
+                                                std::to_string(block_size) + "}")
+                               ->step)
+        .status;
+  };
+  const std::string workers = service.get("/workers").body;
+  broken_ = "tcp://127.0.0.1:6000";
+  EXPECT_EQ(post("/register", 0, 8), 400u);
+  EXPECT_EQ(service.get("/workers").body, workers);
+  EXPECT_EQ(service->router().loads().size(), 1u);
+  EXPECT_EQ(post("/unregister", 0, 8), 404u);
+  broken_ = "tcp://127.0.0.1:6002";
+  EXPECT_EQ(post("/register", 0, 4), 201u) << "another size than the one that failed";
+  const std::string registered = service.get("/workers").body;
+  EXPECT_EQ(post("/register", 2, 4), 400u) << "a rank of a worker that stays";
+  EXPECT_EQ(service.get("/workers").body, registered);
+  EXPECT_EQ(service->router().loads().size(), 2u);
+  broken_.clear();
+  EXPECT_EQ(post("/register", 2, 4), 201u);
+  EXPECT_EQ(post("/unregister", 0, 4), 200u);
+  EXPECT_EQ(post("/unregister", 2, 4), 200u);
+  EXPECT_EQ(post("/register", 0, 8), 201u) << "nobody has blocks of 4 any more";
+}
+
+// A prompt of the first blocks of the sequence that engines of these tests store.
+std::string body_of_blocks(std::uint32_t blocks) {
+  std::string body = R"({"model":"m","prompt":[)";
+  for (std::uint32_t i = 0; i < blocks * kFakeBlockSize; ++i)
+    body += std::to_string(i / kFakeBlockSize + 1) + ",";
+  return body + "99]}";
+}
+
+TEST_F(FleetTest, ASnapshotIsReadAgainWhenEventsAreLost) {
+  const ScratchFolder folder;
+  ServeOptions options = options_with_events(1);
+  std::string dump;
+  {
+    ServiceUnderTest peer(options, {}, sources());
+    for (std::uint32_t i = 0; i < 4; ++i) engine(0).send(stored_message(i, i));
+    wait_for(peer, R"("messages":4)");
+    dump = peer.get("/dump").body;
+  }
+  engines_.clear();
+  options.snapshot = folder.file("dump.json");
+  options.event_patience = {};
+  std::ofstream(options.snapshot) << "{}";
+  ServiceUnderTest service(options, {}, sources());
+  engine(0).send(stored_message(0, 0));
+  wait_for(service, R"("state":"EXACT")");
+  service->due();
+  // Messages 1 to 3 are lost, and nobody keeps them.
+  std::ofstream(options.snapshot) << dump;
+  engine(0).send(stored_message(4, 0), false, false);
+  wait_for(service, "3 messages were lost for good");
+  const auto predicted = [&] {
+    const auto open = service.begin("/v1/completions", body_of_blocks(4));
+    EXPECT_TRUE(std::holds_alternative<Forward>(open->step));
+    const HeadVerdict verdict = open->passage->head(200, kJsonHead);
+    std::string id;
+    for (const auto& [name, value] : verdict.added)
+      if (name == "x-ashlar-decision-id") id = value;
+    EXPECT_THAT(verdict.added, Contains(Pair("x-ashlar-cached-tokens", "4"))) << "only reports are claimed";
+    EXPECT_THAT(verdict.added, Contains(Pair("x-ashlar-state", "DEGRADED")));
+    return service.get("/decisions/" + id).body;
+  };
+  service->due();
+  EXPECT_THAT(predicted(), HasSubstr(R"("predicted_depth":4)"));
+}
+
+TEST_F(FleetTest, APeerIsAskedAgainWhenEventsAreLost) {
+  ServeOptions options = options_with_events(1);
+  options.snapshot = "http://127.0.0.1:9999/dump";
+  ServiceUnderTest service(options, {}, sources());  // answers the first question, and others of the start
+  const auto asks = [&] {
+    int count = 0;
+    for (const Errand& errand : service->due().errands) count += errand.ask.target == "/dump";
+    return count;
+  };
+  engine(0).send(stored_message(0, 0));
+  wait_for(service, R"("state":"EXACT")");
+  EXPECT_EQ(asks(), 0);
+  engine(0).send(stored_message(2, 0), false, false);
+  wait_for(service, "1 messages were lost for good");
+  EXPECT_EQ(asks(), 1);
+  EXPECT_EQ(asks(), 0) << "it was asked, and has not answered";
+}
+
+}  // namespace
+}  // namespace ashlar::service
