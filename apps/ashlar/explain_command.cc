@@ -1,12 +1,9 @@
 // ashlar explain: why a request went where it went, out of a journal.
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
-#include <vector>
 
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/console.h"
@@ -17,6 +14,7 @@ namespace {
 
 using service::Candidate;
 using service::Decision;
+using service::ReplayVerdict;
 
 struct ExplainSettings {
   std::string journal;
@@ -29,27 +27,11 @@ int explain_failed(const Error& error) {
   return kExitFailed;
 }
 
-// The journals of a folder, or the one file.
-Result<std::vector<std::string>> journals_at(const std::string& path) {
-  std::error_code failed;
-  if (!std::filesystem::exists(path, failed))
-    return Error(ErrorCode::kNotFound, "there is neither a folder nor a file " + path);
-  if (!std::filesystem::is_directory(path, failed)) return std::vector<std::string>{path};
-  std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(path, failed))
-    if (entry.path().extension() == ".journal") files.push_back(entry.path().string());
-  if (failed || files.empty())
-    return Error(ErrorCode::kNotFound,
-                 "there is no journal in " + path + "; ashlar serve --journal writes one");
-  std::ranges::sort(files);
-  return files;
-}
-
 double blocks(std::int64_t thousandths) {
   return static_cast<double>(thousandths) / 1000;
 }
 
-void print(const Decision& decision, const std::string& group, std::uint64_t run, bool is_same) {
+void print(const Decision& decision, const std::string& group, std::uint64_t run, ReplayVerdict verdict) {
   std::printf("decision %s: model %s, %llu prompt tokens%s, blocks of %u tokens, policy %s\n",
               service::decision_name(run, decision.id).c_str(), group.c_str(),
               static_cast<unsigned long long>(decision.prompt_tokens),
@@ -76,7 +58,26 @@ void print(const Decision& decision, const std::string& group, std::uint64_t run
                 blocks(candidate.prefill_cost), blocks(candidate.decode_cost), blocks(candidate.request_cost),
                 blocks(candidate.session_cost), blocks(candidate.cost), note.c_str());
   }
-  std::printf("  replayed: %s\n", is_same ? "the same, byte for byte" : "NOT the same");
+  std::printf("  replayed: %s\n", verdict == ReplayVerdict::kSame ? "the same, byte for byte"
+                                  : verdict == ReplayVerdict::kDifferent
+                                      ? "NOT the same"
+                                      : "no, this is what was written: the "
+                                        "run's first files were removed");
+}
+
+void tell(const service::JournalRun& journal, const service::ReplayReport& report) {
+  const std::string more =
+      report.files > 1 ? " and " + std::to_string(report.files - 1) + " files that follow" : std::string();
+  std::printf("%s%s: %llu records, %llu decisions, ", journal.files.front().c_str(), more.c_str(),
+              static_cast<unsigned long long>(report.records),
+              static_cast<unsigned long long>(report.decisions));
+  if (report.removed_files == 0) {
+    std::printf("%llu not the same\n", static_cast<unsigned long long>(report.differences));
+    return;
+  }
+  std::printf("not replayed\n");
+  say("ashlar explain: " + journal.files.front() + ": the " + std::to_string(report.removed_files) +
+      " files before it are not here: what is left is whole, and --decision shows what was written");
 }
 
 int explain(const ExplainSettings& settings) {
@@ -86,38 +87,35 @@ int explain(const ExplainSettings& settings) {
     if (!parsed) return explain_failed(parsed.error());
     wanted = *parsed;
   }
-  const auto files = journals_at(settings.journal);
-  if (!files) return explain_failed(files.error());
+  const auto runs = service::find_journals(settings.journal);
+  if (!runs) return explain_failed(runs.error());
   std::string key_path = settings.key;
-  if (key_path.empty()) key_path = (std::filesystem::path(files->front()).parent_path() / "key").string();
+  if (key_path.empty())
+    key_path = (std::filesystem::path(runs->front().files.front()).parent_path() / "key").string();
   const auto key = service::load_journal_key(key_path, false);
   if (!key) return explain_failed(key.error());
   bool is_found = false;
   bool is_incomplete = false;
-  for (const std::string& file : *files) {
+  for (const service::JournalRun& journal : *runs) {
     std::uint64_t run = 0;
     if (wanted) {
       const std::string run_name = service::decision_name(wanted->run, wanted->decision).substr(0, 16);
-      if (files->size() > 1 && std::filesystem::path(file).stem() != run_name) continue;
+      if (runs->size() > 1 && journal.name != run_name) continue;
       run = wanted->run;
     }
     const auto report = service::replay_journal(
-        file, *key, [&](const Decision& decision, const std::string& group, bool is_same) {
+        journal.files, *key, [&](const Decision& decision, const std::string& group, ReplayVerdict verdict) {
           if (!wanted || decision.id != wanted->decision) return;
           is_found = true;
-          print(decision, group, run, is_same);
+          print(decision, group, run, verdict);
         });
     if (!report) return explain_failed(report.error());
     if (wanted && report->run != wanted->run) is_found = false;
-    if (!wanted)
-      std::printf("%s: %llu records, %llu decisions, %llu not the same\n", file.c_str(),
-                  static_cast<unsigned long long>(report->records),
-                  static_cast<unsigned long long>(report->decisions),
-                  static_cast<unsigned long long>(report->differences));
+    if (!wanted) tell(journal, *report);
     if (report->unfinished_bytes != 0)
-      say("ashlar explain: " + file + " ends with " + std::to_string(report->unfinished_bytes) +
-          " bytes of a record that was not finished");
-    is_incomplete |= report->differences != 0;
+      say("ashlar explain: " + journal.files.back() + " ends with " +
+          std::to_string(report->unfinished_bytes) + " bytes of a record that was not finished");
+    is_incomplete |= report->differences != 0 || (!wanted && report->removed_files != 0);
   }
   if (wanted && !is_found)
     return explain_failed(

@@ -2,15 +2,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -36,15 +32,6 @@ struct ServeSettings {
   std::map<std::string, std::vector<std::string>> flags;  // by setting
 };
 
-Result<std::string> read_text_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(in), {});
-  if (!in)
-    return make_error(ErrorCode::kNotFound, "cannot read %s: %s", path.c_str(),
-                      std::generic_category().message(errno).c_str());
-  return text;
-}
-
 std::map<std::string, std::string> environment() {
   std::map<std::string, std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -59,7 +46,7 @@ std::map<std::string, std::string> environment() {
 Result<std::vector<service::WorkerOptions>> workers_of(const ServeOptions& options) {
   std::vector<service::WorkerOptions> workers = options.workers;
   if (options.worker_file.empty()) return workers;
-  ASHLAR_TRY(const std::string text, read_text_file(options.worker_file));
+  ASHLAR_TRY(const std::string text, service::read_whole_file(options.worker_file));
   ASHLAR_TRY(auto more, service::parse_worker_file(options.worker_file, text));
   workers.insert(workers.end(), more.begin(), more.end());
   return workers;
@@ -84,6 +71,7 @@ backend::http::HttpProxyOptions proxy_options(const ServeOptions& options) {
   proxy.threads = options.threads;
   proxy.limits.head_bytes = options.max_head_bytes;
   proxy.limits.body_bytes = options.max_body_bytes;
+  proxy.limits.all_body_bytes = options.max_all_body_bytes;
   proxy.limits.connections = options.max_connections;
   proxy.tls = {.certificate = options.tls_certificate, .key = options.tls_key};
   proxy.worker_authorities = options.worker_authorities;
@@ -93,7 +81,7 @@ backend::http::HttpProxyOptions proxy_options(const ServeOptions& options) {
 int serve(const ServeSettings& settings) {
   std::string text;
   if (!settings.config.empty()) {
-    auto read = read_text_file(settings.config);
+    auto read = service::read_whole_file(settings.config);
     if (!read) return serve_failed(read.error());
     text = *std::move(read);
   }

@@ -26,9 +26,15 @@ inline std::string worker_text(const EngineProcess& engine, const std::string& m
 
 class ServeProcess {
  public:
-  explicit ServeProcess(std::vector<std::string> options) {
-    std::vector<std::string> command = {ASHLAR_PROGRAM, "serve", "--port", "0", "--log-level", "error"};
+  // With `log` its standard error goes to that file. Other requests than those of client() bring the token.
+  explicit ServeProcess(const std::vector<std::string>& options, const std::string& log = {},
+                        const std::string& token = {}) {
+    std::vector<std::string> command;
+    if (!log.empty()) command = {"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>" + log};
+    command.insert(command.end(), {ASHLAR_PROGRAM, "serve", "--port", "0"});
+    if (log.empty()) command.insert(command.end(), {"--log-level", "error"});
     command.insert(command.end(), options.begin(), options.end());
+    if (!token.empty()) headers_ = {{"x-ashlar-token", token}};
     process_ = std::make_unique<ServerProcess>(std::move(command));
     while (const auto line = process_->read_line()) {
       const std::size_t colon = line->find("://127.0.0.1:");
@@ -46,7 +52,7 @@ class ServeProcess {
 
   Json get(const std::string& target) const {
     HttpClient asking(port_);
-    const HttpAnswer answer = asking.get(target);
+    const HttpAnswer answer = asking.request("GET", target, {}, headers_);
     EXPECT_EQ(answer.status, 200) << target << ": " << answer.body;
     return Json::parse(answer.body);
   }
@@ -61,7 +67,7 @@ class ServeProcess {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     HttpClient asking(port_);
-    FAIL() << "the fleet never was so: " << asking.get("/fleet").body;
+    FAIL() << "the fleet never was so: " << asking.request("GET", "/fleet", {}, headers_).body;
   }
   // Until every rank of every worker is up and EXACT.
   void wait_until_exact() const {
@@ -90,7 +96,7 @@ class ServeProcess {
   }
   double metric(const std::string& name) const {
     HttpClient asking(port_);
-    const std::string text = "\n" + asking.get("/metrics").body;
+    const std::string text = "\n" + asking.request("GET", "/metrics", {}, headers_).body;
     const std::size_t at = text.find("\n" + name + " ");
     return at == std::string::npos ? -1 : std::stod(text.substr(at + name.size() + 2));
   }
@@ -98,6 +104,7 @@ class ServeProcess {
  private:
   std::unique_ptr<ServerProcess> process_;
   int port_ = 0;
+  HttpClient::Headers headers_;
 };
 
 }  // namespace ashlar::testing

@@ -18,7 +18,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "ashlar/base/result.h"
 #include "ashlar/service/router.h"
@@ -34,7 +37,8 @@ Result<JournalKey> load_journal_key(const std::string& path, bool make_if_missin
 
 struct JournalStatus {
   std::uint64_t records = 0;
-  std::uint64_t bytes = 0;    // in the file
+  std::uint64_t bytes = 0;    // written, over all files
+  std::uint64_t files = 1;    // begun
   std::uint64_t waiting = 0;  // bytes not in the file yet
   std::string failure;        // why it ended; empty: it did not
 };
@@ -42,11 +46,16 @@ struct JournalStatus {
 class JournalWriter final : public RouteLog {
  public:
   struct Options {
-    std::string path;  // of a new file
+    std::string path;  // of a new file, "NAME.journal"; those that follow are "NAME.000001.journal" and so on
     JournalKey key = {};
     std::uint64_t run = 0;      // tells the decisions of several runs apart
     RouterOptions router = {};  // those of the router that it belongs to
     std::size_t max_waiting_bytes = std::size_t{64} << 20;
+    // A file ends before the record that would make it longer.
+    std::uint64_t file_bytes = std::uint64_t{256} << 20;
+    // Of all journals in the folder, also of earlier runs: beyond it the oldest files are removed. At least
+    // file_bytes; 0: all are kept.
+    std::uint64_t kept_bytes = 0;
   };
   // Errors: kAlreadyExists; kIo: the file cannot be made; kCapacity: no thread.
   static Result<std::unique_ptr<JournalWriter>> create(const Options& options);
@@ -79,18 +88,38 @@ class JournalWriter final : public RouteLog {
 
 struct ReplayReport {
   std::uint64_t run = 0;
+  std::uint64_t files = 0;
+  std::uint64_t removed_files = 0;  // before the first: nothing could be replayed
   std::uint64_t records = 0;
   std::uint64_t decisions = 0;         // made, refusals included
   std::uint64_t differences = 0;       // decisions that came out otherwise
   std::uint64_t unfinished_bytes = 0;  // of a last record that was not written whole
 };
 
-// Feeds the journal to a router again and compares each decision with the one that was written, byte for
-// byte. `each` hears every decision as written, and whether it came out the same; it may be empty. Errors:
-// kNotFound; kCorruption: not a journal, another key, or a record that does not belong there, with its place.
-using DecisionHearer = std::function<void(const Decision& decision, const std::string& group, bool is_same)>;
-Result<ReplayReport> replay_journal(const std::string& path, const JournalKey& key,
+// Whether a decision came out as it was written.
+enum class ReplayVerdict : std::uint8_t { kSame, kDifferent, kNotReplayed };
+
+// Feeds the files of a run, in their order, to a router again and compares each decision with the one that
+// was written, byte for byte. `each` hears every decision as written; it may be empty. Where the first file
+// is not the run's first, there is no state to replay from: records are checked, and decisions told as they
+// stand. Errors: kNotFound; kCorruption: not a journal, another key, a file that is missing in between, or a
+// record that does not belong there, with its place.
+using DecisionHearer =
+    std::function<void(const Decision& decision, const std::string& group, ReplayVerdict verdict)>;
+Result<ReplayReport> replay_journal(std::span<const std::string> files, const JournalKey& key,
                                     const DecisionHearer& each = {});
+inline Result<ReplayReport> replay_journal(const std::string& file, const JournalKey& key,
+                                           const DecisionHearer& each = {}) {
+  return replay_journal(std::span(&file, 1), key, each);
+}
+
+// The files of one run, in their order.
+struct JournalRun {
+  std::string name;
+  std::vector<std::string> files;
+};
+// The journals of a folder by their names, or the one file. Errors: kNotFound.
+Result<std::vector<JournalRun>> find_journals(const std::string& path);
 
 // "run-number" in hexadecimal and decimal, as in x-ashlar-decision-id.
 std::string decision_name(std::uint64_t run, DecisionId decision);

@@ -145,6 +145,9 @@ class Gateway {
  public:
   virtual ~Gateway() = default;
   virtual std::unique_ptr<Passage> open() = 0;
+  // Called with the head of a request (`body` is empty) before its body is read: an answer ends it there.
+  // Requests without a body go to open() at once.
+  virtual std::optional<Reply> refuse_head(const ClientRequest&) { return std::nullopt; }
   // Errands that are due now. The leaf asks them and tells the answers, in any order; it calls again after
   // `pause`.
   struct Due {

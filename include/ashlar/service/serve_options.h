@@ -66,6 +66,7 @@ struct ServeOptions {
   std::uint64_t seed = 0;                                    // of random choices; 0: drawn at the start
 
   std::size_t max_body_bytes = std::size_t{64} << 20;
+  std::size_t max_all_body_bytes = std::size_t{1} << 30;  // of all requests at a time
   std::size_t max_head_bytes = 64 << 10;
   std::size_t max_connections = 16'384;
   std::uint32_t max_running = 1024;  // requests at one worker at a time
@@ -83,12 +84,15 @@ struct ServeOptions {
   bool tokenize = true;  // ask workers for the tokens of texts
   Clock::Duration tokenize_timeout = std::chrono::seconds(5);
   std::size_t prompt_cache_bytes = std::size_t{64} << 20;
-  std::uint32_t receipts = 65'536;  // decisions that are kept
+  std::uint32_t receipts = 16'384;  // decisions that are kept, if they fit:
+  std::size_t receipt_bytes = std::size_t{64} << 20;
 
-  std::string journal;      // folder; empty: none
-  std::string journal_key;  // file with the key of its hashes; empty: drawn, kept in the folder
-  std::string record;       // file; empty: none
-  std::string snapshot;     // file with a dump to start from, or URL of a peer's /dump
+  std::string journal;                                          // folder; empty: none
+  std::uint64_t journal_file_bytes = std::uint64_t{256} << 20;  // of one of its files
+  std::uint64_t journal_kept_bytes = 0;  // of all in the folder; the oldest are removed. 0: none is
+  std::string journal_key;               // file with the key of its hashes; empty: drawn, kept in the folder
+  std::string record;                    // file; empty: none
+  std::string snapshot;                  // file with a dump to start from, or URL of a peer's /dump
   std::string log_level = "info";
 
   // Errors: kInvalidArgument, with the setting, its value and what is allowed.
@@ -128,6 +132,9 @@ class ServeConfig {
   ServeOptions options_;
   std::map<std::string, SettingSource, std::less<>> sources_;
 };
+
+// A whole file: settings, workers, a snapshot. Errors: kNotFound: it cannot be read, with the reason.
+Result<std::string> read_whole_file(const std::string& path);
 
 // The workers of a worker file. Errors: kInvalidArgument, with the line.
 Result<std::vector<WorkerOptions>> parse_worker_file(std::string_view name, std::string_view text);

@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -45,6 +46,8 @@ class Service final : public Gateway {
   ~Service() override;
 
   std::unique_ptr<Passage> open() override;
+  // Without the token no body is read.
+  std::optional<Reply> refuse_head(const ClientRequest& head) override;
   Due due() override;
   void told(std::uint64_t number, Result<Answer> answer) override;
   void drain() override;

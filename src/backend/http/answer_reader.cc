@@ -5,6 +5,8 @@ namespace ashlar::backend::http {
 namespace {
 
 constexpr std::size_t kMaxAnswerHead = 256 << 10;
+constexpr std::size_t kMaxInterimAnswers = 32;
+constexpr std::size_t kMaxInterimBytes = kMaxAnswerHead;  // of all
 
 }  // namespace
 
@@ -28,7 +30,9 @@ std::size_t AnswerReader::feed(std::string_view bytes) {
     invalid_ = end > kMaxAnswerHead || parse_answer_head(text_, head_) != 0 || head_.status == 101;
     if (invalid_) break;
     if (head_.status < 200) {
+      interim_bytes_ += end;
       text_.clear();
+      invalid_ = ++interim_answers_ > kMaxInterimAnswers || interim_bytes_ > kMaxInterimBytes;
       continue;
     }
     if (!has_body()) {

@@ -17,9 +17,9 @@ constexpr std::size_t kMaxParts = 4;
 
 }  // namespace
 
-ClientConnection::ClientConnection(IoLoop& loop, EventWaiter& waiter, int fd, const HttpLimits& limits,
+ClientConnection::ClientConnection(IoLoop& loop, EventWaiter& waiter, int fd, const RequestRules& rules,
                                    const TlsContext* tls)
-    : loop_(loop), waiter_(waiter), limits_(limits), stream_(loop, fd), reader_(limits) {
+    : loop_(loop), waiter_(waiter), limits_(rules.limits), stream_(loop, fd), reader_(rules) {
   if (!stream_.is_open()) {
     gone_ = true;
     return;
@@ -194,15 +194,26 @@ Task<bool> ClientConnection::flush() {
   co_return true;
 }
 
-Task<void> ClientConnection::refuse(unsigned status) {
+Task<void> ClientConnection::refuse() {
+  reader_.drop_body();
   std::string text;
-  append_status_line(text, status, reason_of(status));
-  text += "Content-Length: 0\r\nConnection: close\r\n\r\n";
-  if (send({text}) && co_await flush()) co_await close_gently();
+  append_status_line(text, refusal_, reason_of(refusal_));
+  std::string_view body;
+  if (const service::Reply* reply = reader_.refusal_reply()) {
+    for (const auto& [name, value] : reply->headers) append_header(text, name, value);
+    body = reply->body;
+  } else if (refusal_ == 503) {
+    append_header(text, "Retry-After", "1");
+  }
+  append_header(text, "Content-Length", std::to_string(body.size()));
+  text += "Connection: close\r\n\r\n";
+  if (reader_.request().head.method == "HEAD") body = {};
+  if (send({text, body}) && co_await flush()) co_await close_gently();
 }
 
 Task<void> ClientConnection::close_gently() {
   watching_ = false;
+  reader_.drop_body();
   stream_.shutdown_send();
   const Clock::TimePoint deadline = IoLoop::after(kLingerTime);
   while (!gone_ && IoLoop::now() < deadline) {

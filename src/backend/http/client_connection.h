@@ -21,7 +21,7 @@ namespace ashlar::backend::http {
 class ClientConnection final : public ReadySink {
  public:
   // Takes over the socket. `tls`: null for none.
-  ClientConnection(IoLoop& loop, EventWaiter& waiter, int fd, const HttpLimits& limits,
+  ClientConnection(IoLoop& loop, EventWaiter& waiter, int fd, const RequestRules& rules,
                    const TlsContext* tls);
   ClientConnection(const ClientConnection&) = delete;
   ClientConnection& operator=(const ClientConnection&) = delete;
@@ -31,7 +31,7 @@ class ClientConnection final : public ReadySink {
 
   enum class Next : std::uint8_t {
     kRequest,
-    kRefused,  // to be answered with refuse(refusal())
+    kRefused,  // to be answered with refuse()
     kOver,     // the client left, or was idle for too long, or the loop drains
   };
   // Reads the next request into request().
@@ -50,10 +50,10 @@ class ClientConnection final : public ReadySink {
   // Waits until everything is sent. False: the client is gone or does not read, or the loop stops.
   Task<bool> flush();
 
-  // The status of a refused request.
-  unsigned refusal() const noexcept { return refusal_; }
-  // Sends an answer without a body, and closes.
-  Task<void> refuse(unsigned status);
+  // Whether the request was refused by its head alone, with a whole answer.
+  bool has_refusal_reply() const noexcept { return reader_.refusal_reply() != nullptr; }
+  // Answers a refused request, and closes.
+  Task<void> refuse();
   // Ends the connection so that the client gets what was sent: what it still sends is read for a while.
   Task<void> close_gently();
   void close() noexcept { stream_.close(); }

@@ -1,5 +1,6 @@
 #include "ashlar/backend/http/http_proxy.h"
 
+#include <algorithm>
 #include <exception>
 #include <vector>
 
@@ -11,12 +12,27 @@ namespace ashlar::backend::http {
 
 namespace {
 
+// A body beyond what all may have would be refused only once it is read that far.
+HttpProxyOptions with_reachable_bodies(HttpProxyOptions options) {
+  options.limits.body_bytes =
+      std::min(options.limits.body_bytes, BodyBudget::largest_body(options.limits.all_body_bytes));
+  return options;
+}
+
 class AsioHttpProxy final : public HttpProxy {
  public:
   AsioHttpProxy(const HttpProxyOptions& options, service::Gateway& gateway,
                 std::unique_ptr<ServerLoops> loops, std::shared_ptr<const TlsContext> server_tls,
                 const std::shared_ptr<WorkerTls>& worker_tls)
-      : options_(options), gateway_(gateway), tls_(std::move(server_tls)), loops_(std::move(loops)) {
+      : options_(with_reachable_bodies(options)),
+        gateway_(gateway),
+        tls_(std::move(server_tls)),
+        budget_(options.limits.all_body_bytes),
+        check_([&gateway](const MessageHead& head) {
+          return gateway.refuse_head(
+              {.method = head.method, .target = head.target, .headers = head.headers, .body = {}});
+        }),
+        loops_(std::move(loops)) {
     for (unsigned i = 0; i < loops_->size(); ++i)
       shared_.push_back(std::make_unique<ProxyLoop>(loops_->loop(i), options_.idle_connections, worker_tls));
   }
@@ -35,6 +51,8 @@ class AsioHttpProxy final : public HttpProxy {
     out.refused = loops_->refused_connections();
     out.open_connections = static_cast<std::int64_t>(loops_->open_connections());
     out.open_passages = loops_->open_answers();
+    out.body_bytes = budget_.held();
+    out.refused_bodies = budget_.refusals();
     for (const auto& one : shared_) {
       out.bad_requests += one->bad_requests.load(std::memory_order_relaxed);
       out.requests += one->requests.load(std::memory_order_relaxed);
@@ -58,7 +76,7 @@ class AsioHttpProxy final : public HttpProxy {
 
   Detached serve(ProxyLoop& shared, int fd) {
     try {
-      ProxySession session(shared, *loops_, gateway_, fd, options_.limits, tls_.get());
+      ProxySession session(shared, *loops_, gateway_, fd, {options_.limits, &budget_, &check_}, tls_.get());
       co_await session.run();
     } catch (const std::exception& error) {
       ASHLAR_LOG(LogLevel::kError, "http", "a connection is closed: %s", error.what());
@@ -96,6 +114,8 @@ class AsioHttpProxy final : public HttpProxy {
   const HttpProxyOptions options_;
   service::Gateway& gateway_;
   const std::shared_ptr<const TlsContext> tls_;
+  BodyBudget budget_;
+  const HeadCheck check_;
   const std::unique_ptr<ServerLoops> loops_;
   std::vector<std::unique_ptr<ProxyLoop>> shared_;  // one per loop
 };

@@ -170,7 +170,7 @@ class AsioHttpServer final : public HttpServer {
   Detached serve(IoLoop& loop, int fd) {
     try {
       EventWaiter waiter(loop);
-      ClientConnection client(loop, waiter, fd, options_.limits, tls_.get());
+      ClientConnection client(loop, waiter, fd, {.limits = options_.limits}, tls_.get());
       if (co_await client.handshake()) {
         while (co_await serve_request(loop, waiter, client)) {
         }
@@ -184,7 +184,7 @@ class AsioHttpServer final : public HttpServer {
   // Whether another request may follow.
   Task<bool> serve_request(IoLoop& loop, EventWaiter& waiter, ClientConnection& client) {
     const ClientConnection::Next next = co_await client.read_request();
-    if (next == ClientConnection::Next::kRefused) co_await client.refuse(client.refusal());
+    if (next == ClientConnection::Next::kRefused) co_await client.refuse();
     if (next != ClientConnection::Next::kRequest) co_return false;
     const MessageHead& head = client.request().head;
     const bool keeps_alive = head.keeps_alive() && head.minor_version == 1 && !loop.is_draining();

@@ -57,6 +57,8 @@ class WakeSlot : public std::enable_shared_from_this<WakeSlot> {
 // Room for most heads of answers, with what is added to them.
 constexpr std::size_t kAnswerHeadBytes = 480;
 
+constexpr std::string_view kOwnHeaders = "x-ashlar-";
+
 bool sends_length(std::string_view method, std::string_view body) {
   return !body.empty() || method == "POST" || method == "PUT" || method == "PATCH";
 }
@@ -124,8 +126,9 @@ Task<void> ProxySession::run() {
   for (;;) {
     const ClientConnection::Next next = co_await client_.read_request();
     if (next == ClientConnection::Next::kRefused) {
-      shared_.bad_requests.fetch_add(1, std::memory_order_relaxed);
-      co_await client_.refuse(client_.refusal());
+      (client_.has_refusal_reply() ? shared_.requests : shared_.bad_requests)
+          .fetch_add(1, std::memory_order_relaxed);
+      co_await client_.refuse();
     }
     if (next != ClientConnection::Next::kRequest) co_return;
     shared_.requests.fetch_add(1, std::memory_order_relaxed);
@@ -265,7 +268,8 @@ std::string ProxySession::answer_head(AnswerReader& answer, const HeaderPairs& a
   for (const service::HeaderView& header : head.headers) {
     if (equal_ignoring_case(header.name, "content-length") || is_hop_by_hop(head, header.name)) continue;
     // A worker says nothing in our name.
-    if (std::ranges::any_of(added,
+    if (equal_ignoring_case(header.name.substr(0, kOwnHeaders.size()), kOwnHeaders) ||
+        std::ranges::any_of(added,
                             [&](const auto& own) { return equal_ignoring_case(own.first, header.name); }))
       continue;
     append_header(out, header.name, header.value);

@@ -35,12 +35,12 @@ struct ProxyLoop {
 class ProxySession {
  public:
   ProxySession(ProxyLoop& shared, ServerLoops& loops, service::Gateway& gateway, int fd,
-               const HttpLimits& limits, const TlsContext* tls)
+               const RequestRules& rules, const TlsContext* tls)
       : shared_(shared),
         loops_(loops),
         gateway_(gateway),
         waiter_(shared.loop),
-        client_(shared.loop, waiter_, fd, limits, tls) {}
+        client_(shared.loop, waiter_, fd, rules, tls) {}
 
   // Until the connection is to be closed.
   Task<void> run();

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "ashlar/backend/http/http_server.h"
 #include "ashlar/base/check.h"
+#include "backend/http/body_budget.h"
 #include "backend/http/body_scanner.h"
 #include "backend/http/message_head.h"
 
@@ -25,6 +27,17 @@ struct WholeRequest {
   std::string body;
 };
 
+// Refuses a request by its head, before any byte of its body is kept; none: it may go on. Asked of requests
+// that have a body only.
+using HeadCheck = std::function<std::optional<service::Reply>(const MessageHead&)>;
+
+// What a reader keeps to. Everything must outlive it.
+struct RequestRules {
+  const HttpLimits& limits;
+  BodyBudget* budget = nullptr;      // null: none
+  const HeadCheck* check = nullptr;  // null: none
+};
+
 class RequestReader {
  public:
   enum class State : std::uint8_t {
@@ -35,7 +48,10 @@ class RequestReader {
     kRefused,
   };
 
-  explicit RequestReader(const HttpLimits& limits) : limits_(limits) {}
+  explicit RequestReader(const RequestRules& rules) : rules_(rules) {}
+  RequestReader(const RequestReader&) = delete;
+  RequestReader& operator=(const RequestReader&) = delete;
+  ~RequestReader() { give_back(); }
 
   State state() const noexcept { return state_; }
   bool is_over() const noexcept { return state_ == State::kComplete || state_ == State::kRefused; }
@@ -48,6 +64,8 @@ class RequestReader {
     ASHLAR_DCHECK(state_ == State::kRefused, "the request was not refused");
     return refusal_;
   }
+  // The whole answer to a request that was refused by its head; null: none but the status.
+  const service::Reply* refusal_reply() const noexcept { return reply_ ? &*reply_ : nullptr; }
   const WholeRequest& request() const noexcept {
     ASHLAR_DCHECK(request_ != nullptr, "the request was released");
     return *request_;
@@ -57,17 +75,23 @@ class RequestReader {
     ASHLAR_DCHECK(state_ == State::kComplete, "the request is not complete");
     return std::move(request_);
   }
+  // Frees the body of a request that is over.
+  void drop_body();
   // Ready for the next request.
   void restart();
 
  private:
   std::size_t feed_head(std::string_view bytes);
   void begin_body();
+  void append(std::string_view part);
   void refuse(unsigned status) noexcept;
+  void give_back() noexcept;
 
-  const HttpLimits& limits_;
+  const RequestRules rules_;
   std::unique_ptr<WholeRequest> request_ = std::make_unique<WholeRequest>();
   std::optional<BodyScanner> scanner_;
+  std::optional<service::Reply> reply_;
+  std::size_t taken_ = 0;  // of the budget
   unsigned refusal_ = 0;
   bool wants_continue_ = false;
   State state_ = State::kIdle;

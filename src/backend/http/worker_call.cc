@@ -33,7 +33,11 @@ Task<WorkerCall::Status> WorkerCall::exchange(const Request& request) {
   sent_all_ = false;
   bool can_send = true;
   bool has_waited = false;
-  Clock::TimePoint deadline = std::min(request.latest, IoLoop::after(request.head_timeout));
+  // Nothing that comes before the head is complete moves the first; a head that has begun also keeps to the
+  // second.
+  const Clock::TimePoint head_deadline = std::min(request.latest, IoLoop::after(request.head_timeout));
+  Clock::TimePoint deadline = head_deadline;
+  bool is_within_head = false;
   for (;;) {
     for (int writes = 0; can_send && !sent_all_; ++writes) {
       const IoResult result = writes < kTurn ? link_->stream.write(left) : IoResult{IoStatus::kBlocked, 0};
@@ -78,7 +82,12 @@ Task<WorkerCall::Status> WorkerCall::exchange(const Request& request) {
       co_return Status::kInvalid;
     }
     if (answer_.has_head()) co_return Status::kHead;
-    deadline = std::min(request.latest, IoLoop::after(request.idle_timeout));
+    if (!answer_.is_within_head()) {
+      deadline = head_deadline;
+    } else if (!is_within_head) {
+      deadline = std::min(head_deadline, IoLoop::after(request.idle_timeout));
+    }
+    is_within_head = answer_.is_within_head();
   }
 }
 

@@ -216,6 +216,8 @@ Result<void> ServeOptions::validate() const {
   if (tls_certificate.empty() != tls_key.empty())
     return refuse("tls_certificate and tls_key belong together: set both or none");
   if (!journal_key.empty() && journal.empty()) return refuse("journal_key needs journal");
+  if (journal_kept_bytes != 0 && journal_kept_bytes < journal_file_bytes)
+    return refuse("journal_kept_bytes should be 0, or at least journal_file_bytes");
   std::set<std::string_view> names;
   for (const WorkerOptions& worker : workers) {
     ASHLAR_RETURN_IF_ERROR(validate_worker(worker));
@@ -268,6 +270,27 @@ std::string ServeConfig::describe() const {
   for (const WorkerOptions& worker : options_.workers)
     out += "\n" + show_worker_table(worker, source_of("worker"));
   return out;
+}
+
+Result<std::string> read_whole_file(const std::string& path) {
+  constexpr std::size_t kPiece = 64 << 10;
+  const OwnedFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  for (;;) {
+    const std::size_t size = text.size();
+    text.resize(size + kPiece);
+    const ssize_t got = file.valid() ? read(file.get(), text.data() + size, kPiece) : -1;
+    const int reason = errno;
+    if (got < 0 && file.valid() && reason == EINTR) {
+      text.resize(size);
+      continue;
+    }
+    if (got < 0)
+      return make_error(ErrorCode::kNotFound, "cannot read %s: %s", printable(path).c_str(),
+                        std::generic_category().message(reason).c_str());
+    text.resize(size + static_cast<std::size_t>(got));
+    if (got == 0) return text;
+  }
 }
 
 Result<std::vector<WorkerOptions>> parse_worker_file(std::string_view name, std::string_view text) {

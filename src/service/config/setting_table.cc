@@ -77,6 +77,8 @@ constexpr std::array kRows = std::to_array<SettingRow>({
     {"seed", kNumber, member_of<&O::seed>, 0, UINT64_MAX, "seed of choices by chance; 0: drawn at the start"},
     {"max_body_bytes", kBytes, member_of<&O::max_body_bytes>, 1024, std::uint64_t{4} << 30,
      "longest body of a request"},
+    {"max_all_body_bytes", kBytes, member_of<&O::max_all_body_bytes>, 1024, std::uint64_t{1} << 40,
+     "memory for the bodies of all requests; one beyond it is answered 503"},
     {"max_head_bytes", kBytes, member_of<&O::max_head_bytes>, 1024, std::uint64_t{16} << 20,
      "longest head of a request"},
     {"max_connections", kNumber, member_of<&O::max_connections>, 1, 1'000'000,
@@ -108,7 +110,13 @@ constexpr std::array kRows = std::to_array<SettingRow>({
     {"prompt_cache_bytes", kBytes, member_of<&O::prompt_cache_bytes>, 0, std::uint64_t{1} << 40,
      "memory for tokens of earlier prompts"},
     {"receipts", kNumber, member_of<&O::receipts>, 1, 100'000'000, "decisions that can be asked for later"},
+    {"receipt_bytes", kBytes, member_of<&O::receipt_bytes>, 64 << 10, std::uint64_t{1} << 40,
+     "memory for these decisions: where there are many workers it holds fewer"},
     {"journal", kText, member_of<&O::journal>, 0, 0, "folder for the journal of decisions; empty: none"},
+    {"journal_file_bytes", kBytes, member_of<&O::journal_file_bytes>, 4096, std::uint64_t{1} << 40,
+     "a file of the journal ends before it is longer, and the next begins"},
+    {"journal_kept_bytes", kBytes, member_of<&O::journal_kept_bytes>, 0, std::uint64_t{1} << 50,
+     "of all journals in the folder: beyond it the oldest files are removed; 0: all are kept"},
     {"journal_key", kText, member_of<&O::journal_key>, 0, 0,
      "file with the key of its hashes; empty: drawn, and kept in the folder"},
     {"record", kText, member_of<&O::record>, 0, 0, "file for a trace of the traffic; empty: none"},
@@ -220,6 +228,13 @@ std::optional<std::string> range_complaint(const SettingRow& row, std::uint64_t 
   return "should be from " + show_number(row.form, row.least) + " to " + show_number(row.form, row.most);
 }
 
+// An address with a user in it, also where its scheme is missing or mistyped. A path from the root is a file.
+bool may_have_password(std::string_view text) {
+  const std::size_t at = text.find('@');
+  if (at == std::string_view::npos || text.starts_with('/') || text.starts_with("./")) return false;
+  return text.substr(0, at).find(':') != std::string_view::npos;
+}
+
 std::optional<std::string> put_value(const SettingRow& row, ServeOptions& options, std::uint64_t number) {
   if (auto complaint = range_complaint(row, number)) return complaint;
   ASHLAR_CHECK(put_number(row.place(options), number), "the range of a setting fits its place");
@@ -301,9 +316,7 @@ std::optional<std::string> complaint_about(const SettingRow& row, const ServeOpt
     return std::nullopt;
   }
   if ((*text)->find('\0') != std::string::npos) return "should have no zero bytes";
-  if (row.name == "snapshot" && (*text)->find("://") != std::string::npos &&
-      (*text)->find('@') != std::string::npos)
-    return "should have no user or password";
+  if (row.name == "snapshot" && may_have_password(**text)) return "should have no user or password";
   return std::nullopt;
 }
 

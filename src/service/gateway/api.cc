@@ -1,5 +1,6 @@
 #include "service/gateway/api.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "service/gateway/json_text.h"
@@ -46,6 +47,14 @@ Path split(std::string_view target) {
   return {.path = target.substr(0, mark), .query = target.substr(mark + 1)};
 }
 
+// A page in a browser is not an operator, even on this machine.
+bool has_origin(const ClientRequest& request) {
+  return std::ranges::any_of(request.headers, [](const HeaderView& header) {
+    return header.name.size() == 6 && (header.name[0] | 0x20) == 'o' && (header.name[1] | 0x20) == 'r' &&
+           (header.name[2] | 0x20) == 'i';
+  });
+}
+
 Reply wrong_method(std::string_view allowed) {
   Reply reply = json_reply(405, R"({"error":"this path takes )" + std::string(allowed) + "\"}");
   reply.headers.emplace_back("Allow", allowed);
@@ -84,16 +93,18 @@ bool is_public_path(std::string_view method, std::string_view target) {
   return method == "GET" && (path == "/health" || path == "/ready");
 }
 
+bool is_slow_api(const ClientRequest& request) {
+  const std::string_view path = split(request.target).path;
+  if (path == "/dump") return request.method == "GET" || request.method == "HEAD";
+  return request.method == "POST" && (path == "/register" || path == "/unregister") && !has_origin(request);
+}
+
 std::optional<Reply> answer_api(ServiceParts& parts, const ClientRequest& request) {
   const auto [path, query] = split(request.target);
   const bool is_get = request.method == "GET" || request.method == "HEAD";
   const bool is_post = request.method == "POST";
-  // A page in a browser is not an operator, even on this machine.
-  if (is_post && (path == "/register" || path == "/unregister"))
-    for (const HeaderView& header : request.headers)
-      if (header.name.size() == 6 && (header.name[0] | 0x20) == 'o' && (header.name[1] | 0x20) == 'r' &&
-          (header.name[2] | 0x20) == 'i')
-        return json_reply(403, R"({"error":"requests of web pages (Origin) cannot register workers"})");
+  if (is_post && (path == "/register" || path == "/unregister") && has_origin(request))
+    return json_reply(403, R"({"error":"requests of web pages (Origin) cannot register workers"})");
   if (path == "/query" || path == "/query_by_hash")
     return is_post ? answer_query(parts, path, request.body) : wrong_method("POST");
   if (path == "/register") return is_post ? answer_register(parts, request.body) : wrong_method("POST");

@@ -14,6 +14,8 @@ namespace ashlar::service {
 
 // Paths that need no token: is it alive, does it take requests.
 bool is_public_path(std::string_view method, std::string_view target);
+// Whether an answer takes long: it must be had elsewhere than on a thread that serves connections.
+bool is_slow_api(const ClientRequest& request);
 // The answer to a request for the service itself; nullopt: it is for a worker.
 std::optional<Reply> answer_api(ServiceParts& parts, const ClientRequest& request);
 

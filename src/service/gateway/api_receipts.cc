@@ -134,9 +134,9 @@ Reply answer_decision(ServiceParts& parts, std::string_view name) {
       parsed->run == parts.run ? parts.receipts.find(parsed->decision) : std::nullopt;
   if (!receipt) {
     out.object([&] {
-      out.field("error", "this decision is not kept: it is of another run, or older than the last " +
-                             std::to_string(parts.options.receipts) +
-                             "; a journal keeps all (ashlar explain)");
+      out.field("error",
+                "this decision is not kept: it is of another run, or older than those in memory (receipts, "
+                "receipt_bytes); a journal keeps all (ashlar explain)");
     });
     return json_reply(404, out.take());
   }

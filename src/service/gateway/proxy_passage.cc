@@ -21,6 +21,12 @@ constexpr std::uint32_t kMaxQuestions = 4;
 // What a token of text is taken for where nobody says.
 constexpr std::uint64_t kBytesPerToken = 4;
 
+// Of requests that another thread answers.
+constexpr std::size_t kMaxChoreBody = 1 << 20;
+constexpr Clock::Duration kChoreTime = std::chrono::minutes(10);
+
+constexpr std::size_t kMaxReason = 200;  // bytes of a header
+
 constexpr std::string_view kTokenHeader = "x-ashlar-token";
 constexpr std::string_view kWeightsHeader = "x-ashlar-weights";
 constexpr std::string_view kPolicyHeader = "x-ashlar-policy";
@@ -80,6 +86,15 @@ Result<CostWeights> parse_weights(std::string_view text, CostWeights weights) {
   return weights;
 }
 
+// A reason may have words of an engine in it: visible ASCII stays, and not too much of it.
+std::string header_text(std::string_view text) {
+  std::string out(text.substr(0, kMaxReason));
+  for (char& c : out)
+    if (c < ' ' || c > '~') c = '?';
+  if (text.size() > kMaxReason) out.replace(kMaxReason - 3, 3, "...");
+  return out;
+}
+
 std::string_view describe(ForwardFailure failure) {
   switch (failure) {
     case ForwardFailure::kConnect:
@@ -125,14 +140,29 @@ std::string error_json(std::string_view message, std::string_view type, unsigned
   return out.take();
 }
 
+namespace {
+
+Reply openai_error(unsigned status, std::string_view type, std::string_view message, bool can_retry = false) {
+  Reply reply{.status = status, .headers = {{"Content-Type", "application/json"}}};
+  if (can_retry) reply.headers.emplace_back("Retry-After", "1");
+  reply.body = error_json(message, type, status);
+  return reply;
+}
+
+}  // namespace
+
 ProxyPassage::~ProxyPassage() {
+  if (chore_) chore_->leave();
   release();
   leave_line();
 }
 
-bool ProxyPassage::is_authorized(std::span<const HeaderView> headers) const {
-  return parts_.options.token.empty() ||
-         equal_secrets(header_of(headers, kTokenHeader), parts_.options.token);
+std::optional<Reply> refuse_stranger(ServiceParts& parts, const ClientRequest& request) {
+  if (parts.options.token.empty() || is_public_path(request.method, request.target) ||
+      equal_secrets(header_of(request.headers, kTokenHeader), parts.options.token))
+    return std::nullopt;
+  parts.counters.refused.add();
+  return openai_error(401, "authentication_error", "this address needs its token in x-ashlar-token");
 }
 
 Result<void> ProxyPassage::read_headers(std::span<const HeaderView> headers) {
@@ -166,10 +196,7 @@ Result<void> ProxyPassage::read_headers(std::span<const HeaderView> headers) {
 Step ProxyPassage::refuse(unsigned status, std::string_view type, std::string_view message, bool can_retry) {
   leave_line();
   parts_.counters.refused.add();
-  Reply reply{.status = status, .headers = {{"Content-Type", "application/json"}}};
-  if (can_retry) reply.headers.emplace_back("Retry-After", "1");
-  reply.body = error_json(message, type, status);
-  return reply;
+  return openai_error(status, type, message, can_retry);
 }
 
 Step ProxyPassage::begin(const ClientRequest& request, Wake wake) {
@@ -177,9 +204,8 @@ Step ProxyPassage::begin(const ClientRequest& request, Wake wake) {
   request_.headers = {};  // not valid after this call
   wake_ = std::move(wake);
   arrived_ = Clock::real().now();
-  const bool is_public = is_public_path(request.method, request.target);
-  if (!is_public && !is_authorized(request.headers))
-    return refuse(401, "authentication_error", "this address needs its token in x-ashlar-token");
+  if (std::optional<Reply> refusal = refuse_stranger(parts_, request)) return *std::move(refusal);
+  if (is_slow_api(request)) return start_chore();
   if (std::optional<Reply> own = answer_api(parts_, request)) return *std::move(own);
   parts_.counters.requests.add();
   is_counted_ = false;
@@ -202,6 +228,26 @@ Step ProxyPassage::begin(const ClientRequest& request, Wake wake) {
   if (!model) return refuse(503, "service_unavailable", model.error().message(), true);
   model_ = *std::move(model);
   return find_tokens();
+}
+
+Step ProxyPassage::start_chore() {
+  if (request_.body.size() > kMaxChoreBody)
+    return refuse(413, "invalid_request_error",
+                  "this body has more than " + std::to_string(kMaxChoreBody) + " bytes");
+  chore_ = std::make_shared<ChoreReply>(wake_);
+  // The request is gone by then if its client is.
+  const bool is_taken =
+      parts_.chores->add([&parts = parts_, to = chore_, method = std::string(request_.method),
+                          target = std::string(request_.target), body = std::string(request_.body)] {
+        if (to->is_left() && method != "POST") return;  // nobody reads it
+        std::optional<Reply> reply =
+            answer_api(parts, {.method = method, .target = target, .headers = {}, .body = body});
+        ASHLAR_CHECK(reply.has_value(), "a chore is for an answer of our own");
+        to->set(*std::move(reply));
+      });
+  if (is_taken) return Wait{.until = arrived_ + kChoreTime};
+  chore_.reset();
+  return refuse(503, "service_unavailable", "too many such requests wait", true);
 }
 
 Step ProxyPassage::find_tokens() {
@@ -352,6 +398,11 @@ Step ProxyPassage::wait() {
 }
 
 Step ProxyPassage::resumed() {
+  if (chore_) {
+    if (std::optional<Reply> reply = chore_->take()) return *std::move(reply);
+    if (Clock::real().now() < arrived_ + kChoreTime) return Wait{.until = arrived_ + kChoreTime};
+    return refuse(503, "service_unavailable", "the answer did not come in time", true);
+  }
   ASHLAR_CHECK(place_ != 0 || has_hesitated_, "it did not wait");
   ASHLAR_DCHECK(!is_reserved_, "it waits for room that it has");
   if (parts_.is_draining.load(std::memory_order_relaxed))
@@ -377,14 +428,14 @@ void ProxyPassage::leave_line() {
 void ProxyPassage::keep_receipt(const RouteTarget& target) {
   ASHLAR_DCHECK(is_reserved_ && decision_, "a receipt of no decision");
   const Candidate& choice = decision_->choice();
-  std::string reason;
-  if (choice.state != WorkerState::kExact) reason = parts_.fleet->state_reason(choice.worker);
+  state_reason_.clear();
+  if (choice.state != WorkerState::kExact) state_reason_ = parts_.fleet->state_reason(choice.worker);
   parts_.counters.states[static_cast<std::size_t>(choice.state)].add();
   parts_.receipts.add(decision_->id, [&](Receipt& receipt) {
     receipt.decision = *decision_;
     receipt.group = model_.group;
     receipt.worker_name = target.name;
-    receipt.state_reason = reason;
+    receipt.state_reason = state_reason_;
     receipt.token_source = known_ ? describe(known_->source) : std::string_view();
   });
 }
@@ -446,10 +497,11 @@ HeadVerdict ProxyPassage::head(unsigned status, std::span<const HeaderView> head
     parts_.fleet->note(decision_->choice().worker.id, false);
   }
   const Candidate& choice = decision_->choice();
-  verdict.added.reserve(5);
+  verdict.added.reserve(6);
   verdict.added.emplace_back("x-ashlar-worker", worker_name_);
   verdict.added.emplace_back("x-ashlar-dp-rank", std::to_string(choice.worker.rank));
   verdict.added.emplace_back("x-ashlar-state", to_string(choice.state));
+  if (!state_reason_.empty()) verdict.added.emplace_back("x-ashlar-state-reason", header_text(state_reason_));
   verdict.added.emplace_back("x-ashlar-decision-id", decision_name(parts_.run, decision_->id));
   if (!decision_->is_estimate)
     verdict.added.emplace_back("x-ashlar-cached-tokens", std::to_string(decision_->cached_tokens));

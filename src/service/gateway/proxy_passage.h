@@ -33,7 +33,8 @@ class ProxyPassage final : public Passage {
  private:
   // Reads what the headers say about routing. Errors: kInvalidArgument, with the header.
   Result<void> read_headers(std::span<const HeaderView> headers);
-  bool is_authorized(std::span<const HeaderView> headers) const;
+  // An answer of our own that takes long.
+  Step start_chore();
   // The next step once the model is known.
   Step find_tokens();
   Step take(PromptTokens::Lookup lookup);
@@ -83,12 +84,17 @@ class ProxyPassage final : public Passage {
   Clock::TimePoint arrived_{};
   std::optional<Decision> decision_;
   std::string worker_name_;
+  std::string state_reason_;
   bool is_reserved_ = false;
   bool has_bytes_ = false;
   bool is_counted_ = true;  // among those that ended, or not to be
   unsigned status_ = 0;
   std::optional<UsageScanner> scanner_;
+  std::shared_ptr<ChoreReply> chore_;
 };
+
+// The answer to a request that lacks the token; none: it has it, or needs none.
+std::optional<Reply> refuse_stranger(ServiceParts& parts, const ClientRequest& request);
 
 // An error in the form of OpenAI's API.
 std::string error_json(std::string_view message, std::string_view type, unsigned status);

@@ -1,15 +1,17 @@
 // Receipts: the last decisions with what became of them, by number.
 //
 // Thread safety: thread-safe.
-// Complexity:    O(1); memory for `capacity` decisions.
+// Complexity:    O(1) amortised; memory for as many decisions, and as many bytes, as its limits say.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ashlar/base/check.h"
@@ -51,48 +53,94 @@ struct Receipt {
   RequestOutcome outcome = {};
 };
 
+// Bytes of a receipt in memory, with those it points to.
+inline std::size_t memory_of(const Receipt& receipt) {
+  std::size_t bytes = sizeof(Receipt) + receipt.decision.candidates.capacity() * sizeof(Candidate);
+  for (const std::string* text :
+       {&receipt.group, &receipt.worker_name, &receipt.state_reason, &receipt.token_source})
+    if (text->capacity() > std::string().capacity()) bytes += text->capacity() + 1;
+  return bytes;
+}
+
 class Receipts {
  public:
-  explicit Receipts(std::size_t capacity) : ring_(capacity) {
-    ASHLAR_CHECK(capacity > 0, "at least one receipt is kept");
+  struct Limits {
+    std::size_t decisions = 0;
+    std::size_t bytes = 0;
+  };
+  explicit Receipts(Limits limits) : limits_(limits) {
+    ASHLAR_CHECK(limits.decisions > 0, "at least one receipt is kept");
   }
 
-  // Calls `fill` with the receipt of a decision; it assigns every field but the outcome. The memory of the
-  // one that it replaces is used again.
+  // Calls `fill` with the receipt of a decision; it assigns every field but the outcome. The oldest are
+  // dropped to make room, and the memory of the last of these is used again.
   template <class Fill>
   void add(DecisionId id, const Fill& fill) {
     MutexLock lock(mu_);
-    auto& slot = ring_[id.value() % ring_.size()];
-    if (!slot) slot = std::make_unique<Receipt>();
-    fill(*slot);
-    slot->outcome = {};
-    last_ = std::max(last_, id.value());
+    if (id.value() < first_) return;  // those around it are gone already
+    // Decisions without a receipt leave empty slots.
+    if (id.value() - first_ >= slots_.size() + limits_.decisions) {
+      while (!slots_.empty()) drop_first();
+      first_ = id.value();
+    }
+    std::unique_ptr<Receipt> receipt;
+    while (id.value() - first_ >= limits_.decisions) receipt = drop_first();
+    while (id.value() - first_ >= slots_.size()) {
+      slots_.emplace_back();
+      bytes_ += sizeof slots_.back();
+    }
+    if (!receipt) receipt = std::make_unique<Receipt>();
+    fill(*receipt);
+    receipt->outcome = {};
+    bytes_ += memory_of(*receipt);
+    ASHLAR_DCHECK(!slots_[id.value() - first_], "a decision has one receipt");
+    slots_[id.value() - first_] = std::move(receipt);
+    while (bytes_ > limits_.bytes && !slots_.empty()) drop_first();
   }
   // Nothing if it is no longer kept.
   void set_outcome(DecisionId id, const RequestOutcome& outcome) {
     MutexLock lock(mu_);
-    auto& slot = ring_[id.value() % ring_.size()];
-    if (slot && slot->decision.id == id) slot->outcome = outcome;
+    if (Receipt* receipt = find_locked(id)) receipt->outcome = outcome;
   }
   std::optional<Receipt> find(DecisionId id) const {
     MutexLock lock(mu_);
-    const auto& slot = ring_[id.value() % ring_.size()];
-    return slot && slot->decision.id == id ? std::optional(*slot) : std::nullopt;
+    const Receipt* receipt = find_locked(id);
+    return receipt != nullptr ? std::optional(*receipt) : std::nullopt;
   }
   // The youngest first.
   std::vector<Receipt> last(std::size_t count) const {
     MutexLock lock(mu_);
     std::vector<Receipt> out;
-    for (std::uint64_t id = last_; id > 0 && last_ - id < ring_.size() && out.size() < count; --id)
-      if (const auto& slot = ring_[id % ring_.size()]; slot && slot->decision.id.value() == id)
-        out.push_back(*slot);
+    for (auto slot = slots_.rbegin(); slot != slots_.rend() && out.size() < count; ++slot)
+      if (*slot) out.push_back(**slot);
     return out;
+  }
+  // Of all receipts, in memory.
+  std::size_t bytes() const {
+    MutexLock lock(mu_);
+    return bytes_;
   }
 
  private:
+  std::unique_ptr<Receipt> drop_first() ASHLAR_REQUIRES(mu_) {
+    std::unique_ptr<Receipt> receipt = std::move(slots_.front());
+    slots_.pop_front();
+    ++first_;
+    const std::size_t bytes = sizeof receipt + (receipt ? memory_of(*receipt) : 0);
+    ASHLAR_DCHECK(bytes_ >= bytes, "%zu bytes of %zu", bytes, bytes_);
+    bytes_ -= bytes;
+    return receipt;
+  }
+  Receipt* find_locked(DecisionId id) const ASHLAR_REQUIRES(mu_) {
+    if (id.value() < first_ || id.value() - first_ >= slots_.size()) return nullptr;
+    return slots_[id.value() - first_].get();
+  }
+
+  const Limits limits_;
   mutable Mutex mu_;
-  std::vector<std::unique_ptr<Receipt>> ring_ ASHLAR_GUARDED_BY(mu_);
-  std::uint64_t last_ ASHLAR_GUARDED_BY(mu_) = 0;
+  std::deque<std::unique_ptr<Receipt>> slots_ ASHLAR_GUARDED_BY(mu_);  // from decision first_ on
+  std::uint64_t first_ ASHLAR_GUARDED_BY(mu_) = 0;
+  std::size_t bytes_ ASHLAR_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace ashlar::service

@@ -6,8 +6,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -54,16 +52,12 @@ Result<std::unique_ptr<JournalWriter>> open_journal(const ServeOptions& options,
   ASHLAR_TRY(const JournalKey key, load_journal_key(key_path, options.journal_key.empty()));
   char name[40];
   std::snprintf(name, sizeof name, "/%016llx.journal", static_cast<unsigned long long>(run));
-  return JournalWriter::create({.path = options.journal + name, .key = key, .run = run, .router = router});
-}
-
-Result<std::string> read_whole_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(in), {});
-  if (!in)
-    return make_error(ErrorCode::kNotFound, "cannot read the snapshot %s: %s", path.c_str(),
-                      std::generic_category().message(errno).c_str());
-  return text;
+  return JournalWriter::create({.path = options.journal + name,
+                                .key = key,
+                                .run = run,
+                                .router = router,
+                                .file_bytes = options.journal_file_bytes,
+                                .kept_bytes = options.journal_kept_bytes});
 }
 
 // "http://host:port", with or without the path of the dump.
@@ -97,7 +91,7 @@ void take_snapshot_file(ServiceParts& parts) {
 
 ServiceParts::ServiceParts(const ServeOptions& serve_options)
     : options(serve_options),
-      receipts(serve_options.receipts),
+      receipts({.decisions = serve_options.receipts, .bytes = serve_options.receipt_bytes}),
       late_verdicts(kMostLateVerdicts),
       lines(serve_options.max_queued),
       recent(serve_options.event_patience) {}
@@ -131,22 +125,29 @@ Result<std::unique_ptr<Service>> Service::create(const ServeOptions& options,
   if (options.snapshot.starts_with("http")) {
     ASHLAR_TRY(parts->peer, peer_address(options.snapshot));
   } else if (!options.snapshot.empty()) {
-    ASHLAR_TRY(const std::string text, read_whole_file(options.snapshot));
-    ASHLAR_TRY(Snapshot snapshot, read_snapshot(text));
+    const Result<std::string> text = read_whole_file(options.snapshot);
+    if (!text) return Error(text.error().code(), "snapshot: " + text.error().message());
+    ASHLAR_TRY(Snapshot snapshot, read_snapshot(*text));
     parts->fleet->set_snapshot(std::move(snapshot));
   }
+  ASHLAR_TRY(parts->chores, Chores::create());
   ASHLAR_RETURN_IF_ERROR(parts->fleet->set_workers(options.workers));
   return std::unique_ptr<Service>(new Service(std::move(parts)));
 }
 
 // Followers end before what they feed.
 Service::~Service() {
+  parts_->chores.reset();
   parts_->registrations.clear();
   parts_->fleet.reset();
 }
 
 std::unique_ptr<Passage> Service::open() {
   return std::make_unique<ProxyPassage>(*parts_);
+}
+
+std::optional<Reply> Service::refuse_head(const ClientRequest& head) {
+  return refuse_stranger(*parts_, head);
 }
 
 Gateway::Due Service::due() {
@@ -178,7 +179,13 @@ Gateway::Due Service::due() {
 }
 
 void Service::told(std::uint64_t number, Result<Answer> answer) {
-  if (number == kPeerErrand) return take_peer(std::move(answer));
+  if (number == kPeerErrand) {
+    // Reading it takes long where there is much.
+    const bool is_taken = parts_->chores->add(
+        [this, peer = std::make_shared<Result<Answer>>(std::move(answer))] { take_peer(std::move(*peer)); });
+    if (!is_taken) take_peer(make_error(ErrorCode::kCapacity, "too much else was asked for"));
+    return;
+  }
   parts_->fleet->told(number, std::move(answer));
   // A worker may have come back.
   parts_->lines.for_each([](WaitLine& line) { line.wake_first(); });

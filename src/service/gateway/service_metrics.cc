@@ -162,6 +162,8 @@ Result<void> register_metrics(ServiceParts& parts) {
               prompts(&PromptTokensCounters::differences));
   names.gauge("ashlar_serve_prompt_cache_bytes", "Memory of remembered prompts",
               [&parts] { return static_cast<double>(parts.prompts->counters().bytes); });
+  names.gauge("ashlar_serve_receipt_bytes", "Memory of receipts",
+              [&parts] { return static_cast<double>(parts.receipts.bytes()); });
   if (parts.journal) {
     names.total("ashlar_serve_journal_records_total", "Records of the journal",
                 [&parts] { return parts.journal->status().records; });

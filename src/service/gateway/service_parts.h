@@ -12,6 +12,7 @@
 #include "ashlar/base/metrics.h"
 #include "ashlar/service/journal.h"
 #include "ashlar/service/service.h"
+#include "service/gateway/chores.h"
 #include "service/gateway/fleet.h"
 #include "service/gateway/late_verdicts.h"
 #include "service/gateway/receipts.h"
@@ -75,6 +76,7 @@ struct ServiceParts {
   std::atomic<bool> has_asked_peer{false};
   std::atomic<bool> asks_peer{false};  // now
   std::vector<MetricRegistration> registrations;
+  std::unique_ptr<Chores> chores;  // last: it uses all of them
 };
 
 // Names the metrics of the service. They live as long as `parts`.

@@ -8,6 +8,8 @@ namespace ashlar::service {
 
 namespace {
 
+constexpr std::string_view kJournalEnd = ".journal";
+
 void put_time(ByteWriter& out, Clock::TimePoint time) {
   out.put(time.time_since_epoch().count());
 }
@@ -73,6 +75,42 @@ Candidate get_candidate(ByteReader& in) {
 }
 
 }  // namespace
+
+std::vector<std::byte> write_head(const JournalHead& head, const JournalCipher& cipher,
+                                  std::uint64_t& check) {
+  ByteWriter out;
+  out.put(kJournalMagic);
+  out.put(kJournalVersion);
+  out.put(head.run);
+  out.put(head.number);
+  out.put(head.previous);
+  put_options(out, head.options);
+  check = cipher.check(head.previous, out.bytes());
+  out.put(check);
+  return std::move(out.bytes());
+}
+
+std::string journal_file_name(const std::string& path, std::uint32_t number) {
+  if (number == 0) return path;
+  const bool has_end = path.ends_with(kJournalEnd);
+  char text[16];
+  std::snprintf(text, sizeof text, ".%06u", number);
+  return path.substr(0, path.size() - (has_end ? kJournalEnd.size() : 0)) + text + std::string(kJournalEnd);
+}
+
+std::optional<std::pair<std::string, std::uint32_t>> parse_journal_file_name(std::string_view file_name) {
+  if (!file_name.ends_with(kJournalEnd)) return std::nullopt;
+  file_name.remove_suffix(kJournalEnd.size());
+  const std::size_t dot = file_name.rfind('.');
+  std::uint32_t number = 0;
+  if (dot != std::string_view::npos && file_name.size() - dot >= 7) {
+    const std::string_view digits = file_name.substr(dot + 1);
+    const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    if (read.ec == std::errc() && read.ptr == digits.data() + digits.size() && number > 0)
+      return std::pair(std::string(file_name.substr(0, dot)), number);
+  }
+  return std::pair(std::string(file_name), std::uint32_t{0});
+}
 
 void put_text(ByteWriter& out, std::string_view text) {
   out.put(static_cast<std::uint32_t>(text.size()));

@@ -6,9 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ashlar/service/journal.h"
@@ -31,8 +33,8 @@ enum class JournalRecord : std::uint8_t {
   kExpected,
 };
 
-inline constexpr std::uint64_t kJournalMagic = 0x314A'5241'4C48'5341;  // "ASHLARJ1" in the file
-inline constexpr std::uint32_t kJournalVersion = 1;
+inline constexpr std::uint64_t kJournalMagic = 0x324A'5241'4C48'5341;  // "ASHLARJ2" in the file
+inline constexpr std::uint32_t kJournalVersion = 2;
 // Of a record's payload. The largest is a store of one message.
 inline constexpr std::uint32_t kMaxJournalRecord = std::uint32_t{1} << 28;
 
@@ -65,6 +67,22 @@ class JournalCipher {
 
   JournalKey key_;
 };
+
+// The start of a file.
+struct JournalHead {
+  std::uint64_t run = 0;
+  std::uint32_t number = 0;    // of the file within the run
+  std::uint64_t previous = 0;  // the last check of the file before; 0: there is none
+  RouterOptions options;
+};
+inline constexpr std::size_t kJournalHeadBytes = 8 + 4 + 8 + 4 + 8 + 32 + 8;
+// With its check at the end.
+std::vector<std::byte> write_head(const JournalHead& head, const JournalCipher& cipher, std::uint64_t& check);
+
+// "a/b.journal" and 0 are "a/b.journal"; with 3 it is "a/b.000003.journal".
+std::string journal_file_name(const std::string& path, std::uint32_t number);
+// The name and number of a file of a journal; nullopt: it is none.
+std::optional<std::pair<std::string, std::uint32_t>> parse_journal_file_name(std::string_view file_name);
 
 void put_text(ByteWriter& out, std::string_view text);
 std::string get_text(ByteReader& in);

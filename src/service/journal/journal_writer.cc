@@ -3,9 +3,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <system_error>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -35,6 +38,14 @@ Result<void> write_all(int file, std::span<const std::byte> bytes, const std::st
     bytes = bytes.subspan(static_cast<std::size_t>(wrote));
   }
   return {};
+}
+
+Result<OwnedFd> open_journal_file(const std::string& path) {
+  OwnedFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (file.get() < 0)
+    return make_error(errno == EEXIST ? ErrorCode::kAlreadyExists : ErrorCode::kIo,
+                      "cannot make the journal %s: %s", path.c_str(), system_reason().c_str());
+  return file;
 }
 
 Result<JournalKey> make_key(const std::string& path) {
@@ -84,18 +95,9 @@ Result<JournalKey> load_journal_key(const std::string& path, bool make_if_missin
 class JournalWriter::State {
  public:
   State(const Options& options, OwnedFd file)
-      : cipher_(options.key),
-        path_(options.path),
-        max_waiting_(options.max_waiting_bytes),
-        file_(std::move(file)) {
-    ByteWriter head;
-    head.put(kJournalMagic);
-    head.put(kJournalVersion);
-    head.put(options.run);
-    put_options(head, options.router);
-    check_ = cipher_.check(0, head.bytes());
-    head.put(check_);
-    waiting_ = std::move(head.bytes());
+      : options_(options), cipher_(options.key), path_(options.path), file_(std::move(file)) {
+    waiting_ = write_head({.run = options_.run, .options = options_.router}, cipher_, check_);
+    file_bytes_ = waiting_.size();
   }
   ~State() {
     {
@@ -117,8 +119,12 @@ class JournalWriter::State {
   void append(JournalRecord type, ByteWriter payload) {
     MutexLock lock(mu_);
     if (!failure_.empty()) return;
+    const bool was_empty = waiting_.empty();
+    if (file_bytes_ > kJournalHeadBytes && file_bytes_ + payload.bytes().size() + 13 > options_.file_bytes)
+      begin_file();
     const std::size_t begin = waiting_.size();
-    if (begin + payload.bytes().size() > max_waiting_ || payload.bytes().size() > kMaxJournalRecord) {
+    if (begin + payload.bytes().size() > options_.max_waiting_bytes ||
+        payload.bytes().size() > kMaxJournalRecord) {
       fail("the disk is slower than the traffic: " + std::to_string(begin) + " bytes wait");
       return;
     }
@@ -130,14 +136,18 @@ class JournalWriter::State {
     record.put(check_);
     waiting_.insert(waiting_.end(), record.bytes().begin(), record.bytes().end());
     ++records_;
+    file_bytes_ += record.bytes().size();
     ASHLAR_DCHECK(waiting_.size() == begin + payload.bytes().size() + 13, "a record has 13 bytes of frame");
-    if (begin == 0) changed_.notify_all();
+    if (was_empty) changed_.notify_all();
   }
 
   JournalStatus status() const {
     MutexLock lock(mu_);
-    return {
-        .records = records_, .bytes = written_, .waiting = waiting_.size() + in_hand_, .failure = failure_};
+    return {.records = records_,
+            .bytes = written_,
+            .files = std::uint64_t{number_} + 1,
+            .waiting = waiting_.size() + in_hand_,
+            .failure = failure_};
   }
 
   Result<void> flush() {
@@ -148,15 +158,76 @@ class JournalWriter::State {
   }
 
  private:
+  // The next file begins with the check of the last record of this one.
+  void begin_file() ASHLAR_REQUIRES(mu_) {
+    cuts_.push_back(waiting_.size());
+    const std::vector<std::byte> head =
+        write_head({.run = options_.run, .number = ++number_, .previous = check_, .options = options_.router},
+                   cipher_, check_);
+    waiting_.insert(waiting_.end(), head.begin(), head.end());
+    file_bytes_ = head.size();
+  }
+
   // Takes no more records. Those that wait are still written.
   void fail(std::string why) ASHLAR_REQUIRES(mu_) {
     failure_ = std::move(why);
-    ASHLAR_LOG(LogLevel::kError, "journal", "%s ends here: %s", path_.c_str(), failure_.c_str());
+    ASHLAR_LOG(LogLevel::kError, "journal", "%s ends here: %s", options_.path.c_str(), failure_.c_str());
     changed_.notify_all();
   }
 
+  // Bytes of one file or several, which end at `cuts`.
+  Result<void> write(std::span<const std::byte> bytes, std::span<const std::size_t> cuts) {
+    std::size_t begin = 0;
+    for (const std::size_t cut : cuts) {
+      ASHLAR_DCHECK(begin <= cut && cut <= bytes.size(), "a file ends within what is written");
+      ASHLAR_RETURN_IF_ERROR(write_all(file_.get(), bytes.subspan(begin, cut - begin), path_));
+      begin = cut;
+      path_ = journal_file_name(options_.path, ++open_number_);
+      ASHLAR_TRY(file_, open_journal_file(path_));
+      remove_oldest();
+    }
+    return write_all(file_.get(), bytes.subspan(begin), path_);
+  }
+
+  // So that the folder has room for a whole file more.
+  void remove_oldest() const {
+    if (options_.kept_bytes == 0) return;
+    struct Kept {
+      std::filesystem::file_time_type time;
+      std::uint32_t number = 0;
+      std::filesystem::path path;
+      std::uint64_t bytes = 0;
+    };
+    std::vector<Kept> kept;
+    std::uint64_t bytes = options_.file_bytes;
+    std::error_code failed;
+    const std::filesystem::path current(path_);
+    for (const auto& entry : std::filesystem::directory_iterator(
+             current.has_parent_path() ? current.parent_path() : std::filesystem::path("."), failed)) {
+      const auto name = parse_journal_file_name(entry.path().filename().string());
+      std::error_code ignored;
+      if (!name || entry.path().filename() == current.filename() || !entry.is_regular_file(ignored)) continue;
+      kept.push_back({entry.last_write_time(ignored), name->second, entry.path(), entry.file_size(ignored)});
+      bytes += kept.back().bytes;
+    }
+    std::ranges::sort(kept, [](const Kept& a, const Kept& b) {
+      return std::tie(a.time, a.number) < std::tie(b.time, b.number);
+    });
+    for (const Kept& oldest : kept) {
+      if (bytes <= options_.kept_bytes) return;
+      if (std::filesystem::remove(oldest.path, failed)) {
+        bytes -= oldest.bytes;
+      } else {
+        ASHLAR_LOG(LogLevel::kWarn, "journal", "%s cannot be removed: %s", oldest.path.c_str(),
+                   failed.message().c_str());
+      }
+    }
+  }
+
   void run() {
+    remove_oldest();
     std::vector<std::byte> hand;
+    std::vector<std::size_t> cuts;
     for (;;) {
       {
         MutexLock lock(mu_);
@@ -164,9 +235,11 @@ class JournalWriter::State {
         if (waiting_.empty()) return;
         hand.clear();
         hand.swap(waiting_);
+        cuts.clear();
+        cuts.swap(cuts_);
         in_hand_ = hand.size();
       }
-      const Result<void> wrote = write_all(file_.get(), hand, path_);
+      const Result<void> wrote = write(hand, cuts);
       MutexLock lock(mu_);
       written_ += wrote ? hand.size() : 0;
       in_hand_ = 0;
@@ -179,14 +252,19 @@ class JournalWriter::State {
     }
   }
 
+  const Options options_;
   const JournalCipher cipher_;
-  const std::string path_;
-  const std::size_t max_waiting_;
-  const OwnedFd file_;
+  // Of the thread.
+  std::string path_;
+  OwnedFd file_;
+  std::uint32_t open_number_ = 0;
   std::thread thread_;
   mutable Mutex mu_;
   CondVar changed_;
   std::vector<std::byte> waiting_ ASHLAR_GUARDED_BY(mu_);
+  std::vector<std::size_t> cuts_ ASHLAR_GUARDED_BY(mu_);  // of waiting_: where the next file begins
+  std::uint32_t number_ ASHLAR_GUARDED_BY(mu_) = 0;       // of the file at the end of waiting_
+  std::uint64_t file_bytes_ ASHLAR_GUARDED_BY(mu_) = 0;   // of that file
   std::size_t in_hand_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::uint64_t check_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::uint64_t records_ ASHLAR_GUARDED_BY(mu_) = 0;
@@ -199,10 +277,13 @@ JournalWriter::JournalWriter(std::unique_ptr<State> state) : state_(std::move(st
 JournalWriter::~JournalWriter() = default;
 
 Result<std::unique_ptr<JournalWriter>> JournalWriter::create(const Options& options) {
-  OwnedFd file(::open(options.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (file.get() < 0)
-    return make_error(errno == EEXIST ? ErrorCode::kAlreadyExists : ErrorCode::kIo,
-                      "cannot make the journal %s: %s", options.path.c_str(), system_reason().c_str());
+  if (options.file_bytes < kJournalHeadBytes ||
+      (options.kept_bytes != 0 && options.kept_bytes < options.file_bytes))
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a journal keeps at least one file: %llu bytes are kept, a file has %llu",
+                      static_cast<unsigned long long>(options.kept_bytes),
+                      static_cast<unsigned long long>(options.file_bytes));
+  ASHLAR_TRY(OwnedFd file, open_journal_file(options.path));
   auto state = std::make_unique<State>(options, std::move(file));
   ASHLAR_RETURN_IF_ERROR(state->start());
   return std::unique_ptr<JournalWriter>(new JournalWriter(std::move(state)));

@@ -1,10 +1,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <map>
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "service/journal/journal_codec.h"
 #include "service/route/route_core.h"
 
@@ -38,38 +42,40 @@ class JournalFile {
   std::uint64_t offset_ = 0;
 };
 
-struct JournalHead {
-  std::uint64_t run = 0;
-  RouterOptions options;
-  std::uint64_t check = 0;
-};
-
-Result<JournalHead> read_head(JournalFile& file, const JournalCipher& cipher) {
-  constexpr std::size_t kHeadBytes = 8 + 4 + 8 + 32 + 8;
-  const std::vector<std::byte> bytes = file.read(kHeadBytes);
+// The head, and the check that its records begin with.
+Result<JournalHead> read_head(JournalFile& file, const JournalCipher& cipher, std::uint64_t& check) {
+  const std::vector<std::byte> bytes = file.read(kJournalHeadBytes);
   ByteReader in(bytes);
   const auto magic = in.get<std::uint64_t>();
-  if (bytes.size() != kHeadBytes || magic != kJournalMagic)
-    return file.damaged("this is no journal of Ashlar");
   const auto version = in.get<std::uint32_t>();
-  if (version != kJournalVersion) return file.damaged("a journal of another version");
+  // The last byte of the magic is the version too.
+  if (bytes.size() < 12 || magic << 8 != kJournalMagic << 8)
+    return file.damaged("this is no journal of Ashlar");
+  if (magic != kJournalMagic || version != kJournalVersion)
+    return file.damaged("a journal of another version");
+  if (bytes.size() != kJournalHeadBytes) return file.damaged("a head that was not finished");
   JournalHead head;
   head.run = in.get<std::uint64_t>();
+  head.number = in.get<std::uint32_t>();
+  head.previous = in.get<std::uint64_t>();
   head.options = get_options(in);
-  head.check = cipher.check(0, std::span(bytes).first(kHeadBytes - 8));
-  if (in.get<std::uint64_t>() != head.check)
-    return file.damaged("another key than this journal was written with");
+  check = cipher.check(head.previous, std::span(bytes).first(kJournalHeadBytes - 8));
+  if (in.get<std::uint64_t>() != check) return file.damaged("another key than this journal was written with");
   if (auto valid = head.options.validate(); !valid) return file.damaged(valid.error().message().c_str());
   return head;
 }
 
 class JournalReplay {
  public:
-  JournalReplay(const RouterOptions& options, const DecisionHearer& each) : core_(options), each_(each) {}
+  // `replays`: its records begin with the first; otherwise decisions are only told.
+  JournalReplay(const RouterOptions& options, bool replays, const DecisionHearer& each)
+      : core_(options), replays_(replays), each_(each) {}
 
   // False: the record cannot be read.
   bool apply(JournalRecord type, std::span<const std::byte> payload, ReplayReport& report) {
     ByteReader in(payload);
+    if (!replays_ && type != JournalRecord::kChosen)
+      return type >= JournalRecord::kWorkerAdded && type <= JournalRecord::kExpected;
     switch (type) {
       case JournalRecord::kWorkerAdded: {
         const WorkerSpec spec = get_spec(in);
@@ -156,39 +162,31 @@ class JournalReplay {
     get_request(in, request);
     if (!in.ok() || request.request.block_size == 0) return false;
     const std::span<const std::byte> written = payload.last(in.left());
-    const Result<Decision> decided = core_.choose(request.request, now);
-    ByteWriter again;
-    put_decision(again, decided);
-    const bool is_same = std::ranges::equal(again.bytes(), written);
+    ReplayVerdict verdict = ReplayVerdict::kNotReplayed;
+    if (replays_) {
+      ByteWriter again;
+      put_decision(again, core_.choose(request.request, now));
+      verdict = std::ranges::equal(again.bytes(), written) ? ReplayVerdict::kSame : ReplayVerdict::kDifferent;
+    }
     ++report.decisions;
-    report.differences += !is_same;
+    report.differences += verdict == ReplayVerdict::kDifferent;
     const Result<Decision> told = get_decision(in);
     if (!told && told.error().code() == ErrorCode::kCorruption) return false;
-    if (each_ && told) each_(*told, request.group, is_same);
+    if (each_ && told) each_(*told, request.group, verdict);
     return true;
   }
 
   RouteCore core_;
+  const bool replays_;
   const DecisionHearer& each_;
 };
 
-}  // namespace
-
-Result<ReplayReport> replay_journal(const std::string& path, const JournalKey& key,
-                                    const DecisionHearer& each) {
-  std::FILE* opened = std::fopen(path.c_str(), "rb");
-  if (opened == nullptr)
-    return make_error(ErrorCode::kNotFound, "cannot open the journal %s: %s", path.c_str(),
-                      std::generic_category().message(errno).c_str());
-  JournalFile file(opened, path);
-  const JournalCipher cipher(key);
-  ASHLAR_TRY(const JournalHead head, read_head(file, cipher));
-  ReplayReport report{.run = head.run};
-  JournalReplay replay(head.options, each);
-  std::uint64_t check = head.check;
+// `check`: of the head; then of the last record.
+Result<void> replay_file(JournalFile& file, const JournalCipher& cipher, std::uint64_t& check,
+                         JournalReplay& replay, ReplayReport& report) {
   for (;;) {
     std::vector<std::byte> record = file.read(5);
-    if (record.empty()) return report;
+    if (record.empty()) return {};
     ByteReader in(record);
     const auto size = in.get<std::uint32_t>();
     const auto type = static_cast<JournalRecord>(in.get<std::uint8_t>());
@@ -196,7 +194,7 @@ Result<ReplayReport> replay_journal(const std::string& path, const JournalKey& k
     const std::vector<std::byte> rest = in.ok() ? file.read(std::size_t{size} + 8) : std::vector<std::byte>();
     if (!in.ok() || rest.size() != std::size_t{size} + 8) {
       report.unfinished_bytes = record.size() + rest.size();
-      return report;
+      return {};
     }
     const std::span<const std::byte> payload = std::span(rest).first(size);
     record.insert(record.end(), payload.begin(), payload.end());
@@ -206,6 +204,61 @@ Result<ReplayReport> replay_journal(const std::string& path, const JournalKey& k
     if (!replay.apply(type, payload, report)) return file.damaged("a record that cannot be read");
     ++report.records;
   }
+}
+
+}  // namespace
+
+Result<ReplayReport> replay_journal(std::span<const std::string> files, const JournalKey& key,
+                                    const DecisionHearer& each) {
+  ASHLAR_CHECK(!files.empty(), "a journal has a file");
+  const JournalCipher cipher(key);
+  ReplayReport report;
+  std::optional<JournalReplay> replay;
+  std::uint64_t last = 0;  // check of the file before
+  std::uint32_t number = 0;
+  for (const std::string& path : files) {
+    std::FILE* opened = std::fopen(path.c_str(), "rb");
+    if (opened == nullptr)
+      return make_error(ErrorCode::kNotFound, "cannot open the journal %s: %s", path.c_str(),
+                        std::generic_category().message(errno).c_str());
+    JournalFile file(opened, path);
+    std::uint64_t check = 0;
+    ASHLAR_TRY(const JournalHead head, read_head(file, cipher, check));
+    if (!replay) {
+      report.run = head.run;
+      report.removed_files = head.number;
+      replay.emplace(head.options, head.number == 0, each);
+    } else if (report.unfinished_bytes != 0 || head.run != report.run || head.number != number + 1 ||
+               head.previous != last) {
+      return file.damaged("this file does not go on where the one before ends: one is missing or was cut");
+    }
+    number = head.number;
+    ++report.files;
+    ASHLAR_RETURN_IF_ERROR(replay_file(file, cipher, check, *replay, report));
+    last = check;
+  }
+  return report;
+}
+
+Result<std::vector<JournalRun>> find_journals(const std::string& path) {
+  std::error_code failed;
+  if (!std::filesystem::exists(path, failed))
+    return Error(ErrorCode::kNotFound, "there is neither a folder nor a file " + path);
+  if (!std::filesystem::is_directory(path, failed))
+    return std::vector<JournalRun>{{.name = std::filesystem::path(path).stem().string(), .files = {path}}};
+  std::map<std::string, std::map<std::uint32_t, std::string>> found;
+  for (const auto& entry : std::filesystem::directory_iterator(path, failed))
+    if (const auto name = parse_journal_file_name(entry.path().filename().string()))
+      found[name->first][name->second] = entry.path().string();
+  if (failed || found.empty())
+    return Error(ErrorCode::kNotFound,
+                 "there is no journal in " + path + "; ashlar serve --journal writes one");
+  std::vector<JournalRun> runs;
+  for (auto& [name, files] : found) {
+    runs.push_back({.name = name, .files = {}});
+    for (auto& [number, file] : files) runs.back().files.push_back(std::move(file));
+  }
+  return runs;
 }
 
 }  // namespace ashlar::service

@@ -152,6 +152,43 @@ TEST_F(HttpFaults, GivesUpWaitingForTheRestOfAnAnswer) {
   EXPECT_TRUE(gateway_.comes_to_end(PassageEnd::kWorkerBroke));
 }
 
+// Answers 1xx say that the worker lives; they do not give it more time.
+TEST_F(HttpFaults, GivesUpOnAWorkerThatOnlyPromises) {
+  head_timeout_ = milliseconds(20);
+  start();
+  for (const std::string begin :
+       {"HTTP/1.1 102 Processing\r\n\r\n", "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 O"}) {
+    RawClient client = connect();
+    client.send(get("/raw"));
+    RawClient side = raw_.accept();
+    side.take_until("\r\n\r\n");
+    side.send(begin);
+    EXPECT_EQ(client.take_answer().status, 502u);
+    EXPECT_TRUE(side.at_end());
+  }
+  EXPECT_EQ(gateway_.failures(), (std::vector{ForwardFailure::kLate, ForwardFailure::kLate}));
+}
+
+TEST_F(HttpFaults, TakesSomeInterimAnswersButNotAnyNumber) {
+  start();
+  for (const bool is_endless : {false, true}) {
+    RawClient client = connect();
+    client.send(get("/raw"));
+    RawClient side = raw_.accept();
+    side.take_until("\r\n\r\n");
+    if (is_endless) {
+      while (side.send("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n")) continue;
+      EXPECT_EQ(client.take_answer().status, 502u);
+      continue;
+    }
+    for (int i = 0; i < 10; ++i) side.send("HTTP/1.1 100 Continue\r\n\r\n");
+    side.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone");
+    EXPECT_EQ(client.take_answer().body, "done");
+    side.close();
+  }
+  EXPECT_EQ(gateway_.failures(), std::vector{ForwardFailure::kInvalid});
+}
+
 TEST_F(HttpFaults, GivesUpConnecting) {
   connect_timeout_ = milliseconds(10);
   // A listener whose queue is full lets no one in.

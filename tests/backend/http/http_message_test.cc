@@ -19,7 +19,7 @@ using State = RequestReader::State;
 
 // The status that a server refuses the text with; 0: a complete request; 1: more is wanted.
 unsigned verdict(const std::string& text, const HttpLimits& limits = {}) {
-  RequestReader reader(limits);
+  RequestReader reader({.limits = limits});
   reader.feed(text);
   if (reader.state() == State::kRefused) return reader.refusal();
   return reader.state() == State::kComplete ? 0 : 1;
@@ -81,7 +81,7 @@ TEST(HttpMessage, ReadsRequestLines) {
   EXPECT_EQ(verdict(get("/", "Connection: Upgrade\r\nUpgrade: h2c\r\n")), 0u) << "an offer";
   EXPECT_EQ(verdict("\x16\x03\x01"), 400u) << "TLS where there is none";
   const HttpLimits limits;
-  RequestReader reader(limits);
+  RequestReader reader({.limits = limits});
   reader.feed("GET http://host:1/path?q HTTP/1.1" + end);
   EXPECT_EQ(reader.request().head.target, "/path?q");
 }
@@ -150,7 +150,7 @@ TEST(HttpMessage, KeepsWhatBelongsToTheNextRequest) {
                            "POST /2 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" +
                            as_chunks("two", 1) + get("/3");
   for (std::size_t piece = 1; piece <= text.size(); ++piece) {
-    RequestReader reader(limits);
+    RequestReader reader({.limits = limits});
     std::string seen;
     std::string left;
     for (std::size_t at = 0; at < text.size(); at += piece) {
@@ -211,7 +211,7 @@ TEST(HttpMessage, SurvivesAnyBytes) {
       }
       if (text.empty()) text = " ";
     }
-    RequestReader reader(limits);
+    RequestReader reader({.limits = limits});
     AnswerReader answer(false);
     std::string_view left = text;
     while (!left.empty() && !reader.is_over()) {

@@ -46,12 +46,32 @@ void echo_body(const Exchange& exchange) {
   exchange->end();
 }
 
-TEST(HttpProxy, PassesBodiesOfAnySizeUnchangedBothWays) {
-  const auto worker = start_worker(echo_body);
-  ScriptedGateway gateway;
-  gateway.forward_all(worker->port());
-  const auto proxy = start_proxy(gateway);
-  RawClient client(proxy->port());
+// A proxy in front of one worker. Where the steps are functions of a test, the proxy is a local of it, which
+// ends before what they use.
+class HttpProxyTest : public ::testing::Test {
+ protected:
+  // The worker is the test's to play.
+  void start(const HttpProxyOptions& options = {}) {
+    gateway_.forward_all(worker_.port());
+    proxy_ = start_proxy(gateway_, options);
+  }
+  // The worker answers by itself.
+  void start_with(HttpServer::Handler handler, const HttpProxyOptions& options = {}) {
+    server_ = start_worker(std::move(handler));
+    gateway_.forward_all(server_->port());
+    proxy_ = start_proxy(gateway_, options);
+  }
+  RawClient connect() const { return RawClient(proxy_->port()); }
+
+  RawWorker worker_;
+  std::unique_ptr<HttpServer> server_;
+  ScriptedGateway gateway_;
+  std::unique_ptr<HttpProxy> proxy_;
+};
+
+TEST_F(HttpProxyTest, PassesBodiesOfAnySizeUnchangedBothWays) {
+  start_with(echo_body);
+  RawClient client = connect();
   std::uint32_t seed = 0;
   std::string all;
   for (const std::size_t size : {0, 1, 100, 4095, 65'536, 300'001, 5'000'000}) {
@@ -72,27 +92,24 @@ TEST(HttpProxy, PassesBodiesOfAnySizeUnchangedBothWays) {
       }
     }
   }
-  EXPECT_TRUE(gateway.comes_to_end(PassageEnd::kComplete, 28));
-  EXPECT_TRUE(gateway.bytes() == all) << "the passage sees the bodies without their framing";
-  const HttpProxyCounters counters = proxy->counters();
+  EXPECT_TRUE(gateway_.comes_to_end(PassageEnd::kComplete, 28));
+  EXPECT_TRUE(gateway_.bytes() == all) << "the passage sees the bodies without their framing";
+  const HttpProxyCounters counters = proxy_->counters();
   EXPECT_EQ(counters.requests, 28u);
   EXPECT_EQ(counters.accepted, 1u);
   EXPECT_EQ(counters.worker_connections, 1u) << "connections to workers are used again";
 }
 
-TEST(HttpProxy, WritesAuthorities) {
+TEST_F(HttpProxyTest, WritesAuthorities) {
   EXPECT_EQ((HttpAddress{.host = "gpu1", .port = 8000}).authority(), "gpu1:8000");
   EXPECT_EQ((HttpAddress{.host = "fe80::1", .port = 80}).authority(), "[fe80::1]:80");
 }
 
-TEST(HttpProxy, PassesTheFramingOfChunksOnAsItIs) {
-  RawWorker worker;
-  ScriptedGateway gateway;
-  gateway.forward_all(worker.port());
-  const auto proxy = start_proxy(gateway);
-  RawClient client(proxy->port());
+TEST_F(HttpProxyTest, PassesTheFramingOfChunksOnAsItIs) {
+  start();
+  RawClient client = connect();
   client.send(get("/"));
-  RawClient side = worker.accept();
+  RawClient side = worker_.accept();
   side.take_until("\r\n\r\n");
   const std::string framed = "005;name=\"x\"\r\nhello\r\n1\r\n!\r\n0\r\nX-Trailer: t\r\n\r\n";
   side.send(
@@ -101,18 +118,15 @@ TEST(HttpProxy, PassesTheFramingOfChunksOnAsItIs) {
       framed);
   EXPECT_EQ(client.take_head(false).status, 200u) << "1xx is skipped";
   EXPECT_EQ(client.take_bytes(framed.size()), framed);
-  EXPECT_TRUE(gateway.comes_to_end(PassageEnd::kComplete));
-  EXPECT_EQ(gateway.bytes(), "hello!");
+  EXPECT_TRUE(gateway_.comes_to_end(PassageEnd::kComplete));
+  EXPECT_EQ(gateway_.bytes(), "hello!");
 }
 
-TEST(HttpProxy, SendsEventsOnBeforeTheNextIsWritten) {
-  RawWorker worker;
-  ScriptedGateway gateway;
-  gateway.forward_all(worker.port());
-  const auto proxy = start_proxy(gateway);
-  RawClient client(proxy->port());
+TEST_F(HttpProxyTest, SendsEventsOnBeforeTheNextIsWritten) {
+  start();
+  RawClient client = connect();
   client.send(post("/v1/chat/completions", "{}"));
-  RawClient side = worker.accept();
+  RawClient side = worker_.accept();
   side.take_until("{}");
   side.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
   EXPECT_EQ(client.take_head().header("content-type"), "text/event-stream");
@@ -127,7 +141,7 @@ TEST(HttpProxy, SendsEventsOnBeforeTheNextIsWritten) {
   EXPECT_EQ(client.take_until("0\r\n\r\n"), "yz\r\n0\r\n\r\n");
 }
 
-TEST(HttpProxy, WritesHeadersOfItsOwnHop) {
+TEST_F(HttpProxyTest, WritesHeadersOfItsOwnHop) {
   RawWorker worker;
   ScriptedGateway gateway;
   gateway.on_begin = [&](const ClientRequest& request, const ScriptedGateway::Wake&) {
@@ -142,7 +156,7 @@ TEST(HttpProxy, WritesHeadersOfItsOwnHop) {
   };
   gateway.on_head = [](unsigned status, std::span<const service::HeaderView> headers) {
     EXPECT_EQ(status, 201u);
-    EXPECT_EQ(headers.size(), 5u);
+    EXPECT_EQ(headers.size(), 6u);
     HeadVerdict out;
     out.added = {{"x-ashlar-worker", "w\n1"}};
     return out;
@@ -160,19 +174,16 @@ TEST(HttpProxy, WritesHeadersOfItsOwnHop) {
                          "X-Split: a  X-Evil: 1\r\nContent-Length: 4\r\n\r\nbody");
   side.send(
       "HTTP/1.1 201 Made Up\r\nConnection: X-Own\r\nX-Own: 1\r\nKeep-Alive: 5\r\nX-Kept: yes\r\n"
-      "Content-Length: 2\r\n\r\nok");
+      "X-Ashlar-State-Reason: not ours\r\nContent-Length: 2\r\n\r\nok");
   EXPECT_EQ(client.take_until("ok"),
             "HTTP/1.1 201 Made Up\r\nX-Kept: yes\r\nx-ashlar-worker: w 1\r\nContent-Length: 2\r\n\r\nok");
 }
 
-TEST(HttpProxy, HasNoBodyWhereThereMustBeNone) {
-  RawWorker worker;
-  ScriptedGateway gateway;
-  gateway.forward_all(worker.port());
-  const auto proxy = start_proxy(gateway, one_thread());
-  RawClient client(proxy->port());
+TEST_F(HttpProxyTest, HasNoBodyWhereThereMustBeNone) {
+  start(one_thread());
+  RawClient client = connect();
   client.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
-  RawClient side = worker.accept();
+  RawClient side = worker_.accept();
   EXPECT_THAT(side.take_until("\r\n\r\n"), Not(HasSubstr("Content-Length")));
   side.send("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n");
   EXPECT_EQ(client.take_answer(false).header("content-length"), "1000");
@@ -182,10 +193,10 @@ TEST(HttpProxy, HasNoBodyWhereThereMustBeNone) {
     side.send("HTTP/1.1 " + status + " X\r\nETag: 1\r\n\r\n");
     EXPECT_EQ(client.take_answer().header("etag"), "1");
   }
-  EXPECT_TRUE(gateway.comes_to_end(PassageEnd::kComplete, 3));
+  EXPECT_TRUE(gateway_.comes_to_end(PassageEnd::kComplete, 3));
 }
 
-TEST(HttpProxy, RepliesByItself) {
+TEST_F(HttpProxyTest, RepliesByItself) {
   ScriptedGateway gateway;
   gateway.on_begin = [](const ClientRequest& request, const ScriptedGateway::Wake&) {
     return Reply{429, {{"Retry-After", "3"}}, "no " + std::string(request.target)};
@@ -202,13 +213,10 @@ TEST(HttpProxy, RepliesByItself) {
   EXPECT_EQ(client.ask(get("/w")).body, "no /w");
 }
 
-TEST(HttpProxy, AnswersPipelinedRequestsInOrder) {
-  const auto worker = start_worker(
+TEST_F(HttpProxyTest, AnswersPipelinedRequestsInOrder) {
+  start_with(
       [](const Exchange& exchange) { exchange->reply(200, "text/plain", std::string(exchange->target())); });
-  ScriptedGateway gateway;
-  gateway.forward_all(worker->port());
-  const auto proxy = start_proxy(gateway);
-  RawClient client(proxy->port());
+  RawClient client = connect();
   std::string requests;
   for (int i = 0; i < 200; ++i) requests += get("/" + std::to_string(i));
   std::thread sender([&] { client.send(requests); });
@@ -219,14 +227,11 @@ TEST(HttpProxy, AnswersPipelinedRequestsInOrder) {
   EXPECT_TRUE(client.at_end());
 }
 
-TEST(HttpProxy, ServesHttp10) {
-  RawWorker worker;
-  ScriptedGateway gateway;
-  gateway.forward_all(worker.port());
-  const auto proxy = start_proxy(gateway, one_thread());
-  RawClient chunked(proxy->port());
+TEST_F(HttpProxyTest, ServesHttp10) {
+  start(one_thread());
+  RawClient chunked = connect();
   chunked.send("GET /1 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
-  RawClient side = worker.accept();
+  RawClient side = worker_.accept();
   side.take_until("\r\n\r\n");
   side.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + as_chunks("some text", 4));
   const RawAnswer answer = chunked.take_answer();
@@ -234,7 +239,7 @@ TEST(HttpProxy, ServesHttp10) {
   EXPECT_EQ(answer.header("connection"), "close");
   EXPECT_EQ(answer.body, "some text");
 
-  RawClient sized(proxy->port());
+  RawClient sized = connect();
   sized.send("GET /2 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
   side.take_until("\r\n\r\n");
   side.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
@@ -246,34 +251,28 @@ TEST(HttpProxy, ServesHttp10) {
   EXPECT_TRUE(sized.at_end());
 }
 
-TEST(HttpProxy, PassesAnAnswerThatEndsWithItsConnection) {
-  RawWorker worker;
-  ScriptedGateway gateway;
-  gateway.forward_all(worker.port());
-  const auto proxy = start_proxy(gateway);
-  RawClient client(proxy->port());
+TEST_F(HttpProxyTest, PassesAnAnswerThatEndsWithItsConnection) {
+  start();
+  RawClient client = connect();
   client.send(get("/"));
   {
-    RawClient side = worker.accept();
+    RawClient side = worker_.accept();
     side.take_until("\r\n\r\n");
     side.send("HTTP/1.0 200 OK\r\n\r\nall of it");
   }
   const RawAnswer answer = client.take_answer();
   EXPECT_EQ(answer.header("connection"), "close");
   EXPECT_EQ(answer.body, "all of it");
-  EXPECT_TRUE(gateway.comes_to_end(PassageEnd::kComplete));
+  EXPECT_TRUE(gateway_.comes_to_end(PassageEnd::kComplete));
 }
 
-TEST(HttpProxy, EndsTheRequestAtTheWorkerWhenTheClientLeaves) {
-  RawWorker worker;
-  ScriptedGateway gateway;
-  gateway.forward_all(worker.port());
-  const auto proxy = start_proxy(gateway);
+TEST_F(HttpProxyTest, EndsTheRequestAtTheWorkerWhenTheClientLeaves) {
+  start();
   // Before the answer, within it, and with an error; also with the next request already sent.
   for (const std::string kind : {"silent", "streaming", "reset", "pipelined"}) {
-    RawClient client(proxy->port());
+    RawClient client = connect();
     client.send(get("/"));
-    RawClient side = worker.accept();
+    RawClient side = worker_.accept();
     side.take_until("\r\n\r\n");
     if (kind != "silent") {
       side.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n");
@@ -287,13 +286,13 @@ TEST(HttpProxy, EndsTheRequestAtTheWorkerWhenTheClientLeaves) {
     }
     EXPECT_TRUE(side.at_end()) << kind;
   }
-  EXPECT_TRUE(gateway.comes_to_end(PassageEnd::kClientGone, 4));
-  EXPECT_EQ(proxy->counters().client_aborts, 4u);
-  EXPECT_TRUE(comes_true([&] { return proxy->counters().open_connections == 0; }));
-  EXPECT_EQ(gateway.opened, gateway.destroyed);
+  EXPECT_TRUE(gateway_.comes_to_end(PassageEnd::kClientGone, 4));
+  EXPECT_EQ(proxy_->counters().client_aborts, 4u);
+  EXPECT_TRUE(comes_true([&] { return proxy_->counters().open_connections == 0; }));
+  EXPECT_EQ(gateway_.opened, gateway_.destroyed);
 }
 
-TEST(HttpProxy, TriesAnotherWorkerBeforeTheFirstByte) {
+TEST_F(HttpProxyTest, TriesAnotherWorkerBeforeTheFirstByte) {
   RawWorker refusing;
   const std::uint16_t dead_port = refusing.port();
   refusing.close();
@@ -326,7 +325,7 @@ TEST(HttpProxy, TriesAnotherWorkerBeforeTheFirstByte) {
             (std::vector{ForwardFailure::kConnect, ForwardFailure::kBroken, ForwardFailure::kInvalid}));
 }
 
-TEST(HttpProxy, GoesOnWithAnotherStepInsteadOfAnAnswer) {
+TEST_F(HttpProxyTest, GoesOnWithAnotherStepInsteadOfAnAnswer) {
   RawWorker busy;
   RawWorker good;
   ScriptedGateway gateway;
@@ -351,51 +350,45 @@ TEST(HttpProxy, GoesOnWithAnotherStepInsteadOfAnAnswer) {
   EXPECT_EQ(gateway.bytes(), "good");
 }
 
-TEST(HttpProxy, EndsAbnormallyWhenTheWorkerDies) {
-  RawWorker worker;
-  ScriptedGateway gateway;
-  gateway.forward_all(worker.port());
-  const auto proxy = start_proxy(gateway);
+TEST_F(HttpProxyTest, EndsAbnormallyWhenTheWorkerDies) {
+  start();
   const std::string start = "HTTP/1.1 200 OK\r\n";
   int count = 0;
   for (const std::string& answer :
        {start + "Content-Length: 10\r\n\r\nhalf", start + "Transfer-Encoding: chunked\r\n\r\n9\r\nhalf",
         start + "Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
         start + "Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\nnot a chunk"}) {
-    RawClient client(proxy->port());
+    RawClient client = connect();
     client.send(get("/"));
     {
-      RawClient side = worker.accept();
+      RawClient side = worker_.accept();
       side.take_until("\r\n\r\n");
       side.send(answer);
       client.take_until("half");
     }
     client.take_all();
-    EXPECT_TRUE(gateway.comes_to_end(PassageEnd::kWorkerBroke, ++count));
+    EXPECT_TRUE(gateway_.comes_to_end(PassageEnd::kWorkerBroke, ++count));
   }
   // An HTTP/1.0 client that could not tell sees an error.
-  RawClient old(proxy->port());
+  RawClient old = connect();
   old.send("GET / HTTP/1.0\r\n\r\n");
   {
-    RawClient side = worker.accept();
+    RawClient side = worker_.accept();
     side.take_until("\r\n\r\n");
     side.send(start + "Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n");
     old.take_until("half");
   }
   old.take_all();
   EXPECT_TRUE(old.is_reset());
-  EXPECT_TRUE(gateway.comes_to_end(PassageEnd::kWorkerBroke, ++count));
+  EXPECT_TRUE(gateway_.comes_to_end(PassageEnd::kWorkerBroke, ++count));
 }
 
-TEST(HttpProxy, SendsOnceMoreWhereAKeptConnectionHasEnded) {
-  RawWorker worker;
-  ScriptedGateway gateway;
-  gateway.forward_all(worker.port());
-  const auto proxy = start_proxy(gateway, one_thread());
-  RawClient client(proxy->port());
+TEST_F(HttpProxyTest, SendsOnceMoreWhereAKeptConnectionHasEnded) {
+  start(one_thread());
+  RawClient client = connect();
   {
     client.send(get("/1"));
-    RawClient side = worker.accept();
+    RawClient side = worker_.accept();
     side.take_until("\r\n\r\n");
     side.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
     EXPECT_EQ(client.take_answer().status, 200u);
@@ -403,35 +396,32 @@ TEST(HttpProxy, SendsOnceMoreWhereAKeptConnectionHasEnded) {
     EXPECT_THAT(side.take_until("\r\n\r\n"), HasSubstr("/2")) << "the connection was kept";
     // It ends without an answer.
   }
-  RawClient side = worker.accept();
+  RawClient side = worker_.accept();
   EXPECT_THAT(side.take_until("\r\n\r\n"), HasSubstr("/2"));
   side.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
   EXPECT_EQ(client.take_answer().status, 200u);
-  EXPECT_THAT(gateway.failures(), ::testing::IsEmpty()) << "the passage was not told";
-  EXPECT_EQ(proxy->counters().worker_connections, 2u);
+  EXPECT_THAT(gateway_.failures(), ::testing::IsEmpty()) << "the passage was not told";
+  EXPECT_EQ(proxy_->counters().worker_connections, 2u);
 }
 
-TEST(HttpProxy, NeverTakesBytesThatNobodyAskedForAsAnAnswer) {
-  RawWorker worker;
-  ScriptedGateway gateway;
-  gateway.forward_all(worker.port());
-  const auto proxy = start_proxy(gateway, one_thread());
-  RawClient client(proxy->port());
+TEST_F(HttpProxyTest, NeverTakesBytesThatNobodyAskedForAsAnAnswer) {
+  start(one_thread());
+  RawClient client = connect();
   client.send(get("/1"));
-  RawClient side = worker.accept();
+  RawClient side = worker_.accept();
   side.take_until("\r\n\r\n");
   const std::string answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n";
   side.send(answer + "good" + answer + "evil");
   EXPECT_EQ(client.take_answer().body, "good");
   EXPECT_TRUE(side.at_end());
   client.send(get("/2"));
-  RawClient next = worker.accept();
+  RawClient next = worker_.accept();
   next.take_until("\r\n\r\n");
   next.send(answer + "fine");
   EXPECT_EQ(client.take_answer().body, "fine");
 }
 
-TEST(HttpProxy, AsksAWorkerBeforeItForwards) {
+TEST_F(HttpProxyTest, AsksAWorkerBeforeItForwards) {
   RawWorker worker;
   ScriptedGateway gateway;
   gateway.on_begin = [&](const ClientRequest&, const ScriptedGateway::Wake&) {
@@ -467,7 +457,7 @@ TEST(HttpProxy, AsksAWorkerBeforeItForwards) {
   EXPECT_TRUE(gateway.comes_to_end(PassageEnd::kClientGone));
 }
 
-TEST(HttpProxy, WaitsUntilWokenByAnyThreadOrTheTimeComes) {
+TEST_F(HttpProxyTest, WaitsUntilWokenByAnyThreadOrTheTimeComes) {
   ScriptedGateway gateway;
   std::atomic<int> resumed{0};
   std::mutex mutex;
@@ -506,7 +496,7 @@ TEST(HttpProxy, WaitsUntilWokenByAnyThreadOrTheTimeComes) {
   EXPECT_EQ(resumed, 3);
 }
 
-TEST(HttpProxy, RunsErrands) {
+TEST_F(HttpProxyTest, RunsErrands) {
   const auto worker = start_worker([](const Exchange& exchange) {
     if (exchange->target() == "/health") exchange->reply(200, "text/plain", "well");
   });
@@ -547,31 +537,28 @@ TEST(HttpProxy, RunsErrands) {
   EXPECT_EQ(told[3], "timeout");
 }
 
-TEST(HttpProxy, DrainsAndThenEndsWhatIsLeft) {
-  RawWorker worker;
-  ScriptedGateway gateway;
-  gateway.forward_all(worker.port());
-  const auto proxy = start_proxy(gateway);
-  RawClient idle(proxy->port());
-  RawClient first(proxy->port());
+TEST_F(HttpProxyTest, DrainsAndThenEndsWhatIsLeft) {
+  start();
+  RawClient idle = connect();
+  RawClient first = connect();
   first.send(get("/"));
-  RawClient first_side = worker.accept();
+  RawClient first_side = worker_.accept();
   first_side.take_until("\r\n\r\n");
-  RawClient second(proxy->port());
+  RawClient second = connect();
   second.send(get("/"));
-  RawClient second_side = worker.accept();
+  RawClient second_side = worker_.accept();
   second_side.take_until("\r\n\r\n");
-  std::thread drain([&] { proxy->drain(Clock::real().now() + milliseconds(300)); });
+  std::thread drain([&] { proxy_->drain(Clock::real().now() + milliseconds(300)); });
   EXPECT_TRUE(idle.at_end());
-  EXPECT_TRUE(gateway.draining);
+  EXPECT_TRUE(gateway_.draining);
   first_side.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
   drain.join();
   EXPECT_TRUE(second_side.at_end());
   EXPECT_TRUE(second.at_end());
-  EXPECT_EQ(gateway.ended(PassageEnd::kStopped) + gateway.ended(PassageEnd::kComplete), 2);
-  EXPECT_GE(gateway.ended(PassageEnd::kStopped), 1);
-  EXPECT_EQ(proxy->counters().open_passages, 0);
-  EXPECT_EQ(gateway.opened, gateway.destroyed);
+  EXPECT_EQ(gateway_.ended(PassageEnd::kStopped) + gateway_.ended(PassageEnd::kComplete), 2);
+  EXPECT_GE(gateway_.ended(PassageEnd::kStopped), 1);
+  EXPECT_EQ(proxy_->counters().open_passages, 0);
+  EXPECT_EQ(gateway_.opened, gateway_.destroyed);
 }
 
 }  // namespace

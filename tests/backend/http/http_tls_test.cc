@@ -3,51 +3,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 #include <thread>
 
 #include "backend/http/raw_client.h"
 #include "backend/http/scripted_gateway.h"
-#include "support/scratch_folder.h"
+#include "support/certificates.h"
 
 namespace ashlar::backend::http {
 namespace {
 
+using ashlar::testing::Certificates;
 using Exchange = std::shared_ptr<HttpExchange>;
 using ::testing::HasSubstr;
 
-// Certificates of an authority of this test: for 127.0.0.1, and for a host that nobody is.
-class Certificates {
- public:
-  Certificates() {
-    run("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout CA.key -out CA.pem -days "
-        "2 "
-        "-subj /CN=authority");
-    issue("here", "IP:127.0.0.1");
-    issue("elsewhere", "DNS:elsewhere.example");
-  }
-  std::string authority() const { return folder_.file("CA.pem"); }
-  TlsFiles here() const { return files("here"); }
-  TlsFiles elsewhere() const { return files("elsewhere"); }
-
- private:
-  TlsFiles files(const std::string& name) const {
-    return {.certificate = folder_.file(name + ".pem"), .key = folder_.file(name + ".key")};
-  }
-  void issue(const std::string& name, const std::string& subject) {
-    run("req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout " + name + ".key -out " + name +
-        ".csr -subj /CN=" + name);
-    run("x509 -req -in " + name + ".csr -CA CA.pem -CAkey CA.key -CAcreateserial -days 2 -out " + name +
-        ".pem -extfile <(echo subjectAltName=" + subject + ")");
-  }
-  void run(const std::string& words) {
-    const std::string command =
-        "cd " + folder_.path() + " && bash -c 'openssl " + words + "' > openssl.log 2>&1";
-    EXPECT_EQ(std::system(command.c_str()), 0) << command;
-  }
-  ScratchFolder folder_;
-};
+TlsFiles files_of(const Certificates::Pair& pair) {
+  return {.certificate = pair.certificate, .key = pair.key};
+}
 
 class HttpTls : public ::testing::Test {
  protected:
@@ -65,15 +37,15 @@ class HttpTls : public ::testing::Test {
   void start(std::uint16_t worker_port) {
     second_gateway_.on_begin = forward_tls(worker_port);
     HttpProxyOptions options = one_thread();
-    options.tls = certificates_->here();
+    options.tls = files_of(certificates_->here());
     options.worker_authorities = certificates_->authority();
     second_ = start_proxy(second_gateway_, options);
     first_gateway_.on_begin = forward_tls(second_->port());
     options.tls = {};
     first_ = start_proxy(first_gateway_, options);
   }
-  static std::unique_ptr<HttpServer> start_tls_worker(HttpServer::Handler handler,
-                                                      const TlsFiles& files = certificates_->here()) {
+  static std::unique_ptr<HttpServer> start_tls_worker(
+      HttpServer::Handler handler, const TlsFiles& files = files_of(certificates_->here())) {
     HttpServerOptions options;
     options.tls = files;
     return start_worker(std::move(handler), options);
@@ -153,7 +125,7 @@ TEST_F(HttpTls, NoticesThatTheWorkerDies) {
 
 TEST_F(HttpTls, RefusesWorkersWithoutAProperCertificate) {
   const auto answer_ok = [](const Exchange& exchange) { exchange->reply(200, "text/plain", "secret"); };
-  const auto elsewhere = start_tls_worker(answer_ok, certificates_->elsewhere());
+  const auto elsewhere = start_tls_worker(answer_ok, files_of(certificates_->elsewhere()));
   const auto plain = start_worker(answer_ok);
   const auto here = start_tls_worker(answer_ok);
   HttpProxyOptions options;

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +47,8 @@ class ScriptedGateway final : public service::Gateway {
  public:
   using Wake = service::Passage::Wake;
   std::function<Step(const ClientRequest&, Wake)> on_begin;
+  std::function<std::optional<Reply>(const ClientRequest&)> on_refuse_head =
+      [](const ClientRequest&) -> std::optional<Reply> { return std::nullopt; };
   std::function<Step(Result<Answer>)> on_answered = [](const Result<Answer>&) { return Reply{500}; };
   std::function<Step()> on_resumed = [] { return Reply{503}; };
   std::function<Step(ForwardFailure, const std::string&)> on_failed = [](ForwardFailure failure,
@@ -63,6 +66,7 @@ class ScriptedGateway final : public service::Gateway {
   }
 
   std::unique_ptr<service::Passage> open() override { return std::make_unique<OnePassage>(*this); }
+  std::optional<Reply> refuse_head(const ClientRequest& head) override { return on_refuse_head(head); }
   Due due() override { return on_due(); }
   void told(std::uint64_t number, Result<Answer> answer) override { on_told(number, std::move(answer)); }
   void drain() override { draining = true; }

@@ -49,7 +49,7 @@ TEST(ServeConfig, AFlagWinsOverTheEnvironmentWhichWinsOverTheFile) {
   EXPECT_TRUE(has(text, "port = 3  # flag\n")) << text;
   EXPECT_TRUE(has(text, "threads = 4  # environment\n")) << text;
   EXPECT_TRUE(has(text, "max_queued = 5  # file\n")) << text;
-  EXPECT_TRUE(has(text, "receipts = 65536  # default\n")) << text;
+  EXPECT_TRUE(has(text, "receipts = 16384  # default\n")) << text;
 }
 
 TEST(ServeConfig, ValuesHaveUnits) {
@@ -323,6 +323,21 @@ TEST(ServeSettings, TheDocumentHasTheTable) {
   EXPECT_TRUE(has(text.str(), "\n" + settings_of_docs() + "\n"))
       << "docs/serve.md should have this table under \"Settings\":\n\n"
       << settings_of_docs();
+}
+
+TEST(ReadWholeFile, ReadsAllOrSaysWhyNot) {
+  const ScratchFolder folder;
+  const std::string text(200'000, 'x');
+  std::ofstream(folder.file("long")) << text;
+  std::ofstream(folder.file("empty"));
+  EXPECT_EQ(read_whole_file(folder.file("long")).value(), text);
+  EXPECT_EQ(read_whole_file(folder.file("empty")).value(), "");
+  for (const std::string& path : {folder.file("none"), folder.path()}) {
+    const auto read = read_whole_file(path);
+    ASSERT_FALSE(read) << path;
+    EXPECT_EQ(read.error().code(), ErrorCode::kNotFound);
+    EXPECT_NE(read.error().message().find("cannot read " + path + ": "), std::string::npos) << read.error();
+  }
 }
 
 }  // namespace

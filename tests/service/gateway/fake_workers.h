@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -63,7 +65,7 @@ class ServiceUnderTest {
     std::string body;
     std::string target;
     std::vector<std::pair<std::string, std::string>> headers;
-    std::shared_ptr<int> wakes = std::make_shared<int>(0);
+    std::shared_ptr<std::atomic<int>> wakes = std::make_shared<std::atomic<int>>(0);
     Step step;
     bool has_head = false;  // of an answer was passed on: nothing else can be tried
   };
@@ -82,8 +84,16 @@ class ServiceUnderTest {
                              [wakes = open->wakes] { ++*wakes; });
     return open;
   }
+  // Goes on with a request that another thread of the service answers.
+  void finish(Open& open) {
+    while (std::holds_alternative<Wait>(open.step)) {
+      while (open.wakes->exchange(0) == 0) std::this_thread::yield();
+      open.step = open.passage->resumed();
+    }
+  }
   Reply get(std::string target) {
     const auto open = begin(std::move(target), {}, {}, "GET");
+    finish(*open);
     const auto* reply = std::get_if<Reply>(&open->step);
     EXPECT_NE(reply, nullptr) << "it went to a worker";
     return reply == nullptr ? Reply{} : *reply;

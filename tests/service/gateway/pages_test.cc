@@ -50,6 +50,7 @@ TEST(Pages, EndpointsAreThoseOfTheService) {
   for (const std::string& path : described)
     for (const char* method : {"GET", "POST"}) {
       const auto open = service.begin(path, "{}", {}, method);
+      service.finish(*open);
       EXPECT_TRUE(std::holds_alternative<Reply>(open->step)) << method << " " << path;
     }
 }

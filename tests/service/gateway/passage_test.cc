@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "ashlar/base/random.h"
@@ -56,6 +58,43 @@ TEST(Passage, ATokenPromptIsForwardedAndItsReceiptKept) {
   EXPECT_THAT(service.get("/decisions").body, HasSubstr(id));
   EXPECT_EQ(service.get("/decisions/0000000000000000-1").status, 404u);
   EXPECT_EQ(service.get("/decisions/x").status, 400u);
+}
+
+// A source that cannot connect, and says so in words that no header may have.
+class BrokenEngine final : public feed::EngineSource {
+ public:
+  Result<std::optional<feed::EngineMessage>> receive(Clock::Duration) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return Error(ErrorCode::kUnavailable, "caf\xC3\xA9\r\nX-Evil: 1\t" + std::string(5000, 'x'));
+  }
+  Result<feed::EngineReplay> replay(std::uint64_t) override { return Error(ErrorCode::kUnsupported, "none"); }
+  std::uint64_t damaged() const noexcept override { return 0; }
+  std::string describe() const override { return "broken"; }
+};
+
+TEST(Passage, TheReasonOfAStateIsAHeader) {
+  ServeOptions options = ServiceUnderTest::options_of(2);
+  options.workers[1].name = "quiet";
+  options.workers[0].events = "tcp://127.0.0.1:1";
+  ServiceUnderTest service(options, {}, [](const EngineEndpoint&) {
+    return Result<std::unique_ptr<feed::EngineSource>>(std::make_unique<BrokenEngine>());
+  });
+  const auto reason_at = [&](const std::string& worker) {
+    const auto open = service.begin("/v1/completions", tokens_body(40), {{"x-ashlar-policy", "round_robin"}});
+    std::string name;
+    std::string reason;
+    for (const auto& [header, value] : open->passage->head(200, kJson).added) {
+      if (header == "x-ashlar-worker") name = value;
+      if (header == "x-ashlar-state-reason") reason = value;
+    }
+    return name == worker ? reason : std::string();
+  };
+  std::string reason;
+  while (reason.find("Evil") == std::string::npos) reason = reason_at("w0");
+  EXPECT_EQ(reason.size(), 200u);
+  EXPECT_THAT(reason, HasSubstr("caf????X-Evil: 1?xxx"));
+  EXPECT_TRUE(reason.ends_with("...")) << reason;
+  while (reason != "it has no events") reason = reason_at("quiet");
 }
 
 TEST(Passage, APredictionIsComparedWithWhatTheEngineFound) {
@@ -201,6 +240,15 @@ TEST(Passage, TheTokenGuardsEverythingButHealth) {
             401u);
   EXPECT_EQ(status_of(service.begin("/metrics", {}, {}, "GET")->step), 401u);
   EXPECT_EQ(service.get("/health").status, 200u);
+  // The head alone tells, before a body is read.
+  const std::vector<HeaderView> right = {{.name = "X-Ashlar-Token", .value = "s3cret"}};
+  const auto refusal =
+      service->refuse_head({.method = "POST", .target = "/v1/completions", .headers = {}, .body = {}});
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->status, 401u);
+  EXPECT_FALSE(
+      service->refuse_head({.method = "POST", .target = "/v1/completions", .headers = right, .body = {}}));
+  EXPECT_EQ(service.metric("ashlar_serve_refused_total"), 4);
   const auto open = service.begin("/v1/completions", tokens_body(4), {{"X-Ashlar-Token", "s3cret"}});
   EXPECT_TRUE(std::holds_alternative<Forward>(open->step));
 }

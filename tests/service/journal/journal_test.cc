@@ -1,7 +1,9 @@
 // A journal gives the same choices again, says when it was changed, and ends cleanly where a disk does.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -15,6 +17,8 @@ namespace ashlar::service {
 namespace {
 
 using ::testing::HasSubstr;
+
+constexpr std::uintmax_t kHead = 72;
 
 class JournalTest : public ::testing::Test {
  protected:
@@ -37,6 +41,26 @@ class JournalTest : public ::testing::Test {
     EXPECT_TRUE(journal->flush());
     return routes.decisions();
   }
+  // The same in files of that length.
+  std::vector<Decision> record_files(std::uint64_t seed, int steps, std::uint64_t file_bytes,
+                                     std::uint64_t kept_bytes = 0, const std::string& failure = {}) {
+    auto limits = options();
+    limits.file_bytes = file_bytes;
+    limits.kept_bytes = kept_bytes;
+    auto journal = JournalWriter::create(limits).value();
+    RandomRoutes routes(seed, journal.get());
+    routes.run(steps);
+    EXPECT_EQ(journal->flush().has_value(), failure.empty());
+    EXPECT_THAT(journal->status().failure, HasSubstr(failure));
+    return routes.decisions();
+  }
+  // The files of the run "a".
+  std::vector<std::string> run_files() const {
+    const auto runs = find_journals(folder_);
+    for (const JournalRun& run : *runs)
+      if (run.name == "a") return run.files;
+    return {};
+  }
   std::string bytes() const {
     std::ifstream in(path(), std::ios::binary);
     return std::string(std::istreambuf_iterator<char>(in), {});
@@ -57,11 +81,13 @@ TEST_F(JournalTest, EveryChoiceComesOutAgain) {
     const std::vector<Decision> made = record(seed, 800);
     std::vector<Decision> told;
     const ReplayReport report =
-        replay_journal(path(), key_, [&](const Decision& decision, const std::string& group, bool is_same) {
-          EXPECT_EQ(group, "m");
-          EXPECT_TRUE(is_same) << "decision " << decision.id.value();
-          told.push_back(decision);
-        }).value();
+        replay_journal(path(), key_,
+                       [&](const Decision& decision, const std::string& group, ReplayVerdict verdict) {
+                         EXPECT_EQ(group, "m");
+                         EXPECT_EQ(verdict, ReplayVerdict::kSame) << "decision " << decision.id.value();
+                         told.push_back(decision);
+                       })
+            .value();
     EXPECT_EQ(report.run, 0xABCu);
     EXPECT_EQ(report.differences, 0u) << "seed " << seed;
     EXPECT_EQ(told, made) << "seed " << seed;
@@ -144,7 +170,6 @@ TEST_F(JournalTest, AnyChangedByteIsNoticed) {
 TEST_F(JournalTest, AMissingRecordIsNoticed) {
   record(3, 60);
   const std::string whole = bytes();
-  constexpr std::size_t kHead = 60;
   std::uint32_t size = 0;
   std::memcpy(&size, whole.data() + kHead, sizeof size);
   write(whole.substr(0, kHead) + whole.substr(kHead + 5 + size + 8));
@@ -181,6 +206,116 @@ TEST_F(JournalTest, KeysAreKeptForTheirOwnerAndNeverGuessed) {
   EXPECT_EQ(load_journal_key(path("none"), false).error().code(), ErrorCode::kIo);
   std::ofstream(path("short")) << "abc";
   EXPECT_EQ(load_journal_key(path("short"), true).error().code(), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(JournalTest, GoesOnFromFileToFile) {
+  const std::vector<Decision> made = record_files(7, 600, 4000);
+  const std::vector<std::string> files = run_files();
+  ASSERT_GT(files.size(), 5u);
+  for (const std::string& file : files) EXPECT_LE(std::filesystem::file_size(file), 4000u) << file;
+  std::vector<Decision> told;
+  const ReplayReport report =
+      replay_journal(files, key_, [&](const Decision& decision, const std::string&, ReplayVerdict verdict) {
+        EXPECT_EQ(verdict, ReplayVerdict::kSame);
+        told.push_back(decision);
+      }).value();
+  EXPECT_EQ(told, made);
+  EXPECT_EQ(report.differences, 0u);
+  EXPECT_EQ(report.files, files.size());
+  EXPECT_EQ(report.removed_files, 0u);
+  // The same as from one file.
+  const std::uint64_t records = report.records;
+  std::filesystem::remove_all(folder_);
+  std::filesystem::create_directory(folder_);
+  EXPECT_EQ(record(7, 600), made);
+  EXPECT_EQ(replay_journal(path(), key_)->records, records);
+}
+
+TEST_F(JournalTest, AFileThatIsMissingOrCutIsNoticed) {
+  record_files(7, 300, 4000);
+  const std::vector<std::string> files = run_files();
+  ASSERT_GT(files.size(), 3u);
+  std::vector<std::string> gap = files;
+  gap.erase(gap.begin() + 1);
+  EXPECT_THAT(replay_journal(gap, key_).error().message(), HasSubstr("one is missing"));
+  std::vector<std::string> turned = files;
+  std::swap(turned[1], turned[2]);
+  EXPECT_EQ(replay_journal(turned, key_).error().code(), ErrorCode::kCorruption);
+  // Within a record, and at the end of one.
+  for (const std::uintmax_t size : {std::filesystem::file_size(files[1]) - 3, kHead}) {
+    std::filesystem::resize_file(files[1], size);
+    EXPECT_THAT(replay_journal(files, key_).error().message(), HasSubstr("does not go on")) << size;
+  }
+}
+
+TEST_F(JournalTest, TheOldestFilesAreRemovedAndTheRestIsTold) {
+  record(1, 100);  // an earlier run
+  std::filesystem::rename(path(), path("earlier.journal"));
+  const std::vector<Decision> made = record_files(7, 900, 4000, 20'000);
+  std::uint64_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_))
+    if (entry.path().extension() == ".journal") bytes += entry.file_size();
+  EXPECT_LE(bytes, 20'000u);
+  EXPECT_FALSE(std::filesystem::exists(path("earlier.journal")));
+  EXPECT_FALSE(std::filesystem::exists(path()));
+  const std::vector<std::string> files = run_files();
+  std::vector<Decision> told;
+  const ReplayReport report =
+      replay_journal(files, key_, [&](const Decision& decision, const std::string&, ReplayVerdict verdict) {
+        EXPECT_EQ(verdict, ReplayVerdict::kNotReplayed);
+        told.push_back(decision);
+      }).value();
+  EXPECT_GT(report.removed_files, 0u);
+  EXPECT_EQ(report.differences, 0u);
+  ASSERT_FALSE(told.empty());
+  ASSERT_LT(told.size(), made.size());
+  EXPECT_TRUE(std::equal(told.rbegin(), told.rend(), made.rbegin())) << "the last ones, as they were made";
+  // A change in them still shows.
+  std::fstream file(files[0], std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(200);
+  file.put('!');
+  file.close();
+  EXPECT_EQ(replay_journal(files, key_).error().code(), ErrorCode::kCorruption);
+  auto none = options("b.journal");
+  none.kept_bytes = none.file_bytes - 1;
+  EXPECT_EQ(JournalWriter::create(none).error().code(), ErrorCode::kInvalidArgument);
+}
+
+// The kernel refuses to make the file longer, as it does where the disk is full.
+TEST_F(JournalTest, AWriteThatFailsEndsTheJournalNotTheRouter) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  auto journal = JournalWriter::create(options()).value();
+  RandomRoutes routes(3, journal.get());
+  routes.run(20);
+  ASSERT_TRUE(journal->flush());
+  rlimit now = before;
+  now.rlim_cur = std::filesystem::file_size(path()) + 1000;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &now), 0);
+  Result<void> flushed;
+  while (flushed) {
+    routes.run(20);
+    flushed = journal->flush();
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(flushed.error().code(), ErrorCode::kIo);
+  EXPECT_THAT(journal->status().failure, HasSubstr("cannot write"));
+  const std::size_t chosen = routes.chosen();
+  routes.run(200);
+  EXPECT_GT(routes.chosen(), chosen);
+  journal.reset();
+  const ReplayReport report = replay_journal(path(), key_).value();
+  EXPECT_GT(report.decisions, 0u);
+  EXPECT_EQ(report.differences, 0u);
+}
+
+TEST_F(JournalTest, ANextFileThatCannotBeMadeEndsIt) {
+  std::ofstream(path("a.000002.journal")) << "taken";
+  record_files(7, 600, 4000, 0, "cannot make the journal");
+  const std::vector<std::string> files = {path(), path("a.000001.journal")};
+  EXPECT_EQ(replay_journal(files, key_)->differences, 0u);
 }
 
 TEST_F(JournalTest, AFullDiskEndsTheJournalNotTheRouter) {

@@ -37,6 +37,8 @@ struct HttpProxyCounters {
   std::uint64_t client_aborts = 0;
   std::int64_t open_connections = 0;
   std::int64_t open_passages = 0;
+  std::size_t body_bytes = 0;        // of requests, in memory now
+  std::uint64_t refused_bodies = 0;  // for want of such memory
 };
 
 class HttpProxy {
