@@ -12,6 +12,7 @@
 
 #include "ashlar/base/log.h"
 #include "service/gateway/proxy_passage.h"
+#include "service/gateway/refusals.h"
 #include "service/gateway/service_parts.h"
 
 namespace ashlar::service {
