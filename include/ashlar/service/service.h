@@ -64,7 +64,7 @@ class Service final : public Gateway {
 
  private:
   explicit Service(std::unique_ptr<ServiceParts> parts);
-  void take_peer(Result<Answer> answer);
+  std::optional<Errand> ask_for_snapshot();
   std::unique_ptr<ServiceParts> parts_;
 };
 

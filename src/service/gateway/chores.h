@@ -1,5 +1,5 @@
 // Chores: a thread for what takes longer than a thread that serves connections may: joining followers, dumps,
-// snapshots of peers. One after another, in the order in which they came.
+// snapshots. One after another, in the order in which they came.
 //
 // Thread safety: thread-safe.
 // Complexity:    O(1) but for the chores themselves; at most kMostChores wait.
@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
+#include "ashlar/base/log.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/result.h"
 #include "ashlar/service/passage.h"
@@ -68,7 +70,11 @@ class Chores {
         chore = std::move(waiting_.front());
         waiting_.pop_front();
       }
-      chore();
+      try {
+        chore();
+      } catch (const std::exception& error) {  // who waits for it gives up in time
+        ASHLAR_LOG(LogLevel::kError, "serve", "what was asked for is dropped: %s", error.what());
+      }
     }
   }
 

@@ -15,6 +15,8 @@ namespace {
 constexpr Clock::Duration kModelsInterval = std::chrono::seconds(30);
 // Of questions about health and models.
 constexpr Clock::Duration kErrandTimeout = std::chrono::seconds(5);
+// A question that was not even answered with an error is asked again.
+constexpr Clock::Duration kLostErrand = 6 * kErrandTimeout;
 // Group of workers that do not tell what they serve.
 constexpr std::string_view kUnnamedGroup = "default";
 
@@ -131,7 +133,7 @@ void Fleet::settle(const std::shared_ptr<Member>& member) {
       return;
     }
   }
-  expect_snapshot(member);
+  expect_snapshot(member, false);
   if (member->options.events.empty()) return;
   for (std::uint32_t rank = 0; rank < spec.ranks; ++rank) {
     const auto events = endpoint_of_rank(member->options.events, rank);
@@ -268,12 +270,12 @@ Gateway::Due Fleet::due() {
   const Clock::TimePoint now = clock_.now();
   for (const auto& [id, member] : members_) {
     if (member->is_registered) continue;
-    if (!member->asks_health && now >= member->health_at) {
-      member->asks_health = true;
+    if (now >= member->health_at) {
+      member->health_at = now + kLostErrand;
       due.errands.push_back(errand(*member, true, "/health"));
     }
-    if (!member->asks_models && member->is_up && now >= member->models_at) {
-      member->asks_models = true;
+    if (member->is_up && now >= member->models_at) {
+      member->models_at = now + kLostErrand;
       due.errands.push_back(errand(*member, false, "/v1/models"));
     }
   }
@@ -295,7 +297,6 @@ void Fleet::told(std::uint64_t number, Result<Answer> answer) {
     if (member == nullptr) return;
     const Clock::TimePoint now = clock_.now();
     if (is_health) {
-      member->asks_health = false;
       member->health_at = now + options_.health_interval;
       is_up = answer && answer->status == 200;
       if (is_up && now < member->rests_until) return;
@@ -309,7 +310,6 @@ void Fleet::told(std::uint64_t number, Result<Answer> answer) {
                 : answer ? "its /health answers " + std::to_string(answer->status)
                          : "its /health cannot be reached: " + answer.error().message());
     } else {
-      member->asks_models = false;
       member->models_at =
           now + (answer && answer->status == 200 ? kModelsInterval : options_.health_interval);
     }

@@ -90,7 +90,8 @@ class Fleet {
   Fleet(const ServeOptions& options, Router& router, EngineSourceFactory make_source, Clock& clock);
   ~Fleet();
 
-  // Expected at workers of these names, when they are added.
+  // Expected at workers of these names, now or when they are added. After the first one only at ranks that
+  // have lost events.
   void set_snapshot(Snapshot snapshot);
   // A worker has lost events for good since the last true answer, or still lacks them after so long that what
   // was expected then has ended.
@@ -162,7 +163,7 @@ class Fleet {
   events::WorkerId free_id() ASHLAR_REQUIRES(mu_);
   // Adds the worker to the router once its group is known, and follows its events.
   void settle(const std::shared_ptr<Member>& member);
-  void expect_snapshot(const std::shared_ptr<Member>& member);
+  void expect_snapshot(const std::shared_ptr<Member>& member, bool is_again);
   Result<void> follow(const std::shared_ptr<Member>& member, std::uint32_t rank,
                       const EngineEndpoint& endpoint);
   Result<std::unique_ptr<EngineFollower>> make_follower(const std::shared_ptr<Member>& member,
@@ -185,7 +186,8 @@ class Fleet {
   // By group; those that are not here have the default.
   std::map<std::string, ModelHashing, std::less<>> hashings_ ASHLAR_GUARDED_BY(mu_);
   std::map<std::uint64_t, Asked> asked_ ASHLAR_GUARDED_BY(mu_);
-  Snapshot snapshot_ ASHLAR_GUARDED_BY(mu_);
+  Snapshot snapshot_ ASHLAR_GUARDED_BY(mu_);  // of workers that are not settled yet
+  bool has_snapshot_ ASHLAR_GUARDED_BY(mu_) = false;
   std::uint64_t answered_losses_ ASHLAR_GUARDED_BY(mu_) = 0;  // of all workers
   Clock::TimePoint wanted_at_ ASHLAR_GUARDED_BY(mu_) = {};    // when a snapshot was last wanted
   std::uint64_t next_errand_ ASHLAR_GUARDED_BY(mu_) = 1;

@@ -9,13 +9,15 @@ namespace ashlar::service {
 
 void Fleet::set_snapshot(Snapshot snapshot) {
   std::vector<std::shared_ptr<Member>> settled;
+  bool is_again = false;
   {
     MutexLock lock(mu_);
-    snapshot_ = std::move(snapshot);
+    std::swap(snapshot_, snapshot);  // the old one ends without the lock
+    is_again = std::exchange(has_snapshot_, true);
     for (const auto& [id, member] : members_)
       if (!member->group.empty()) settled.push_back(member);
   }
-  for (const auto& member : settled) expect_snapshot(member);
+  for (const auto& member : settled) expect_snapshot(member, is_again);
 }
 
 bool Fleet::wants_snapshot() {
@@ -39,14 +41,24 @@ bool Fleet::wants_snapshot() {
   return true;
 }
 
-void Fleet::expect_snapshot(const std::shared_ptr<Member>& member) {
+// The first snapshot says something of every rank that does not tell everything itself, a later one only of
+// those that have lost events: what others were expected to hold then is not made to last.
+void Fleet::expect_snapshot(const std::shared_ptr<Member>& member, bool is_again) {
   std::vector<HeldPrefix> held;
+  std::vector<bool> is_expected;  // by rank
   {
     MutexLock lock(mu_);
     if (auto found = snapshot_.workers.extract(member->options.name)) held = std::move(found.mapped());
+    is_expected.resize(member->ranks, !is_again);
+    for (const auto& [rank, follower] : member->followers) {
+      const FollowerStatus status = follower->status();
+      if (rank < is_expected.size())
+        is_expected[rank] = is_again ? status.is_incomplete : status.state != WorkerState::kExact;
+    }
   }
   for (const HeldPrefix& prefix : held)
-    router_.expect({.id = member->id, .rank = prefix.rank}, prefix.locals);
+    if (prefix.rank < is_expected.size() && is_expected[prefix.rank])
+      router_.expect({.id = member->id, .rank = prefix.rank}, prefix.locals);
 }
 
 Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t rank,

@@ -28,10 +28,8 @@ struct Fleet::Member {
   std::string problem = "not asked yet";
   std::uint32_t failures = 0;  // in a row
   Clock::TimePoint rests_until{};
-  Clock::TimePoint health_at{};
+  Clock::TimePoint health_at{};  // when it is asked next
   Clock::TimePoint models_at{};
-  bool asks_health = false;
-  bool asks_models = false;
   std::map<std::uint32_t, std::string> endpoints;
   std::map<std::uint32_t, std::shared_ptr<EngineFollower>> followers;
 };

@@ -6,6 +6,9 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -72,6 +75,18 @@ Result<HttpAddress> peer_address(std::string_view url) {
   return peer->address;
 }
 
+Result<Snapshot> read_snapshot_file(const std::string& path) {
+  ASHLAR_TRY(const std::string text, read_whole_file(path));
+  return read_snapshot(text);
+}
+
+Result<Snapshot> read_peer(const Result<Answer>& answer) {
+  if (!answer) return answer.error();
+  if (answer->status != 200) return make_error(ErrorCode::kUnavailable, "it answers %u", answer->status);
+  return read_snapshot(answer->body);
+}
+
+// A snapshot that cannot be had is no reason to wait: events tell everything in time.
 void take_snapshot(ServiceParts& parts, Result<Snapshot> snapshot) {
   if (snapshot) {
     ASHLAR_LOG(LogLevel::kInfo, "serve", "expects what %s says of %zu workers",
@@ -83,9 +98,19 @@ void take_snapshot(ServiceParts& parts, Result<Snapshot> snapshot) {
   }
 }
 
-void take_snapshot_file(ServiceParts& parts) {
-  const Result<std::string> text = read_whole_file(parts.options.snapshot);
-  take_snapshot(parts, text ? read_snapshot(*text) : Result<Snapshot>(text.error()));
+// One snapshot is taken at a time. Its turn ends with the last copy of this, however that comes about.
+using SnapshotTurn = std::shared_ptr<ServiceParts>;
+SnapshotTurn begin_snapshot(ServiceParts& parts) {
+  parts.takes_snapshot.store(true);
+  return {&parts, [](ServiceParts* of) { of->takes_snapshot.store(false); }};
+}
+
+// Reading it and expecting what it says take long where there is much.
+void take_snapshot_later(SnapshotTurn turn, std::function<Result<Snapshot>()> read) {
+  ServiceParts& parts = *turn;
+  const bool is_taken =
+      parts.chores->add([turn = std::move(turn), read = std::move(read)] { take_snapshot(*turn, read()); });
+  if (!is_taken) take_snapshot(parts, make_error(ErrorCode::kCapacity, "too much else was asked for"));
 }
 
 }  // namespace
@@ -126,10 +151,9 @@ Result<std::unique_ptr<Service>> Service::create(const ServeOptions& options,
   if (options.snapshot.starts_with("http")) {
     ASHLAR_TRY(parts->peer, peer_address(options.snapshot));
   } else if (!options.snapshot.empty()) {
-    const Result<std::string> text = read_whole_file(options.snapshot);
-    if (!text) return Error(text.error().code(), "snapshot: " + text.error().message());
-    ASHLAR_TRY(Snapshot snapshot, read_snapshot(*text));
-    parts->fleet->set_snapshot(std::move(snapshot));
+    Result<Snapshot> snapshot = read_snapshot_file(options.snapshot);
+    if (!snapshot) return Error(snapshot.error().code(), "snapshot: " + snapshot.error().message());
+    parts->fleet->set_snapshot(*std::move(snapshot));
   }
   ASHLAR_TRY(parts->chores, Chores::create());
   ASHLAR_RETURN_IF_ERROR(parts->fleet->set_workers(options.workers));
@@ -159,48 +183,48 @@ Gateway::Due Service::due() {
     parts_->counters.count(verdict.outcome.misroute);
     parts_->receipts.set_outcome(verdict.id, verdict.outcome);
   }
+  std::optional<Errand> question = ask_for_snapshot();
   Due due = parts_->fleet->due();
-  // At the start, and whenever events were lost that cannot be had again.
-  const bool is_wanted = !parts_->options.snapshot.empty() && parts_->fleet->wants_snapshot();
-  if (is_wanted && !parts_->peer) take_snapshot_file(*parts_);
-  const bool asks_peer = parts_->peer && (is_wanted || !parts_->has_asked_peer.load());
-  if (asks_peer && !parts_->asks_peer.exchange(true)) {
+  if (question) {
+    due.errands.push_back(*std::move(question));
     parts_->has_asked_peer.store(true);
-    Errand errand;
-    errand.number = kPeerErrand;
-    errand.ask.address = *parts_->peer;
-    errand.ask.method = "GET";
-    errand.ask.target = "/dump";
-    if (!parts_->options.token.empty()) errand.ask.headers = {{"x-ashlar-token", parts_->options.token}};
-    errand.ask.timeout = std::chrono::seconds(60);
-    errand.ask.max_bytes = std::size_t{1} << 30;
-    due.errands.push_back(std::move(errand));
+    parts_->takes_snapshot.store(true);  // until it is told
   }
   return due;
 }
 
+// At the start, and whenever events were lost that cannot be had again.
+std::optional<Errand> Service::ask_for_snapshot() {
+  if (parts_->options.snapshot.empty() || parts_->takes_snapshot.load()) return std::nullopt;
+  const bool is_wanted = parts_->fleet->wants_snapshot();
+  if (!parts_->peer) {
+    if (is_wanted)
+      take_snapshot_later(begin_snapshot(*parts_),
+                          [path = parts_->options.snapshot] { return read_snapshot_file(path); });
+    return std::nullopt;
+  }
+  if (!is_wanted && parts_->has_asked_peer.load()) return std::nullopt;
+  Errand errand;
+  errand.number = kPeerErrand;
+  errand.ask.address = *parts_->peer;
+  errand.ask.method = "GET";
+  errand.ask.target = "/dump";
+  if (!parts_->options.token.empty()) errand.ask.headers = {{"x-ashlar-token", parts_->options.token}};
+  errand.ask.timeout = std::chrono::seconds(60);
+  errand.ask.max_bytes = std::size_t{1} << 30;
+  return errand;
+}
+
 void Service::told(std::uint64_t number, Result<Answer> answer) {
   if (number == kPeerErrand) {
-    // Reading it takes long where there is much.
-    const bool is_taken = parts_->chores->add(
-        [this, peer = std::make_shared<Result<Answer>>(std::move(answer))] { take_peer(std::move(*peer)); });
-    if (!is_taken) take_peer(make_error(ErrorCode::kCapacity, "too much else was asked for"));
+    SnapshotTurn turn = begin_snapshot(*parts_);
+    const auto told = std::make_shared<const Result<Answer>>(std::move(answer));
+    take_snapshot_later(std::move(turn), [told] { return read_peer(*told); });
     return;
   }
   parts_->fleet->told(number, std::move(answer));
   // A worker may have come back.
   parts_->lines.for_each([](WaitLine& line) { line.wake_first(); });
-}
-
-// A peer that does not answer is no reason to wait: events tell everything in time.
-void Service::take_peer(Result<Answer> answer) {
-  parts_->asks_peer.store(false);
-  Result<Snapshot> snapshot =
-      !answer ? Result<Snapshot>(answer.error())
-      : answer->status != 200
-          ? Result<Snapshot>(make_error(ErrorCode::kUnavailable, "it answers %u", answer->status))
-          : read_snapshot(answer->body);
-  take_snapshot(*parts_, std::move(snapshot));
 }
 
 void Service::drain() {

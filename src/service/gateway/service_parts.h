@@ -74,7 +74,7 @@ struct ServiceParts {
   std::atomic<bool> is_draining{false};
   std::optional<HttpAddress> peer;  // to start from
   std::atomic<bool> has_asked_peer{false};
-  std::atomic<bool> asks_peer{false};  // now
+  std::atomic<bool> takes_snapshot{false};  // now: asks for it, reads it or expects what it says
   std::vector<MetricRegistration> registrations;
   std::unique_ptr<Chores> chores;  // last: it uses all of them
 };

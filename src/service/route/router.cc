@@ -115,6 +115,8 @@ void Router::end_beats(Clock::TimePoint now) {
 
 void Router::expect(const events::Worker& worker, std::span<const tokens::LocalHash> locals) {
   MutexLock lock(mu_);
+  const std::optional<WorkerState> state = core_->state(worker);
+  if (!state || *state == WorkerState::kExact || locals.empty()) return;  // not worth a record
   const Clock::TimePoint now = clock_.now();
   if (log_ != nullptr) log_->expected(worker, locals, now);
   core_->expect(worker, locals, now);

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <future>
+#include <new>
 
 #include "service/gateway/fake_workers.h"
 
@@ -103,6 +104,14 @@ TEST(Chores, AreBounded) {
   }
   const auto huge = service.begin("/register", std::string(2 << 20, ' '));
   EXPECT_EQ(std::get<Reply>(huge->step).status, 413u);
+}
+
+TEST(Chores, GoOnAfterOneThatFails) {
+  auto chores = Chores::create().value();
+  std::promise<void> done;
+  chores->add([] { throw std::bad_alloc(); });
+  chores->add([&] { done.set_value(); });
+  EXPECT_EQ(done.get_future().wait_for(std::chrono::minutes(1)), std::future_status::ready);
 }
 
 TEST(Chores, ThatWaitAreDroppedAtTheEnd) {

@@ -122,6 +122,26 @@ TEST_F(JournalTest, AWorkerThatIsLateIsLateAgain) {
                                  WorkerState::kDegraded}));
 }
 
+TEST_F(JournalTest, ExpectationsThatChangeNothingAreNotWritten) {
+  auto journal = JournalWriter::create(options()).value();
+  Router router({}, journal.get());
+  const events::Worker worker{.id = events::WorkerId(1)};
+  router.add_worker({.id = worker.id, .group = "m", .has_events = true});
+  router.set_state(worker, WorkerState::kExact);
+  EXPECT_TRUE(journal->flush());
+  const std::size_t before = bytes().size();
+  const std::vector<tokens::LocalHash> locals = {tokens::LocalHash(1)};
+  router.expect(worker, locals);
+  router.expect({.id = worker.id, .rank = 1}, locals);
+  router.expect({.id = events::WorkerId(2)}, locals);
+  EXPECT_TRUE(journal->flush());
+  EXPECT_EQ(bytes().size(), before);
+  router.set_state(worker, WorkerState::kDegraded);
+  router.expect(worker, locals);
+  EXPECT_TRUE(journal->flush());
+  EXPECT_GT(bytes().size(), before);
+}
+
 TEST_F(JournalTest, HashesAndSessionsAreNotInTheFile) {
   {
     auto journal = JournalWriter::create(options()).value();
