@@ -1,5 +1,7 @@
 #include "service/gateway/late_verdicts.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -37,21 +39,40 @@ LateVerdicts::LateVerdicts(std::size_t capacity) : capacity_(capacity) {
 bool LateVerdicts::add(RouteVerdict verdict, Clock::TimePoint now) {
   ASHLAR_CHECK(verdict.delivered != verdict.expected, "what was found as expected needs no reason");
   MutexLock lock(mu_);
-  if (open_.size() >= capacity_) return false;
-  open_.push_back({std::move(verdict), now + kPatience});
+  if (open_ >= capacity_) return false;
+  fresh_.push_back({std::move(verdict), now + kPatience});
+  ++open_;
   return true;
 }
 
-std::vector<RouteVerdict> LateVerdicts::settle(
-    Clock::TimePoint now, const std::function<WorkerEvidence(const RouteVerdict&)>& evidence) {
+void LateVerdicts::judge_again(Open& open, Clock::TimePoint now, const Questions& ask) {
+  const WorkerChanges changes = ask.changes(open.verdict.worker);
+  Misroute& misroute = open.verdict.outcome.misroute;
+  misroute = judge(open.verdict, {.changes = changes});
+  // A worker reports no more than before unless it stored something.
+  if (misroute == Misroute::kUnexplained && !open.verdict.found.empty() && open.stored != changes.stored) {
+    const WorkerEvidence evidence = ask.evidence(open.verdict);
+    misroute = judge(open.verdict, evidence);
+    open.stored = changes.stored;  // of before: what came meanwhile is asked about again
+  }
+  open.is_settled = misroute != Misroute::kUnexplained || now >= open.until;
+}
+
+std::vector<RouteVerdict> LateVerdicts::settle(Clock::TimePoint now, const Questions& ask) {
+  MutexLock judging(judging_mu_);
+  {
+    MutexLock lock(mu_);
+    std::ranges::move(fresh_, std::back_inserter(judged_));
+    fresh_.clear();
+  }
+  for (Open& open : judged_) judge_again(open, now, ask);
   std::vector<RouteVerdict> settled;
+  for (Open& open : judged_)
+    if (open.is_settled) settled.push_back(std::move(open.verdict));
+  std::erase_if(judged_, [](const Open& open) { return open.is_settled; });
   MutexLock lock(mu_);
-  std::erase_if(open_, [&](Open& open) {
-    open.verdict.outcome.misroute = judge(open.verdict, evidence(open.verdict));
-    if (open.verdict.outcome.misroute == Misroute::kUnexplained && now < open.until) return false;
-    settled.push_back(std::move(open.verdict));
-    return true;
-  });
+  ASHLAR_DCHECK(open_ == fresh_.size() + judged_.size() + settled.size(), "every verdict is counted once");
+  open_ -= settled.size();
   return settled;
 }
 

@@ -3,14 +3,16 @@
 // An engine may answer a moment before its events of the same step arrive. A difference between what was
 // expected and what was found is therefore judged again for a while before it counts as unexplained.
 //
-// Thread safety: thread-safe.
-// Complexity:    settle() is O(open verdicts), of which there are `capacity` at most.
+// Thread safety: thread-safe. Verdicts are judged without the lock that add() takes.
+// Complexity:    settle() is O(open verdicts), of which there are `capacity` at most. The index is asked about
+//                one only if its worker has stored something since the last time.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,19 +64,30 @@ class LateVerdicts {
 
   // False: too many are open already.
   bool add(RouteVerdict verdict, Clock::TimePoint now);
+  // What settle() asks the router.
+  struct Questions {
+    std::function<WorkerChanges(const events::Worker&)> changes;
+    std::function<WorkerEvidence(const RouteVerdict&)> evidence;  // walks the index
+  };
   // Those that are explained now, or have waited long enough, with their misroutes.
-  std::vector<RouteVerdict> settle(Clock::TimePoint now,
-                                   const std::function<WorkerEvidence(const RouteVerdict&)>& evidence);
+  std::vector<RouteVerdict> settle(Clock::TimePoint now, const Questions& ask);
 
  private:
   struct Open {
     RouteVerdict verdict;
     Clock::TimePoint until;
+    std::optional<std::uint64_t> stored = {};  // by the worker, when the index was last asked
+    bool is_settled = false;
   };
 
+  static void judge_again(Open& open, Clock::TimePoint now, const Questions& ask);
+
   const std::size_t capacity_;
+  Mutex judging_mu_;  // before mu_
+  std::vector<Open> judged_ ASHLAR_GUARDED_BY(judging_mu_);
   Mutex mu_;
-  std::vector<Open> open_ ASHLAR_GUARDED_BY(mu_);
+  std::vector<Open> fresh_ ASHLAR_GUARDED_BY(mu_);
+  std::size_t open_ ASHLAR_GUARDED_BY(mu_) = 0;  // fresh and judged
 };
 
 }  // namespace ashlar::service

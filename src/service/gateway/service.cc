@@ -176,10 +176,10 @@ std::optional<Reply> Service::refuse_head(const ClientRequest& head) {
 }
 
 Gateway::Due Service::due() {
-  const auto evidence = [this](const RouteVerdict& verdict) {
-    return evidence_for(verdict, *parts_->router);
-  };
-  for (const RouteVerdict& verdict : parts_->late_verdicts.settle(Clock::real().now(), evidence)) {
+  const LateVerdicts::Questions ask = {
+      .changes = [this](const events::Worker& worker) { return parts_->router->changes(worker); },
+      .evidence = [this](const RouteVerdict& verdict) { return evidence_for(verdict, *parts_->router); }};
+  for (const RouteVerdict& verdict : parts_->late_verdicts.settle(Clock::real().now(), ask)) {
     parts_->counters.count(verdict.outcome.misroute);
     parts_->receipts.set_outcome(verdict.id, verdict.outcome);
   }

@@ -78,10 +78,12 @@ TEST(LateVerdicts, TheIndexSaysWhetherTheBlocksThatWereFoundAreReported) {
 TEST(LateVerdicts, EventsThatComeAfterTheAnswerExplainIt) {
   LateVerdicts late(2);
   WorkerEvidence now = evidence_of(10, 5, 1);
-  const auto evidence = [&](const RouteVerdict& verdict) {
-    EXPECT_EQ(verdict.worker, kWorker);
-    return now;
-  };
+  const LateVerdicts::Questions evidence = {.changes =
+                                                [&](const events::Worker& worker) {
+                                                  EXPECT_EQ(worker, kWorker);
+                                                  return now.changes;
+                                                },
+                                            .evidence = [&](const RouteVerdict&) { return now; }};
   EXPECT_TRUE(late.add(verdict_of(32, 0), kStart));
   EXPECT_TRUE(late.settle(kStart, evidence).empty());
   now.changes.removed = 8;
@@ -92,9 +94,48 @@ TEST(LateVerdicts, EventsThatComeAfterTheAnswerExplainIt) {
   EXPECT_TRUE(late.settle(kStart + 2 * LateVerdicts::kPatience, evidence).empty());
 }
 
+TEST(LateVerdicts, TheIndexIsAskedOnlyAfterStores) {
+  LateVerdicts late(2);
+  WorkerEvidence now = evidence_of(10, 5, 1);
+  int walks = 0;
+  const LateVerdicts::Questions ask = {.changes = [&](const events::Worker&) { return now.changes; },
+                                       .evidence =
+                                           [&](const RouteVerdict&) {
+                                             ++walks;
+                                             return now;
+                                           }};
+  RouteVerdict verdict = verdict_of(16, 48);
+  verdict.found = {tokens::LocalHash(1), tokens::LocalHash(2), tokens::LocalHash(3)};
+  verdict.own_blocks = 3;
+  EXPECT_TRUE(late.add(verdict, kStart));
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(late.settle(kStart, ask).empty());
+  EXPECT_EQ(walks, 1);
+  now.changes.stored = 11;
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(late.settle(kStart, ask).empty());
+  EXPECT_EQ(walks, 2);
+  now.changes.stored = 13;
+  now.reported = 48;
+  const std::vector<RouteVerdict> settled = late.settle(kStart, ask);
+  ASSERT_EQ(settled.size(), 1u);
+  EXPECT_EQ(settled[0].outcome.misroute, Misroute::kStoredMeanwhile);
+  EXPECT_EQ(walks, 3);
+  // Others do not wait while one is judged.
+  const LateVerdicts::Questions adding = {.changes =
+                                              [&](const events::Worker&) {
+                                                late.add(verdict, kStart);
+                                                return now.changes;
+                                              },
+                                          .evidence = ask.evidence};
+  EXPECT_TRUE(late.add(verdict_of(32, 0), kStart));
+  EXPECT_TRUE(late.settle(kStart, adding).empty());
+  EXPECT_FALSE(late.add(verdict, kStart)) << "the one that was added meanwhile counts";
+}
+
 TEST(LateVerdicts, NothingIsOpenForEver) {
   LateVerdicts late(2);
-  const auto evidence = [](const RouteVerdict&) { return evidence_of(10, 5, 1); };
+  const LateVerdicts::Questions evidence = {
+      .changes = [](const events::Worker&) { return evidence_of(10, 5, 1).changes; },
+      .evidence = [](const RouteVerdict&) { return evidence_of(10, 5, 1); }};
   EXPECT_TRUE(late.add(verdict_of(32, 0), kStart));
   EXPECT_TRUE(late.add(verdict_of(32, 0), kStart + LateVerdicts::kPatience));
   EXPECT_FALSE(late.add(verdict_of(32, 0), kStart)) << "it has room for two";
