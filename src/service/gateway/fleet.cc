@@ -129,7 +129,7 @@ void Fleet::settle(const std::shared_ptr<Member>& member) {
   {
     MutexLock lock(mu_);
     if (member->is_gone) {  // it left in between
-      router_.remove_worker(spec.id);
+      if (find(spec.id) == nullptr) router_.remove_worker(spec.id);
       return;
     }
   }
@@ -358,6 +358,7 @@ std::vector<MemberStatus> Fleet::status() const {
   std::vector<MemberStatus> all;
   MutexLock lock(mu_);
   for (const auto& [id, member] : members_) {
+    if (member->is_registered && member->leaving.size() == member->endpoints.size()) continue;  // it leaves
     MemberStatus status{.id = id,
                         .name = member->options.name,
                         .group = member->group,

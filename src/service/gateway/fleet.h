@@ -169,6 +169,7 @@ class Fleet {
   Result<std::unique_ptr<EngineFollower>> make_follower(const std::shared_ptr<Member>& member,
                                                         std::uint32_t rank, const EngineEndpoint& endpoint);
   void take_back(const std::shared_ptr<Member>& member);
+  void forget(Member& member) ASHLAR_REQUIRES(mu_);
   void forget_hashing_of(const std::string& group) ASHLAR_REQUIRES(mu_);
   void learn_block_size(const std::string& group, const events::Worker& worker, std::uint32_t block_size);
   void tell_block_size(std::string_view group) ASHLAR_REQUIRES(mu_);

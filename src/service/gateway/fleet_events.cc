@@ -75,7 +75,7 @@ Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t 
     if (!member->followers.contains(rank)) member->endpoints.erase(rank);
     return made.error();
   }
-  if (member->is_gone) return {};
+  if (member->is_gone || member->leaving.contains(rank)) return {};
   member->endpoints[rank] = endpoint.events;
   member->followers.try_emplace(rank, std::move(follower));
   tell_block_size(member->group);  // it may have been learned meanwhile

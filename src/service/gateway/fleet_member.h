@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct Fleet::Member {
   Clock::TimePoint health_at{};  // when it is asked next
   Clock::TimePoint models_at{};
   std::map<std::uint32_t, std::string> endpoints;
+  std::set<std::uint32_t> leaving;  // ranks whose followers are being ended
   std::map<std::uint32_t, std::shared_ptr<EngineFollower>> followers;
 };
 

@@ -1,7 +1,9 @@
 // Workers that are registered through the API, to be asked about.
 #include <algorithm>
+#include <set>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "service/gateway/fleet_member.h"
 
 namespace ashlar::service {
@@ -41,8 +43,9 @@ Result<void> Fleet::register_worker(const Registration& registration) {
       return make_error(ErrorCode::kAlreadyExists, "worker %llu is registered for another model",
                         static_cast<unsigned long long>(registration.instance));
     if (member != nullptr && member->endpoints.contains(registration.rank))
-      return make_error(ErrorCode::kAlreadyExists, "rank %u of worker %llu is registered already",
-                        registration.rank, static_cast<unsigned long long>(registration.instance));
+      return make_error(ErrorCode::kAlreadyExists, "rank %u of worker %llu is registered already%s",
+                        registration.rank, static_cast<unsigned long long>(registration.instance),
+                        member->leaving.contains(registration.rank) ? ", and leaves; try again" : "");
     if (member == nullptr) {
       member = std::make_shared<Member>();
       member->id = id;
@@ -74,18 +77,22 @@ void Fleet::take_back(const std::shared_ptr<Member>& member) {
     if (member->is_gone) return;
     is_empty = member->endpoints.empty();
     if (is_empty) {
-      member->is_gone = true;
-      members_.erase(member->id);
-      forget_hashing_of(member->group);
+      forget(*member);
     } else {
       member->ranks = member->endpoints.rbegin()->first + 1;
     }
   }
-  if (is_empty) {
-    router_.remove_worker(member->id);
-  } else {
-    settle(member);
-  }
+  if (!is_empty) settle(member);
+}
+
+// The last rank of a registered worker has gone.
+void Fleet::forget(Member& member) {
+  ASHLAR_DCHECK(member.endpoints.empty() && member.followers.empty(), "something of it is left");
+  member.is_gone = true;
+  router_.remove_worker(member.id);
+  const std::string group = member.group;
+  members_.erase(member.id);
+  forget_hashing_of(group);
 }
 
 // A worker of the group has gone: what only it said of its blocks does not bind the next one.
@@ -108,38 +115,34 @@ void Fleet::forget_hashing_of(const std::string& group) {
   tell_block_size(group);
 }
 
+// A rank stays in the fleet until its follower has ended and the router has forgotten its blocks: who registers
+// it again before that would lose what it tells.
 Result<void> Fleet::unregister_worker(std::uint64_t instance, std::string_view group,
                                       std::optional<std::uint32_t> rank) {
   const events::WorkerId id(instance);
+  std::shared_ptr<Member> member;
+  std::set<std::uint32_t> leaving;
   std::map<std::uint32_t, std::shared_ptr<EngineFollower>> ended;
-  bool is_empty = false;
   {
     MutexLock lock(mu_);
-    const std::shared_ptr<Member> member = find(id);
-    if (member == nullptr || !member->is_registered || member->group != group ||
-        (rank && !member->endpoints.contains(*rank)))
+    member = find(id);
+    if (member != nullptr && member->is_registered && member->group == group)
+      for (const auto& [of, endpoint] : member->endpoints)
+        if ((!rank || of == *rank) && member->leaving.insert(of).second) leaving.insert(of);
+    if (leaving.empty())
       return make_error(ErrorCode::kNotFound, "no worker %llu is registered there",
                         static_cast<unsigned long long>(instance));
-    if (rank) {
-      if (auto follower = member->followers.extract(*rank)) ended.insert(std::move(follower));
-      member->endpoints.erase(*rank);
-    } else {
-      ended.swap(member->followers);
-      member->endpoints.clear();
-    }
-    is_empty = member->endpoints.empty();
-    if (is_empty) {
-      member->is_gone = true;
-      members_.erase(id);
-      forget_hashing_of(member->group);
-    }
+    for (const std::uint32_t of : leaving)
+      if (auto follower = member->followers.extract(of)) ended.insert(std::move(follower));
   }
   ended.clear();
-  if (is_empty) {
-    router_.remove_worker(id);
-  } else if (rank) {
-    router_.sink().clear({.id = id, .rank = *rank});
+  MutexLock lock(mu_);
+  for (const std::uint32_t of : leaving) {
+    member->endpoints.erase(of);
+    member->leaving.erase(of);
+    router_.sink().clear({.id = id, .rank = of});
   }
+  if (member->endpoints.empty() && !member->is_gone) forget(*member);
   return {};
 }
 

@@ -4,8 +4,8 @@
 // expected and what was found is therefore judged again for a while before it counts as unexplained.
 //
 // Thread safety: thread-safe. Verdicts are judged without the lock that add() takes.
-// Complexity:    settle() is O(open verdicts), of which there are `capacity` at most. The index is asked about
-//                one only if its worker has stored something since the last time.
+// Complexity:    settle() is O(open verdicts), of which there are `capacity` at most. The index is asked
+//                about one only if its worker has stored something since the last time.
 #pragma once
 
 #include <chrono>

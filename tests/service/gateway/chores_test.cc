@@ -9,6 +9,7 @@
 #include <new>
 
 #include "service/gateway/fake_workers.h"
+#include "service/gateway/fleet.h"
 
 namespace ashlar::service {
 namespace {
@@ -104,6 +105,40 @@ TEST(Chores, AreBounded) {
   }
   const auto huge = service.begin("/register", std::string(2 << 20, ' '));
   EXPECT_EQ(std::get<Reply>(huge->step).status, 413u);
+}
+
+TEST(Chores, AWorkerThatLeavesIsNotRegisteredAgainBeforeItHasLeft) {
+  const auto engine = std::make_shared<StubbornEngine::Control>();
+  const ServeOptions options;
+  Router router;
+  Fleet fleet(
+      options, router,
+      [engine](const EngineEndpoint&) {
+        return Result<std::unique_ptr<feed::EngineSource>>(std::make_unique<StubbornEngine>(engine));
+      },
+      Clock::real());
+  Fleet::Registration worker;
+  worker.instance = 77;
+  worker.endpoint = "tcp://x:1";
+  worker.model = "m";
+  worker.block_size = 16;
+  ASSERT_TRUE(fleet.register_worker(worker));
+  while (!engine->listens) std::this_thread::yield();
+  std::thread leaving([&] { EXPECT_TRUE(fleet.unregister_worker(77, "m", {})); });
+  while (!fleet.status().empty()) std::this_thread::yield();
+  const Result<void> again = fleet.register_worker(worker);
+  EXPECT_FALSE(again);
+  if (!again) {
+    EXPECT_EQ(again.error().code(), ErrorCode::kAlreadyExists);
+    EXPECT_THAT(again.error().message(), ::testing::HasSubstr("leaves"));
+  }
+  EXPECT_FALSE(fleet.unregister_worker(77, "m", {})) << "it leaves already";
+  engine->release.set_value();
+  leaving.join();
+  EXPECT_TRUE(router.loads().empty());
+  EXPECT_TRUE(fleet.register_worker(worker));
+  EXPECT_EQ(router.loads().size(), 1u);
+  EXPECT_EQ(fleet.status().size(), 1u);
 }
 
 TEST(Chores, GoOnAfterOneThatFails) {
