@@ -115,6 +115,7 @@ void Fleet::settle(const std::shared_ptr<Member>& member) {
             .has_events = !member->options.events.empty() || member->is_registered,
             .is_asked_about = member->is_registered};
     is_up = member->is_up;
+    groups_.insert(member->group);
     if (const std::uint32_t own = member->options.block_size; own != 0) {
       const auto known = block_sizes_.try_emplace(member->group, own).first;
       if (known->second != own)

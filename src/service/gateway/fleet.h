@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,6 +39,9 @@ inline constexpr std::uint32_t kGuessedBlockSize = 16;
 // Workers of the router's own are numbered from here on: instances that others register are mostly numbered
 // from 1. Every reader of JSON keeps these numbers exactly.
 inline constexpr std::uint64_t kFirstOwnId = std::uint64_t{1} << 52;
+
+// The router keeps a group for good, once it had a worker: registrations make no more than this many.
+inline constexpr std::size_t kMostGroups = 4096;
 
 // How the blocks of a model are hashed for the index, by us and by clients that ask with hashes.
 struct ModelHashing {
@@ -110,7 +114,7 @@ class Fleet {
     std::string salt = {};
   };
   // A worker that is only asked about. Errors: kAlreadyExists: that rank is registered, or the number is
-  // taken; kInvalidArgument; kUnsupported.
+  // taken; kCapacity: too many are, or too many groups were; kInvalidArgument; kUnsupported.
   Result<void> register_worker(const Registration& registration);
   // Errors: kNotFound.
   Result<void> unregister_worker(std::uint64_t instance, std::string_view group,
@@ -164,11 +168,14 @@ class Fleet {
   // Adds the worker to the router once its group is known, and follows its events.
   void settle(const std::shared_ptr<Member>& member);
   void expect_snapshot(const std::shared_ptr<Member>& member, bool is_again);
+  Result<std::unique_ptr<feed::EngineSource>> make_source(const EngineEndpoint& endpoint) const;
+  // Without a source it makes one.
   Result<void> follow(const std::shared_ptr<Member>& member, std::uint32_t rank,
-                      const EngineEndpoint& endpoint);
+                      const EngineEndpoint& endpoint, std::unique_ptr<feed::EngineSource> source = nullptr);
   Result<std::unique_ptr<EngineFollower>> make_follower(const std::shared_ptr<Member>& member,
-                                                        std::uint32_t rank, const EngineEndpoint& endpoint);
-  void take_back(const std::shared_ptr<Member>& member);
+                                                        std::uint32_t rank, const EngineEndpoint& endpoint,
+                                                        std::unique_ptr<feed::EngineSource> source);
+  void take_back(const std::shared_ptr<Member>& member, std::uint32_t rank);
   void forget(Member& member) ASHLAR_REQUIRES(mu_);
   void forget_hashing_of(const std::string& group) ASHLAR_REQUIRES(mu_);
   void learn_block_size(const std::string& group, const events::Worker& worker, std::uint32_t block_size);
@@ -183,6 +190,7 @@ class Fleet {
   WaitLine hesitating_;
   mutable Mutex mu_;
   std::map<events::WorkerId, std::shared_ptr<Member>> members_ ASHLAR_GUARDED_BY(mu_);
+  std::set<std::string> groups_ ASHLAR_GUARDED_BY(mu_);  // that the router has heard of
   std::map<std::string, std::uint32_t, std::less<>> block_sizes_ ASHLAR_GUARDED_BY(mu_);  // by group
   // By group; those that are not here have the default.
   std::map<std::string, ModelHashing, std::less<>> hashings_ ASHLAR_GUARDED_BY(mu_);

@@ -61,20 +61,22 @@ void Fleet::expect_snapshot(const std::shared_ptr<Member>& member, bool is_again
       router_.expect({.id = member->id, .rank = prefix.rank}, prefix.locals);
 }
 
+Result<std::unique_ptr<feed::EngineSource>> Fleet::make_source(const EngineEndpoint& endpoint) const {
+  if (!make_source_) return Error(ErrorCode::kUnsupported, "this build has no ZeroMQ to hear events with");
+  return make_source_(endpoint);
+}
+
 Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t rank,
-                           const EngineEndpoint& endpoint) {
+                           const EngineEndpoint& endpoint, std::unique_ptr<feed::EngineSource> source) {
   {
     MutexLock lock(mu_);
     if (member->followers.contains(rank)) return {};
   }
-  Result<std::unique_ptr<EngineFollower>> made = make_follower(member, rank, endpoint);
+  Result<std::unique_ptr<EngineFollower>> made = make_follower(member, rank, endpoint, std::move(source));
   std::shared_ptr<EngineFollower> follower;  // one that is not kept ends after the lock
   if (made) follower = *std::move(made);
+  if (!made) return made.error();
   MutexLock lock(mu_);
-  if (!made) {
-    if (!member->followers.contains(rank)) member->endpoints.erase(rank);
-    return made.error();
-  }
   if (member->is_gone || member->leaving.contains(rank)) return {};
   member->endpoints[rank] = endpoint.events;
   member->followers.try_emplace(rank, std::move(follower));
@@ -84,8 +86,8 @@ Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t 
 
 Result<std::unique_ptr<EngineFollower>> Fleet::make_follower(const std::shared_ptr<Member>& member,
                                                              std::uint32_t rank,
-                                                             const EngineEndpoint& endpoint) {
-  if (!make_source_) return Error(ErrorCode::kUnsupported, "this build has no ZeroMQ to hear events with");
+                                                             const EngineEndpoint& endpoint,
+                                                             std::unique_ptr<feed::EngineSource> source) {
   EngineFollower::Options options{.worker = {.id = member->id, .rank = rank},
                                   .block_size = member->options.block_size};
   std::string group;
@@ -99,7 +101,9 @@ Result<std::unique_ptr<EngineFollower>> Fleet::make_follower(const std::shared_p
       options.model_block_size = known->second;
   }
   ASHLAR_DCHECK(!group.empty(), "events of a worker without a group");
-  ASHLAR_TRY(auto source, make_source_(endpoint));
+  if (source == nullptr) {
+    ASHLAR_TRY(source, make_source(endpoint));
+  }
   const auto on_change = [this, group, rank, id = member->id,
                           name = member->options.name](const FollowerStatus& status) {
     learn_block_size(group, {.id = id, .rank = rank}, status.block_size);

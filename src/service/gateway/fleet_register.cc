@@ -36,6 +36,11 @@ Result<void> Fleet::register_worker(const Registration& registration) {
                                return entry.second->is_registered;
                              }) >= kMostRegistered)
       return make_error(ErrorCode::kCapacity, "%td workers are registered already", kMostRegistered);
+    if (!groups_.contains(group) && groups_.size() >= kMostGroups)
+      return make_error(ErrorCode::kCapacity,
+                        "this router has had %zu groups, which is as many as it keeps until it is restarted; "
+                        "register the worker for one of them",
+                        kMostGroups);
     if (member != nullptr && !member->is_registered)
       return make_error(ErrorCode::kAlreadyExists, "worker %llu is one of this router's own",
                         static_cast<unsigned long long>(registration.instance));
@@ -61,20 +66,26 @@ Result<void> Fleet::register_worker(const Registration& registration) {
     member->ranks = std::max(member->ranks, registration.rank + 1);
     member->endpoints[registration.rank] = registration.endpoint;
   }
+  // What most often fails comes before the router hears of the group, which it keeps.
+  const EngineEndpoint endpoint{.events = registration.endpoint, .replay = registration.replay, .topic = {}};
+  Result<std::unique_ptr<feed::EngineSource>> source = make_source(endpoint);
+  if (!source) {
+    take_back(member, registration.rank);
+    return source.error();
+  }
   settle(member);
-  const Result<void> followed =
-      follow(member, registration.rank,
-             {.events = registration.endpoint, .replay = registration.replay, .topic = {}});
-  if (!followed) take_back(member);
+  const Result<void> followed = follow(member, registration.rank, endpoint, *std::move(source));
+  if (!followed) take_back(member, registration.rank);
   return followed;
 }
 
-// After follow() failed for a rank: nothing of the registration stays.
-void Fleet::take_back(const std::shared_ptr<Member>& member) {
+// Nothing stays of a registration whose rank could not be followed.
+void Fleet::take_back(const std::shared_ptr<Member>& member, std::uint32_t rank) {
   bool is_empty = false;
   {
     MutexLock lock(mu_);
-    if (member->is_gone) return;
+    if (member->is_gone || member->leaving.contains(rank)) return;
+    if (!member->followers.contains(rank)) member->endpoints.erase(rank);
     is_empty = member->endpoints.empty();
     if (is_empty) {
       forget(*member);
@@ -115,8 +126,8 @@ void Fleet::forget_hashing_of(const std::string& group) {
   tell_block_size(group);
 }
 
-// A rank stays in the fleet until its follower has ended and the router has forgotten its blocks: who registers
-// it again before that would lose what it tells.
+// A rank stays in the fleet until its follower has ended and the router has forgotten its blocks: who
+// registers it again before that would lose what it tells.
 Result<void> Fleet::unregister_worker(std::uint64_t instance, std::string_view group,
                                       std::optional<std::uint32_t> rank) {
   const events::WorkerId id(instance);

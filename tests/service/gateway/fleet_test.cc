@@ -217,6 +217,33 @@ TEST_F(FleetTest, AFailedRegistrationLeavesNothingBehind) {
   EXPECT_EQ(post("/register", 0, 8), 201u) << "nobody has blocks of 4 any more";
 }
 
+TEST_F(FleetTest, RegistrationsMakeNoMoreGroupsThanAreKept) {
+  ServeOptions options = ServiceUnderTest::options_of(1);
+  Router router;
+  Fleet fleet(options, router, sources(), Clock::real());
+  std::vector<WorkerOptions> workers(kMostGroups - 1, options.workers[0]);
+  for (std::size_t i = 0; i < workers.size(); ++i) workers[i].name = workers[i].model = std::to_string(i);
+  ASSERT_TRUE(fleet.set_workers(workers));
+  const auto code_of = [&](std::uint64_t instance, const std::string& model) {
+    Fleet::Registration worker;
+    worker.instance = instance;
+    worker.endpoint = "tcp://127.0.0.1:6000";
+    worker.model = model;
+    worker.block_size = 4;
+    const Result<void> registered = fleet.register_worker(worker);
+    return registered ? std::string("ok") : std::string(to_string(registered.error().code()));
+  };
+  broken_ = "tcp://127.0.0.1:6000";
+  for (const char* model : {"a", "b", "c"}) EXPECT_EQ(code_of(1, model), "unavailable");
+  broken_.clear();
+  EXPECT_EQ(code_of(1, "d"), "ok") << "those that failed do not count";
+  EXPECT_EQ(code_of(2, "e"), "capacity");
+  EXPECT_TRUE(fleet.unregister_worker(1, "d", {}));
+  EXPECT_EQ(code_of(2, "e"), "capacity") << "the router keeps the group";
+  EXPECT_EQ(code_of(2, "d"), "ok");
+  EXPECT_EQ(code_of(3, "7"), "ok");
+}
+
 // A prompt of the first blocks of the sequence that engines of these tests store.
 std::string body_of_blocks(std::uint32_t blocks) {
   std::string body = R"({"model":"m","prompt":[)";
