@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "ashlar/base/log.h"
@@ -92,7 +94,7 @@ class AsioHttpProxy final : public HttpProxy {
       try {
         service::Gateway::Due due = gateway_.due();
         pause = due.pause;
-        for (service::Errand& errand : due.errands) run_errand(std::move(errand));
+        for (service::Errand& errand : due.errands) start_errand(std::move(errand));
       } catch (const std::exception& error) {
         ASHLAR_LOG(LogLevel::kError, "http", "errands are put off: %s", error.what());
       }
@@ -100,14 +102,37 @@ class AsioHttpProxy final : public HttpProxy {
     }
   }
 
+  // The gateway is told of every errand: it asks nothing twice before.
+  void start_errand(service::Errand errand) {
+    const std::uint64_t number = errand.number;
+    try {
+      run_errand(std::move(errand));
+    } catch (const std::exception& error) {
+      ASHLAR_LOG(LogLevel::kError, "http", "an errand cannot be started: %s", error.what());
+      tell(number, std::nullopt);
+    }
+  }
+
   Detached run_errand(service::Errand errand) {
     ProxyLoop& shared = *shared_[0];
-    EventWaiter waiter(shared.loop);
+    std::optional<Result<service::Answer>> answer;
     try {
+      EventWaiter waiter(shared.loop);
       Asked asked = co_await ask_worker(shared.loop, shared.pool, waiter, 0, errand.ask);
-      gateway_.told(errand.number, std::move(asked.answer));
+      answer = std::move(asked.answer);
     } catch (const std::exception& error) {
-      ASHLAR_LOG(LogLevel::kError, "http", "an errand is dropped: %s", error.what());
+      ASHLAR_LOG(LogLevel::kError, "http", "an errand fails: %s", error.what());
+    }
+    tell(errand.number, std::move(answer));
+  }
+
+  // Nothing: it could not be asked.
+  void tell(std::uint64_t number, std::optional<Result<service::Answer>> answer) noexcept {
+    try {
+      if (!answer) answer = make_error(ErrorCode::kUnavailable, "the question could not be asked");
+      gateway_.told(number, *std::move(answer));
+    } catch (const std::exception& error) {
+      ASHLAR_LOG(LogLevel::kError, "http", "an answer is dropped: %s", error.what());
     }
   }
 

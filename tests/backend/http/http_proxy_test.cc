@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <random>
 #include <string>
 #include <thread>
@@ -522,9 +523,12 @@ TEST_F(HttpProxyTest, RunsErrands) {
     }
     return out;
   };
+  std::map<std::uint64_t, int> times;
   gateway.on_told = [&](std::uint64_t number, const Result<Answer>& answer) {
     const std::lock_guard lock(mutex);
     told[number] = answer ? answer->body : std::string(to_string(answer.error().code()));
+    ++times[number];
+    throw std::bad_alloc();  // as a gateway without memory would; others go on
   };
   const auto proxy = start_proxy(gateway);
   EXPECT_TRUE(comes_true([&] {
@@ -535,6 +539,7 @@ TEST_F(HttpProxyTest, RunsErrands) {
   EXPECT_EQ(told[1], "well");
   EXPECT_EQ(told[2], "unavailable");
   EXPECT_EQ(told[3], "timeout");
+  for (const auto& [number, count] : times) EXPECT_EQ(count, 1) << number;
 }
 
 TEST_F(HttpProxyTest, DrainsAndThenEndsWhatIsLeft) {
