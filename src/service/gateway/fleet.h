@@ -26,6 +26,7 @@
 #include "ashlar/service/serve_options.h"
 #include "ashlar/service/service.h"
 #include "service/gateway/snapshot.h"
+#include "service/gateway/token_workers.h"
 #include "service/gateway/wait_line.h"
 #include "service/route/engine_follower.h"
 
@@ -46,6 +47,13 @@ struct RouteTarget {
   std::string name;
   HttpAddress address;
   bool has_ranks = false;  // it must be told which
+};
+
+// Where to ask for tokens.
+struct QuestionTarget {
+  events::WorkerId worker;
+  HttpAddress address;
+  std::string_view target;
 };
 
 struct RankStatus {
@@ -100,8 +108,11 @@ class Fleet {
   // Of a group that any worker belongs to, registered ones included; nothing if there is none.
   std::optional<std::uint32_t> block_size_of(std::string_view group) const;
   std::optional<RouteTarget> target(const events::Worker& worker) const;
-  // Where to ask for tokens. Errors: kUnavailable.
-  Result<HttpAddress> address_for_questions(std::string_view group) const;
+  // Where to ask for tokens: the least busy worker of the first of these targets that one has. Errors:
+  // kUnavailable.
+  Result<QuestionTarget> target_for_question(const ResolvedModel& model,
+                                             std::span<const std::string_view> targets) const;
+  TokenWorkers& token_workers() noexcept { return token_workers_; }
 
   // What became of a request there. `is_failure`: it could not be reached, or broke.
   void note(events::WorkerId worker, bool is_failure, std::string_view detail = {});
@@ -145,6 +156,7 @@ class Fleet {
   const EngineSourceFactory make_source_;
   Clock& clock_;
   WaitLine hesitating_;
+  TokenWorkers token_workers_;
   mutable Mutex mu_;
   std::map<events::WorkerId, std::shared_ptr<Member>> members_ ASHLAR_GUARDED_BY(mu_);
   std::map<std::string, std::uint32_t, std::less<>> block_sizes_ ASHLAR_GUARDED_BY(mu_);  // by group

@@ -7,7 +7,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
-#include "ashlar/tokens/sequence_hasher.h"
+#include "ashlar/tokens/salt.h"
 #include "service/gateway/api.h"
 #include "service/gateway/json_text.h"
 #include "tokens/siphash128.h"
@@ -104,6 +104,8 @@ std::string_view describe(KnownPrompt::Source source) {
       return "asked";
     case KnownPrompt::Source::kJoined:
       return "joined";
+    case KnownPrompt::Source::kRendered:
+      return "rendered";
   }
   return "";
 }
@@ -216,16 +218,33 @@ Step ProxyPassage::take(PromptTokens::Lookup lookup) {
   }
   auto* question = std::get_if<TokenQuestion>(&lookup);
   if (question == nullptr || !parts_.options.tokenize || questions_ >= kMaxQuestions) return route();
-  const Result<HttpAddress> address = parts_.fleet->address_for_questions(model_.group);
-  if (!address) return route();
   ++questions_;
+  question_ = std::move(*question);
+  return ask();
+}
+
+Step ProxyPassage::ask() {
+  const Clock::TimePoint now = Clock::real().now();
+  if (asks_until_ == Clock::TimePoint{}) asks_until_ = now + parts_.options.tokenize_timeout;
+  std::string_view targets[2];
+  std::size_t count = 0;
+  const std::string& source = parts_.options.token_source;
+  if (!question_->tokenize_target.empty() && source != "render")
+    targets[count++] = question_->tokenize_target;
+  if (!question_->render_target.empty() && source != "tokenize") targets[count++] = question_->render_target;
+  const Result<QuestionTarget> target =
+      parts_.fleet->target_for_question(model_, std::span(targets).first(count));
+  if (!target || now >= asks_until_) {
+    question_.reset();
+    return route();
+  }
   parts_.counters.tokenized.add();
-  Ask ask{.address = *address, .target = question->target};
+  asked_ = *target;
+  Ask ask{.address = target->address, .target = std::string(target->target)};
   ask.headers = {{"Content-Type", "application/json"}};
   if (!authorization_.empty()) ask.headers.emplace_back("Authorization", authorization_);
-  ask.body = question->body;
-  ask.timeout = parts_.options.tokenize_timeout;
-  question_ = std::move(*question);
+  ask.body = question_->body;
+  ask.timeout = asks_until_ - now;
   return ask;
 }
 
@@ -236,18 +255,22 @@ void ProxyPassage::take_tokens(KnownPrompt known) {
   const std::vector<tokens::Token>& all = *known_->tokens;
   prompt_tokens_ = all.size();
   is_estimate_ = false;
-  const tokens::SequenceHasher hasher(tokens::Salt(model_.adapter, view_.cache_salt));
-  const std::size_t blocks = all.size() / model_.block_size;
-  locals_.reserve(blocks);
-  for (std::size_t i = 0; i < blocks; ++i)
-    locals_.push_back(hasher.local_hash(std::span(all).subspan(i * model_.block_size, model_.block_size)));
+  locals_ =
+      hash_prompt(all, known_->items, tokens::Salt(model_.adapter, view_.cache_salt), model_.block_size);
 }
 
 Step ProxyPassage::answered(Result<Answer> answer) {
   ASHLAR_CHECK(question_.has_value(), "an answer without a question");
+  const bool is_render = asked_.target == question_->render_target;
+  const TokenAnswer kind = answer ? token_answer(answer->status, is_render) : TokenAnswer::kFailed;
+  parts_.fleet->token_workers().note(asked_.worker, asked_.target, kind, Clock::real().now());
+  if (kind != TokenAnswer::kGood) {
+    parts_.counters.tokenize_failed.add();
+    return ask();  // another worker
+  }
   const TokenQuestion question = *std::exchange(question_, std::nullopt);
-  if (!answer) return route();  // without tokens: by load
-  Result<PromptTokens::Lookup> next = parts_.prompts->learn(question, answer->status, answer->body);
+  Result<PromptTokens::Lookup> next = parts_.prompts->learn(
+      question, is_render ? TokenEndpoint::kRender : TokenEndpoint::kTokenize, answer->status, answer->body);
   if (!next) return route();
   return take(*std::move(next));
 }

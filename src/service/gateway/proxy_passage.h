@@ -37,6 +37,8 @@ class ProxyPassage final : public Passage {
   // The next step once the model is known.
   Step find_tokens();
   Step take(PromptTokens::Lookup lookup);
+  // Asks `question_` of a worker; without one that can be asked, or without time, routes by load.
+  Step ask();
   void take_tokens(KnownPrompt known);
   Step route();
   Step wait();
@@ -66,7 +68,9 @@ class ProxyPassage final : public Passage {
   std::string authorization_;  // for questions to engines that want it
 
   std::optional<TokenQuestion> question_;
+  QuestionTarget asked_ = {};  // the last one
   std::uint32_t questions_ = 0;
+  Clock::TimePoint asks_until_{};
   std::optional<KnownPrompt> known_;
   std::vector<tokens::LocalHash> locals_;
   std::uint64_t prompt_tokens_ = 0;

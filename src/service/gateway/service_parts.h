@@ -30,6 +30,7 @@ struct ServiceCounters {
   Counter queued;                // waited for room
   Counter hesitated;             // waited for events
   Counter tokenized;             // questions to workers
+  Counter tokenize_failed;       // of these: not answered
   std::array<Counter, 4> ended;  // by PassageEnd
   Counter prompt_tokens;
   Counter available_tokens;

@@ -58,6 +58,7 @@ class RequestBodyReader {
     view_.has_system = !messages.empty();
     messages.insert(messages.end(), conversation_.messages.begin(), conversation_.messages.end());
     view_.has_media = has_embeds_ || system_.has_media || conversation_.has_media;
+    view_.is_opaque = has_embeds_ || (rewritten_ & kEarlierAnswer) != 0;
     view_.is_rewritten = rewritten_ != 0 || system_.is_rewritten || conversation_.is_rewritten;
     const bool has_other_tools =
         view_.endpoint == Endpoint::kMessages || view_.endpoint == Endpoint::kResponses;
@@ -370,6 +371,21 @@ class RequestBodyReader {
 };
 
 }  // namespace
+
+std::string_view render_path(Endpoint endpoint) noexcept {
+  switch (endpoint) {
+    case Endpoint::kChat:
+      return "/v1/chat/completions/render";
+    case Endpoint::kCompletions:
+      return "/v1/completions/render";
+    case Endpoint::kResponses:
+      return "/v1/responses/render";
+    case Endpoint::kMessages:
+      return "/v1/messages/render";
+    default:
+      return {};
+  }
+}
 
 Endpoint endpoint_of(std::string_view method, std::string_view target) {
   const std::string_view path = target.substr(0, target.find_first_of("?#"));
