@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ashlar::events {
 
@@ -50,6 +51,19 @@ class JsonReader {
   bool read_unsigned(std::uint64_t& out, std::uint64_t limit, const char* what) noexcept;
   // A 64-bit integer: unsigned, or negative as its two's complement.
   bool read_bits(std::uint64_t& out, const char* what) noexcept;
+  // Appends the rest of the innermost open array, all of them integers in 0..2^32-1. Those of up to nine
+  // digits with nothing but commas between them, as engines write lists of tokens, take a tenth of the time.
+  template <class Number>
+  bool read_numbers(std::vector<Number>& out, const char* what) {
+    bool more = false;
+    while (next_item(more) && more) {
+      while (take_short_number()) out.emplace_back(short_number_);
+      std::uint64_t number = 0;
+      if (!read_unsigned(number, UINT32_MAX, what)) return false;
+      out.emplace_back(static_cast<std::uint32_t>(number));
+    }
+    return fault_ == nullptr;
+  }
   bool read_text(std::string& out, const char* what);
   bool read_bool(bool& out, const char* what) noexcept;
   // Skips one value. Texts are checked for their form only: half of a surrogate pair passes.
@@ -66,6 +80,22 @@ class JsonReader {
            (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n' || text_[at_] == '\r'))
       ++at_;
   }
+  // Takes a number with the comma behind it into short_number_, if both stand right here.
+  bool take_short_number() noexcept {
+    constexpr std::ptrdiff_t kDigits = 9;
+    const char* const begin = text_.data() + at_;
+    const char* const end = text_.data() + text_.size();
+    const char* at = begin;
+    std::uint32_t value = 0;
+    for (; at != end && at - begin <= kDigits && *at >= '0' && *at <= '9'; ++at)
+      value = value * 10 + static_cast<std::uint32_t>(*at - '0');
+    const std::ptrdiff_t digits = at - begin;
+    if (digits == 0 || digits > kDigits || (digits > 1 && *begin == '0') || at == end || *at != ',')
+      return false;
+    short_number_ = value;
+    at_ = static_cast<std::size_t>(at - text_.data()) + 1;
+    return true;
+  }
   bool begin(char bracket, const char* what) noexcept;
   bool next(char close, bool& more) noexcept;
   bool read_hex(std::uint32_t& code) noexcept;
@@ -78,6 +108,7 @@ class JsonReader {
   const char* fault_ = nullptr;
   std::size_t fault_offset_ = 0;
   std::uint32_t depth_ = 0;
+  std::uint32_t short_number_ = 0;
   std::uint64_t fresh_ = 0;  // bit d: no item was read yet at depth d
 };
 

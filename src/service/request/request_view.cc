@@ -347,14 +347,7 @@ class RequestBodyReader {
 
   // Requires: the array is open.
   bool read_tokens(std::vector<tokens::Token>& out) {
-    bool more = false;
-    while (in_.next_item(more) && more) {
-      std::uint64_t token = 0;
-      if (!in_.read_unsigned(token, UINT32_MAX, "a token id, from 0 to 4294967295, should be here"))
-        return false;
-      out.emplace_back(static_cast<std::uint32_t>(token));
-    }
-    return in_.fault() == nullptr;
+    return in_.read_numbers(out, "a token id, from 0 to 4294967295, should be here");
   }
 
   JsonReader in_;

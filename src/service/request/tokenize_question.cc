@@ -63,14 +63,7 @@ void append_message(std::string& out, const RequestView& view, std::string_view 
 }
 
 bool read_ids(JsonReader& in, std::vector<tokens::Token>& out) {
-  bool more = false;
-  if (!in.begin_array("token ids should be a list")) return false;
-  while (in.next_item(more) && more) {
-    std::uint64_t number = 0;
-    if (!in.read_unsigned(number, UINT32_MAX, "a token id should be here")) return false;
-    out.emplace_back(static_cast<std::uint32_t>(number));
-  }
-  return in.fault() == nullptr;
+  return in.begin_array("token ids should be a list") && in.read_numbers(out, "a token id should be here");
 }
 
 Error unreadable(std::string_view whose, const JsonReader& in) {
@@ -237,8 +230,12 @@ Result<std::vector<tokens::Token>> read_tokenize_answer(std::string_view answer)
         std::uint64_t number = 0;
         if (!in.read_unsigned(number, UINT64_MAX, "`count` should be a number")) return false;
         count = number;
-      } else if (key == "tokens" ? !read_ids(in, tokens.emplace()) : !in.skip()) {
-        return false;
+      } else if (key != "tokens") {
+        if (!in.skip()) return false;
+      } else {
+        // Each has two characters at least, whatever the count says.
+        tokens.emplace().reserve(std::min<std::uint64_t>(count.value_or(0), answer.size() / 2));
+        if (!read_ids(in, *tokens)) return false;
       }
     }
     if (in.fault() != nullptr || !in.at_end()) return in.fail("something stands behind the object");
