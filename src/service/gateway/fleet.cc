@@ -314,7 +314,9 @@ Result<ResolvedModel> Fleet::resolve(std::string_view model) const {
       if (entry.is_adapter) resolved.adapter = entry.id;
     }
     if (member->group == model) resolved.group = member->group;
-    if (!resolved.group.empty()) return with_block_size(std::move(resolved));
+    if (resolved.group.empty()) continue;
+    if (resolved.group != model) add_unlisted(model, resolved);
+    return with_block_size(std::move(resolved));
   }
   for (const auto& [id, member] : members_) {
     if (member->is_registered || member->group.empty()) continue;
@@ -333,6 +335,16 @@ Result<ResolvedModel> Fleet::resolve(std::string_view model) const {
                  "the model '" + printable(model) + "' is not served here; there are " + list);
   }
   return with_block_size(std::move(resolved));
+}
+
+void Fleet::add_unlisted(std::string_view model, ResolvedModel& resolved) const {
+  for (const auto& [id, member] : members_) {
+    if (member->is_registered || member->group != resolved.group ||
+        std::ranges::find(member->models, model, &ModelEntry::id) != member->models.end())
+      continue;
+    for (std::uint32_t rank = 0; rank < member->ranks; ++rank)
+      resolved.unlisted.push_back({.id = id, .rank = rank});
+  }
 }
 
 ResolvedModel Fleet::with_block_size(ResolvedModel resolved) const {
@@ -364,7 +376,9 @@ Result<QuestionTarget> Fleet::target_for_question(const ResolvedModel& model,
   for (const std::string_view target : targets) {
     const WorkerLoad* best = nullptr;
     for (const WorkerLoad& load : loads)
-      if (load.group == model.group && load.is_up && (best == nullptr || load.requests < best->requests) &&
+      if (load.group == model.group && load.is_up &&
+          std::ranges::find(model.unlisted, load.worker) == model.unlisted.end() &&
+          (best == nullptr || load.requests < best->requests) &&
           token_workers_.may_ask(load.worker.id, target, now))
         best = &load;
     MutexLock lock(mu_);

@@ -38,7 +38,8 @@ inline constexpr std::uint32_t kGuessedBlockSize = 16;
 // What a model's name stands for.
 struct ResolvedModel {
   std::string group;
-  std::string adapter;  // LoRA; empty: the model itself
+  std::string adapter;                        // LoRA; empty: the model itself
+  std::vector<events::Worker> unlisted = {};  // of the group, which do not list this name: all ranks of them
   std::uint32_t block_size = kGuessedBlockSize;
 };
 
@@ -139,6 +140,8 @@ class Fleet {
   };
 
   std::shared_ptr<Member> find(events::WorkerId worker) const ASHLAR_REQUIRES(mu_);
+  // An adapter, or another name, may be loaded at some workers of a group only.
+  void add_unlisted(std::string_view model, ResolvedModel& resolved) const ASHLAR_REQUIRES(mu_);
   ResolvedModel with_block_size(ResolvedModel resolved) const ASHLAR_REQUIRES(mu_);
   Errand errand(const Member& member, bool is_health, std::string target) ASHLAR_REQUIRES(mu_);
   events::WorkerId free_id() ASHLAR_REQUIRES(mu_);

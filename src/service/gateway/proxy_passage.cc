@@ -7,7 +7,6 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
-#include "ashlar/tokens/salt.h"
 #include "service/gateway/api.h"
 #include "service/gateway/json_text.h"
 #include "tokens/siphash128.h"
@@ -15,11 +14,6 @@
 namespace ashlar::service {
 
 namespace {
-
-// A request that needs more questions than this for its tokens goes without them.
-constexpr std::uint32_t kMaxQuestions = 4;
-// What a token of text is taken for where nobody says.
-constexpr std::uint64_t kBytesPerToken = 4;
 
 constexpr std::string_view kTokenHeader = "x-ashlar-token";
 constexpr std::string_view kWeightsHeader = "x-ashlar-weights";
@@ -92,22 +86,6 @@ std::string_view describe(ForwardFailure failure) {
       return "gave an answer that is not HTTP";
   }
   return "failed";
-}
-
-std::string_view describe(KnownPrompt::Source source) {
-  switch (source) {
-    case KnownPrompt::Source::kGiven:
-      return "given";
-    case KnownPrompt::Source::kRemembered:
-      return "remembered";
-    case KnownPrompt::Source::kAsked:
-      return "asked";
-    case KnownPrompt::Source::kJoined:
-      return "joined";
-    case KnownPrompt::Source::kRendered:
-      return "rendered";
-  }
-  return "";
 }
 
 }  // namespace
@@ -206,98 +184,41 @@ Step ProxyPassage::begin(const ClientRequest& request, Wake wake) {
   return find_tokens();
 }
 
-Step ProxyPassage::find_tokens() {
-  prompt_tokens_ = request_.body.size() / kBytesPerToken + 1;
-  return take(parts_.prompts->look_up(view_, request_.body));
-}
-
-Step ProxyPassage::take(PromptTokens::Lookup lookup) {
-  if (auto* known = std::get_if<KnownPrompt>(&lookup)) {
-    take_tokens(std::move(*known));
-    return route();
-  }
-  auto* question = std::get_if<TokenQuestion>(&lookup);
-  if (question == nullptr || !parts_.options.tokenize || questions_ >= kMaxQuestions) return route();
-  ++questions_;
-  question_ = std::move(*question);
-  return ask();
-}
-
-Step ProxyPassage::ask() {
-  const Clock::TimePoint now = Clock::real().now();
-  if (asks_until_ == Clock::TimePoint{}) asks_until_ = now + parts_.options.tokenize_timeout;
-  std::string_view targets[2];
-  std::size_t count = 0;
-  const std::string& source = parts_.options.token_source;
-  if (!question_->tokenize_target.empty() && source != "render")
-    targets[count++] = question_->tokenize_target;
-  if (!question_->render_target.empty() && source != "tokenize") targets[count++] = question_->render_target;
-  const Result<QuestionTarget> target =
-      parts_.fleet->target_for_question(model_, std::span(targets).first(count));
-  if (!target || now >= asks_until_) {
-    question_.reset();
-    return route();
-  }
-  parts_.counters.tokenized.add();
-  asked_ = *target;
-  Ask ask{.address = target->address, .target = std::string(target->target)};
-  ask.headers = {{"Content-Type", "application/json"}};
-  if (!authorization_.empty()) ask.headers.emplace_back("Authorization", authorization_);
-  ask.body = question_->body;
-  ask.timeout = asks_until_ - now;
-  return ask;
-}
-
-void ProxyPassage::take_tokens(KnownPrompt known) {
-  ASHLAR_CHECK(known.tokens != nullptr, "a known prompt without tokens");
-  ASHLAR_CHECK(model_.block_size > 0, "a model without a block size");
-  known_ = std::move(known);
-  const std::vector<tokens::Token>& all = *known_->tokens;
-  prompt_tokens_ = all.size();
-  is_estimate_ = false;
-  locals_ =
-      hash_prompt(all, known_->items, tokens::Salt(model_.adapter, view_.cache_salt), model_.block_size);
-}
-
-Step ProxyPassage::answered(Result<Answer> answer) {
-  ASHLAR_CHECK(question_.has_value(), "an answer without a question");
-  const bool is_render = asked_.target == question_->render_target;
-  const TokenAnswer kind = answer ? token_answer(answer->status, is_render) : TokenAnswer::kFailed;
-  parts_.fleet->token_workers().note(asked_.worker, asked_.target, kind, Clock::real().now());
-  if (kind != TokenAnswer::kGood) {
-    parts_.counters.tokenize_failed.add();
-    return ask();  // another worker
-  }
-  const TokenQuestion question = *std::exchange(question_, std::nullopt);
-  Result<PromptTokens::Lookup> next = parts_.prompts->learn(
-      question, is_render ? TokenEndpoint::kRender : TokenEndpoint::kTokenize, answer->status, answer->body);
-  if (!next) return route();
-  return take(*std::move(next));
-}
-
 Step ProxyPassage::route() {
   // Whoever waits goes first.
   if (line_ == nullptr) line_ = &parts_.lines.of(model_.group);
   if (place_ == 0 && hesitation_ == 0 && !is_choosy() && !line_->empty()) return wait();
   const Clock::TimePoint before = Clock::real().now();
   const bool may_hesitate = !has_hesitated_ || before < hesitates_until_;
-  if (may_hesitate && is_reply_owed(before)) return hesitate(before);
+  if (may_hesitate && !view_.skips_cache) {
+    if (const auto owed = owed_reply(before)) {
+      const bool waits = owed_ || parts_.recent.is_worth_waiting(model_.group);
+      if (waits) owed_ = owed;
+      if (waits) return hesitate(before, owed->until);
+    }
+  }
+  if (owed_) parts_.recent.judge(model_.group, has_reply(*std::exchange(owed_, std::nullopt)));
+  std::vector<events::Worker> left_out;
+  if (!model_.unlisted.empty()) {
+    left_out = tried_;
+    left_out.insert(left_out.end(), model_.unlisted.begin(), model_.unlisted.end());
+  }
   RouteRequest request{.group = model_.group,
-                       .locals = locals_,
+                       .locals = view_.skips_cache ? std::span<const tokens::LocalHash>() : locals_,
                        .prompt_tokens = std::max<std::uint64_t>(1, prompt_tokens_),
                        .is_estimate = is_estimate_,
                        .block_size = model_.block_size,
                        .session = session_,
                        .policy = policy_,
                        .weights = weights_,
-                       .tried = tried_,
+                       .tried = left_out.empty() ? tried_ : left_out,
                        .rank = rank_,
                        .hesitates = may_hesitate};
   Result<Decision> decision = parts_.router->choose(request);
   parts_.counters.route_time.observe(static_cast<std::uint64_t>((Clock::real().now() - before).count()));
   if (!decision) {
     if (decision.error().code() == ErrorCode::kCapacity) return wait();
-    if (decision.error().code() == ErrorCode::kNotReady) return hesitate(before);
+    if (decision.error().code() == ErrorCode::kNotReady) return hesitate(before, Clock::TimePoint::max());
     return refuse(tried_.empty() ? 503 : 502, "service_unavailable", decision.error().message(), true);
   }
   decision_ = *std::move(decision);
@@ -312,6 +233,9 @@ Step ProxyPassage::route() {
   }
   worker_name_ = target->name;
   keep_receipt(*target);
+  // It will have the blocks all the same, and nobody else says so.
+  if (view_.skips_cache && decision_->choice().state == WorkerState::kFallback && !locals_.empty())
+    parts_.router->expect(worker, locals_);
   Forward forward{.address = target->address};
   forward.dropped = {kTokenHeader, kWeightsHeader, kPolicyHeader, kRankHeader};
   if (target->has_ranks) {
@@ -325,16 +249,23 @@ Step ProxyPassage::route() {
   return forward;
 }
 
-bool ProxyPassage::is_reply_owed(Clock::TimePoint now) const {
+std::optional<RecentEnds::End> ProxyPassage::owed_reply(Clock::TimePoint now) const {
   const std::optional<RecentEnds::End> end = parts_.recent.expected(locals_, now);
-  if (!end) return false;
-  const std::uint64_t wanted = std::min<std::uint64_t>(end->blocks, locals_.size());
-  for (const Candidate& candidate : parts_.router->look_up(model_.group, locals_))
-    if (candidate.worker == end->worker) return candidate.depth < wanted;
-  return false;
+  // Only events of a worker that is EXACT are sure to come, and of one that was not cleared meanwhile.
+  if (!end || parts_.router->changes(end->worker).cleared != end->cleared || has_reply(*end))
+    return std::nullopt;
+  return end;
 }
 
-Step ProxyPassage::hesitate(Clock::TimePoint now) {
+bool ProxyPassage::has_reply(const RecentEnds::End& end) const {
+  const std::uint64_t wanted = std::min<std::uint64_t>(end.blocks, locals_.size());
+  for (const Candidate& candidate : parts_.router->look_up(model_.group, locals_))
+    if (candidate.worker == end.worker)
+      return candidate.depth >= wanted || candidate.state != WorkerState::kExact;
+  return true;
+}
+
+Step ProxyPassage::hesitate(Clock::TimePoint now, Clock::TimePoint until) {
   if (!std::exchange(has_hesitated_, true)) {
     hesitates_until_ = now + parts_.options.event_patience;
     parts_.counters.hesitated.add();
@@ -343,12 +274,13 @@ Step ProxyPassage::hesitate(Clock::TimePoint now) {
     hesitation_ = parts_.fleet->hesitating().enter(wake_);
     if (hesitation_ == 0) {  // too many hesitate
       hesitates_until_ = now;
+      owed_.reset();
       return route();
     }
     // The events may have come between the choice and the place.
     wake_();
   }
-  return Wait{.until = hesitates_until_};
+  return Wait{.until = std::min(hesitates_until_, until)};
 }
 
 Step ProxyPassage::wait() {
@@ -405,10 +337,14 @@ void ProxyPassage::keep_receipt(const RouteTarget& target) {
   parts_.counters.states[static_cast<std::size_t>(choice.state)].add();
   parts_.receipts.add(decision_->id, [&](Receipt& receipt) {
     receipt.decision = *decision_;
+    for (Candidate& candidate : receipt.decision.candidates)
+      if (std::ranges::find(model_.unlisted, candidate.worker) != model_.unlisted.end())
+        candidate.exclusion = Exclusion::kOtherModel;
     receipt.group = model_.group;
     receipt.worker_name = target.name;
     receipt.state_reason = reason;
-    receipt.token_source = known_ ? describe(known_->source) : std::string_view();
+    receipt.claim_reason = claim_reason_;
+    receipt.token_source = known_ ? to_string(known_->source) : std::string_view();
   });
 }
 
@@ -552,7 +488,9 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
     if (decision_->choice().state != WorkerState::kFallback && view_.prompts == 1 && !has_other_tokens &&
         (kept - 1) / model_.block_size > locals_.size())
       parts_.recent.add(locals_,
-                        {.worker = decision_->choice().worker, .blocks = (kept - 1) / model_.block_size},
+                        {.worker = decision_->choice().worker,
+                         .blocks = (kept - 1) / model_.block_size,
+                         .cleared = decision_->changes.cleared},
                         Clock::real().now());
   }
   if (!is_open) parts_.receipts.set_outcome(decision_->id, outcome);

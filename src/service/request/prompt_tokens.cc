@@ -161,6 +161,22 @@ std::uint64_t tail_kind_of(const RequestView& view, std::string_view body, std::
 
 }  // namespace
 
+std::string_view to_string(KnownPrompt::Source source) noexcept {
+  switch (source) {
+    case KnownPrompt::Source::kGiven:
+      return "given";
+    case KnownPrompt::Source::kRemembered:
+      return "remembered";
+    case KnownPrompt::Source::kAsked:
+      return "asked";
+    case KnownPrompt::Source::kJoined:
+      return "joined";
+    case KnownPrompt::Source::kRendered:
+      return "rendered";
+  }
+  return "";
+}
+
 struct PromptTokens::State {
   explicit State(const Options& given) : options(given), cache(given.max_bytes) {
     ASHLAR_CHECK(getentropy(key.data(), key.size()) == 0,

@@ -48,6 +48,9 @@ struct KnownPrompt {
   std::vector<PromptItem> items = {};
 };
 
+// "given", "remembered", "asked", "joined", "rendered": for receipts.
+std::string_view to_string(KnownPrompt::Source source) noexcept;
+
 // No tokens can be had: an endpoint without a prompt, several prompts, a prompt that only the engine knows.
 struct NoTokens {
   std::string reason;

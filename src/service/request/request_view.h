@@ -65,6 +65,9 @@ struct RequestView {
   bool is_rewritten = false;
   // No endpoint gives its tokens: it goes on with an answer that only its engine has, or has embeddings.
   bool is_opaque = false;
+  // The engine computes the whole prompt, whatever it has cached: the request asks for the logprobs of prompt
+  // tokens (prompt_logprobs, or echo with logprobs). What it computes it stores as always.
+  bool skips_cache = false;
   // The prompt as token ids; nullopt if it is text. Of a batch of one prompt, that one.
   std::optional<std::vector<tokens::Token>> prompt_tokens = {};
   JsonSlice prompt = {};  // a text

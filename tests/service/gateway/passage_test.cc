@@ -104,6 +104,54 @@ TEST(Passage, WithoutTokensItIsRoutedByLoadAndClaimsNothing) {
   EXPECT_THAT(open->passage->head(200, kJson).added, Not(Contains(Key("x-ashlar-cached-tokens"))));
 }
 
+// A request passed to its end; its receipt.
+std::string receipt_of(ServiceUnderTest& service, const std::string& target, const std::string& body,
+                       const std::string& answer) {
+  const auto open = service.begin(target, body);
+  EXPECT_TRUE(std::holds_alternative<Forward>(open->step)) << body;
+  std::string id;
+  for (const auto& [name, value] : open->passage->head(200, kJson).added)
+    if (name == "x-ashlar-decision-id") id = value;
+  open->passage->bytes(answer);
+  open->passage->ended(PassageEnd::kComplete);
+  return service.get("/decisions/" + id).body;
+}
+
+TEST(Passage, LogprobsOfThePromptAreComputedAnew) {
+  ServiceUnderTest service(ServiceUnderTest::options_of(1));
+  const auto pass = [&](std::string_view extra, std::uint64_t found) {
+    return receipt_of(service, "/v1/completions", tokens_body(40, 1, extra), usage_answer(40, found));
+  };
+  // The first stores the prompt, though it reads nothing.
+  std::string receipt = pass(R"(,"prompt_logprobs":1)", 0);
+  EXPECT_THAT(receipt, HasSubstr("logprobs are asked for"));
+  EXPECT_THAT(receipt, HasSubstr(R"("cached_tokens":0)"));
+  receipt = pass("", 32);
+  EXPECT_THAT(receipt, HasSubstr(R"("cached_tokens":32)"));
+  EXPECT_THAT(receipt, Not(HasSubstr("claim_reason")));
+  for (const char* extra : {R"(,"echo":true,"logprobs":0)", R"(,"prompt_logprobs":0)"})
+    EXPECT_THAT(pass(extra, 0), HasSubstr(R"("cached_tokens":0)")) << extra;
+  EXPECT_THAT(pass(R"(,"echo":true)", 32), HasSubstr(R"("cached_tokens":32)"));
+  EXPECT_EQ(service.metric("ashlar_serve_predictions_right_total"), 5);
+}
+
+TEST(Passage, AReceiptSaysWhyNothingIsClaimed) {
+  ServeOptions options = ServiceUnderTest::options_of(1);
+  options.token_source = "tokenize";
+  ServiceUnderTest service(options);
+  // Items of reasoning become parts of other messages, which /tokenize is not told.
+  EXPECT_THAT(receipt_of(service, "/v1/responses",
+                         R"({"model":"m","input":[{"type":"reasoning","summary":[],"content":[]}]})", "{}"),
+              HasSubstr("in a way that /tokenize does not"));
+  EXPECT_THAT(
+      receipt_of(service, "/v1/responses", R"({"model":"m","input":"a","previous_response_id":"r"})", "{}"),
+      HasSubstr("an answer that only its engine has"));
+  auto open = service.begin("/v1/completions", R"({"model":"m","prompt":"a"})");
+  open->step = open->passage->answered(Error(ErrorCode::kUnavailable, "refused"));
+  ASSERT_TRUE(std::holds_alternative<Forward>(open->step));
+  EXPECT_THAT(service.get("/decisions").body, HasSubstr("no worker could be asked"));
+}
+
 TEST(Passage, AnotherWorkerIsTriedBeforeTheFirstByteOnly) {
   ServeOptions options = ServiceUnderTest::options_of(3);
   options.max_attempts = 2;
@@ -213,6 +261,45 @@ TEST(Passage, ModelsDecideTheGroup) {
         service.begin("/v1/completions", R"({"model":")" + std::string(model) + R"(","prompt":[1]})");
     EXPECT_TRUE(std::holds_alternative<Forward>(open->step)) << model;
   }
+}
+
+TEST(Passage, AnAdapterGoesToWorkersThatListIt) {
+  ServeOptions options = ServiceUnderTest::options_of(3);
+  for (WorkerOptions& worker : options.workers) worker.model.clear();
+  options.workers[2].dp = 2;
+  options.max_running = 1;
+  const std::string base = R"({"data":[{"id":"m"}]})";
+  const std::string both = R"({"data":[{"id":"m"},{"id":"lora","parent":"m"}]})";
+  ServiceUnderTest service(options, {}, {}, {{9001, base}, {9002, both}, {9003, base}});
+  const std::string body = R"({"model":"lora","prompt":[1,2,3]})";
+  const auto first = service.begin("/v1/completions", body);
+  EXPECT_EQ(forward_of(*first).address.port, 9002);
+  std::string id;
+  for (const auto& [name, value] : first->passage->head(200, kJson).added)
+    if (name == "x-ashlar-decision-id") id = value;
+  const std::string receipt = service.get("/decisions/" + id).body;
+  std::size_t left_out = 0;
+  for (std::size_t at = 0; (at = receipt.find(R"("excluded":"other_model")", at)) != std::string::npos; ++at)
+    ++left_out;
+  EXPECT_EQ(left_out, 3u) << receipt;
+  // It waits for that worker although others have room, and is not sent to them if it fails.
+  auto second = service.begin("/v1/completions", body);
+  EXPECT_TRUE(std::holds_alternative<Wait>(second->step));
+  first->passage->ended(PassageEnd::kComplete);
+  second->step = second->passage->resumed();
+  EXPECT_EQ(forward_of(*second).address.port, 9002);
+  EXPECT_EQ(status_of(second->passage->failed(ForwardFailure::kConnect, "refused")), 502u);
+  // Its tokens are asked of a worker that knows it.
+  const auto text = service.begin("/v1/completions", R"({"model":"lora","prompt":"a"})");
+  ASSERT_TRUE(std::holds_alternative<Ask>(text->step));
+  EXPECT_EQ(std::get<Ask>(text->step).address.port, 9002);
+  // The base model is everywhere; a name that nobody lists is an error that says what there is.
+  for (int i = 0; i < 2; ++i)
+    EXPECT_TRUE(std::holds_alternative<Forward>(
+        service.begin("/v1/completions", R"({"model":"m","prompt":[1,2,3]})")->step));
+  const auto unknown = service.begin("/v1/completions", R"({"model":"x","prompt":[1]})");
+  EXPECT_EQ(status_of(unknown->step), 404u);
+  EXPECT_THAT(std::get<Reply>(unknown->step).body, HasSubstr("there are 'lora', 'm'"));
 }
 
 TEST(Passage, HeadersChangeWeightsAndAreChecked) {
