@@ -5,8 +5,8 @@
 // are owed, and waits for them a moment.
 //
 // A turn whose prompt does not repeat the reply as it was (a template that leaves reasoning out, a client
-// that changes it) would wait in vain: those blocks never come. So waits are judged: after kVain of a model in a
-// row that brought nothing, only one in kProbe still waits.
+// that changes it) would wait in vain: those blocks never come. So waits are judged: after kVain of a model
+// in a row that brought nothing, only one in kProbe still waits.
 //
 // Thread safety: thread-safe.
 // Complexity:    expected(): O(blocks) lookups, none where nothing ended lately.

@@ -2,12 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <set>
-#include <utility>
-
-#include "ashlar/base/random.h"
-#include "ashlar/testing/time_box.h"
 #include "service/gateway/fake_workers.h"
 
 namespace ashlar::service {
@@ -323,119 +317,6 @@ TEST(Passage, HostileBodiesGoToTheEngineOrAreRefused) {
     const auto open = service.begin("/v1/completions", body);
     EXPECT_TRUE(std::holds_alternative<Forward>(open->step)) << body;
   }
-}
-
-// Every way a request can take: whatever happens, load is held exactly while a worker has the request.
-TEST(Passage, LoadIsReleasedExactlyOnceOnEveryPath) {
-  ServeOptions options = ServiceUnderTest::options_of(3);
-  options.max_running = 3;
-  options.max_queued = 4;
-  options.breaker_failures = 1000;
-  ServiceUnderTest service(options);
-  Random random(7);
-  std::vector<std::unique_ptr<ServiceUnderTest::Open>> open;
-  std::map<std::string, int> seen;
-  const auto at_worker = [&] {
-    return static_cast<std::size_t>(std::ranges::count_if(
-        open, [](const auto& entry) { return std::holds_alternative<Forward>(entry->step); }));
-  };
-  ashlar::testing::TimeBox box(0.3);
-  const std::set<std::string> wanted = {"reply",   "forward",  "wait",    "ask",   "failed",
-                                        "instead", "complete", "gone",    "broke", "drop",
-                                        "resumed", "to reply", "stopped", "bytes"};
-  while (!box.over() || seen.size() < wanted.size()) {
-    if (open.size() < 20 && random.below(3) == 0) {
-      const bool is_text = random.below(3) == 0;
-      open.push_back(is_text
-                         ? service.begin("/v1/chat/completions",
-                                         R"({"model":"m","messages":[{"role":"user","content":")" +
-                                             std::to_string(random.below(1000)) + "\"}]}")
-                         : service.begin("/v1/completions", tokens_body(1 + random.below(80),
-                                                                        static_cast<int>(random.below(9)))));
-    } else if (!open.empty()) {
-      const std::size_t i = random.below(open.size());
-      ServiceUnderTest::Open& one = *open[i];
-      bool is_over = false;
-      if (random.below(12) == 0) {
-        ++seen["drop"];
-        is_over = true;
-      } else if (std::holds_alternative<Reply>(one.step)) {
-        ++seen["reply"];
-        one.passage->ended(random.below(2) == 0 ? PassageEnd::kComplete : PassageEnd::kClientGone);
-        is_over = true;
-      } else if (std::holds_alternative<Ask>(one.step)) {
-        ++seen["ask"];
-        one.step = random.below(4) == 0
-                       ? one.passage->answered(Error(ErrorCode::kUnavailable, "gone"))
-                       : one.passage->answered(Answer{.status = 200, .body = R"({"tokens":[1,2,3]})"});
-      } else if (std::holds_alternative<Wait>(one.step)) {
-        ++seen["wait"];
-        if (random.below(5) == 0) {
-          one.passage->ended(PassageEnd::kClientGone);
-          is_over = true;
-        } else {
-          one.step = one.passage->resumed();
-          ++seen["resumed"];
-        }
-      } else {
-        ++seen["forward"];
-        // Once a head is passed on only its body and the end can follow.
-        switch (one.has_head ? 2 + random.below(6) : random.below(8)) {
-          case 0:
-            one.step = one.passage->failed(static_cast<ForwardFailure>(random.below(4)), "x");
-            ++seen["failed"];
-            seen["to reply"] += std::holds_alternative<Reply>(one.step);
-            break;
-          case 1: {
-            const HeadVerdict verdict = one.passage->head(503, kJson);
-            if (verdict.instead) {
-              ++seen["instead"];
-              one.step = *verdict.instead;
-            } else {
-              one.has_head = true;
-            }
-            break;
-          }
-          case 2:
-            if (!std::exchange(one.has_head, true)) one.passage->head(200, kJson);
-            one.passage->bytes("{\"usage\":");
-            ++seen["bytes"];
-            break;
-          case 3:
-            one.passage->ended(PassageEnd::kWorkerBroke);
-            ++seen["broke"];
-            is_over = true;
-            break;
-          case 4:
-            one.passage->ended(PassageEnd::kClientGone);
-            ++seen["gone"];
-            is_over = true;
-            break;
-          case 5:
-            one.passage->ended(PassageEnd::kStopped);
-            ++seen["stopped"];
-            is_over = true;
-            break;
-          default:
-            if (!one.has_head) one.passage->head(200, kJson);
-            one.passage->bytes(usage_answer(random.below(80), random.below(80)));
-            one.passage->ended(PassageEnd::kComplete);
-            ++seen["complete"];
-            is_over = true;
-        }
-      }
-      if (is_over) open.erase(open.begin() + static_cast<std::ptrdiff_t>(i));
-    }
-    ASSERT_EQ(service->router().running(), at_worker());
-  }
-  open.clear();
-  EXPECT_EQ(service->router().running(), 0u);
-  for (const WorkerLoad& load : service->router().loads()) {
-    EXPECT_EQ(load.requests, 0u);
-    EXPECT_EQ(load.prefill_tokens, 0u);
-    EXPECT_EQ(load.decode_blocks, 0u);
-  }
-  EXPECT_EQ(service.metric("ashlar_serve_waiting"), 0);
 }
 
 }  // namespace
