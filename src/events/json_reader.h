@@ -82,9 +82,9 @@ class JsonReader {
            (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n' || text_[at_] == '\r'))
       ++at_;
   }
-  // Takes a number of up to seven digits with the comma behind it into short_number_, if both stand right here
-  // and a word can be read. The digits of a word are added up in pairs, then pairs of those (Langdale and
-  // Lemire, "Parsing gigabytes of JSON per second").
+  // Takes a number of up to seven digits and the comma behind it into short_number_, if both stand right here
+  // in a whole word. The digits of a word are added up in pairs, then pairs of those (Langdale and Lemire,
+  // "Parsing gigabytes of JSON per second").
   bool take_short_number() noexcept {
     if constexpr (std::endian::native != std::endian::little) return false;
     if (text_.size() - at_ < sizeof(std::uint64_t)) return false;
