@@ -92,6 +92,9 @@ Step ProxyPassage::answered(Result<Answer> answer) {
   Result<PromptTokens::Lookup> next = parts_.prompts->learn(
       question, is_render ? TokenEndpoint::kRender : TokenEndpoint::kTokenize, answer->status, answer->body);
   if (!next) {
+    parts_.fleet->token_workers().note(asked_.worker, asked_.target, TokenAnswer::kFailed,
+                                       Clock::real().now());
+    parts_.counters.tokenize_failed.add();
     claim_reason_ = next.error().message();
     return route();
   }

@@ -128,6 +128,17 @@ TEST(TokenQuestions, AnotherWorkerIsAskedAndTheFirstIsLeftAlone) {
   }
 }
 
+TEST(TokenQuestions, AnAnswerThatCannotBeReadIsAFailure) {
+  ServiceUnderTest service(ServiceUnderTest::options_of(1));
+  const Asked asked = pass(service, "/v1/chat/completions", kChat, [](const Ask&) -> Result<Answer> {
+    return Answer{.status = 200, .body = "<html>"};
+  });
+  EXPECT_EQ(asked.targets.size(), 1u);
+  EXPECT_TRUE(asked.is_forwarded);
+  EXPECT_THAT(asked.receipt, HasSubstr("cannot be read"));
+  EXPECT_EQ(service.metric("ashlar_serve_tokenize_failed_total"), 1);
+}
+
 TEST(TokenQuestions, ARestartIsAskedAgain) {
   ServeOptions options = ServiceUnderTest::options_of(1);
   options.token_source = "tokenize";
