@@ -278,7 +278,7 @@ TEST(Passage, AnAdapterGoesToWorkersThatListIt) {
   EXPECT_EQ(left_out, 3u) << receipt;
   // It waits for that worker although others have room, and is not sent to them if it fails.
   auto second = service.begin("/v1/completions", body);
-  EXPECT_TRUE(std::holds_alternative<Wait>(second->step));
+  ASSERT_TRUE(std::holds_alternative<Wait>(second->step));
   first->passage->ended(PassageEnd::kComplete);
   second->step = second->passage->resumed();
   EXPECT_EQ(forward_of(*second).address.port, 9002);
