@@ -1,14 +1,13 @@
 #include "service/gateway/proxy_passage.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <utility>
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
 #include "service/gateway/api.h"
-#include "service/gateway/json_text.h"
+#include "service/gateway/refusals.h"
 #include "tokens/siphash128.h"
 
 namespace ashlar::service {
@@ -21,34 +20,12 @@ constexpr Clock::Duration kChoreTime = std::chrono::minutes(10);
 
 constexpr std::size_t kMaxReason = 200;  // bytes of a header
 
-constexpr std::string_view kTokenHeader = "x-ashlar-token";
 constexpr std::string_view kWeightsHeader = "x-ashlar-weights";
 constexpr std::string_view kPolicyHeader = "x-ashlar-policy";
 constexpr std::string_view kRankHeader = "x-data-parallel-rank";
 // In the order of preference.
 constexpr std::string_view kSessionHeaders[] = {"x-session-id", "x-dynamo-session-id",
                                                 "x-claude-code-session-id", "session-id", "thread-id"};
-
-bool same_name(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, [](char x, char y) {
-    return std::tolower(static_cast<unsigned char>(x)) == std::tolower(static_cast<unsigned char>(y));
-  });
-}
-
-std::string_view header_of(std::span<const HeaderView> headers, std::string_view name) {
-  for (const HeaderView& header : headers)
-    if (same_name(header.name, name)) return header.value;
-  return {};
-}
-
-// Takes as long for a wrong token as for the right one.
-bool equal_secrets(std::string_view a, std::string_view b) {
-  unsigned difference = a.size() == b.size() ? 0 : 1;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    difference |= static_cast<unsigned char>(a[i]) ^
-                  static_cast<unsigned char>(b[i % std::max<std::size_t>(1, b.size())]);
-  return difference == 0 && !b.empty();
-}
 
 // "name=1.5,…" over the weights, in blocks. Errors: kInvalidArgument.
 Result<CostWeights> parse_weights(std::string_view text, CostWeights weights) {
@@ -105,44 +82,10 @@ std::string_view describe(ForwardFailure failure) {
 
 }  // namespace
 
-std::string error_json(std::string_view message, std::string_view type, unsigned status) {
-  JsonText out;
-  out.object([&] {
-    out.field("error", [&] {
-      out.object([&] {
-        out.field("message", message);
-        out.field("type", type);
-        out.field("param", [&] { out.null(); });
-        out.field("code", status);
-      });
-    });
-  });
-  return out.take();
-}
-
-namespace {
-
-Reply openai_error(unsigned status, std::string_view type, std::string_view message, bool can_retry = false) {
-  Reply reply{.status = status, .headers = {{"Content-Type", "application/json"}}};
-  if (can_retry) reply.headers.emplace_back("Retry-After", "1");
-  reply.body = error_json(message, type, status);
-  return reply;
-}
-
-}  // namespace
-
 ProxyPassage::~ProxyPassage() {
   if (chore_) chore_->leave();
   release();
   leave_line();
-}
-
-std::optional<Reply> refuse_stranger(ServiceParts& parts, const ClientRequest& request) {
-  if (parts.options.token.empty() || is_public_path(request.method, request.target) ||
-      equal_secrets(header_of(request.headers, kTokenHeader), parts.options.token))
-    return std::nullopt;
-  parts.counters.refused.add();
-  return openai_error(401, "authentication_error", "this address needs its token in x-ashlar-token");
 }
 
 Result<void> ProxyPassage::read_headers(std::span<const HeaderView> headers) {

@@ -102,10 +102,4 @@ class ProxyPassage final : public Passage {
   std::shared_ptr<ChoreReply> chore_;
 };
 
-// The answer to a request that lacks the token; none: it has it, or needs none.
-std::optional<Reply> refuse_stranger(ServiceParts& parts, const ClientRequest& request);
-
-// An error in the form of OpenAI's API.
-std::string error_json(std::string_view message, std::string_view type, unsigned status);
-
 }  // namespace ashlar::service

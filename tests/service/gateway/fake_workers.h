@@ -95,8 +95,12 @@ class ServiceUnderTest {
       open.step = open.passage->resumed();
     }
   }
-  Reply get(std::string target) {
-    const auto open = begin(std::move(target), {}, {}, "GET");
+  Reply get(std::string target) { return reply_to(begin(std::move(target), {}, {}, "GET")); }
+  Reply post(std::string target, std::string body) {
+    return reply_to(begin(std::move(target), std::move(body)));
+  }
+  // The answer to a request for the service itself.
+  Reply reply_to(std::unique_ptr<Open> open) {
     finish(*open);
     const auto* reply = std::get_if<Reply>(&open->step);
     EXPECT_NE(reply, nullptr) << "it went to a worker";
