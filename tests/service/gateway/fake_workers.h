@@ -17,6 +17,9 @@
 
 namespace ashlar::service {
 
+// Of an answer.
+inline constexpr HeaderView kJsonHead[] = {{.name = "Content-Type", .value = "application/json"}};
+
 class ServiceUnderTest {
  public:
   explicit ServiceUnderTest(ServeOptions options, std::string models_of_workers = {},
