@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr events::Worker kOnly{.id = events::WorkerId(1)};
+constexpr events::Worker kOnly{.id = events::WorkerId(kFirstOwnId)};
 constexpr HeaderView kHead[] = {{.name = "Content-Type", .value = "application/json"}};
 
 TEST(RecentEnds, WaitsThatBringNothingBecomeRare) {
