@@ -143,8 +143,8 @@ Result<std::unique_ptr<Service>> Service::create(const ServeOptions& options,
     ASHLAR_TRY(parts->trace, TraceRecorder::create({.path = options.record}));
   }
   parts->router = std::make_unique<Router>(router, parts->journal.get());
-  parts->prompts = std::make_unique<PromptTokens>(
-      PromptTokens::Options{.max_bytes = options.prompt_cache_bytes, .tails = true});
+  parts->prompts = std::make_unique<PromptTokens>(PromptTokens::Options{
+      .max_bytes = options.prompt_cache_bytes, .tails = true, .renders = options.token_source != "tokenize"});
   parts->fleet =
       std::make_unique<Fleet>(parts->options, *parts->router, std::move(make_source), Clock::real());
   ASHLAR_RETURN_IF_ERROR(register_metrics(*parts));

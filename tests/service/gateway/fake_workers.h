@@ -17,11 +17,15 @@
 
 namespace ashlar::service {
 
+// Of an answer.
+inline constexpr HeaderView kJsonHead[] = {{.name = "Content-Type", .value = "application/json"}};
+
 class ServiceUnderTest {
  public:
   explicit ServiceUnderTest(ServeOptions options, std::string models_of_workers = {},
-                            EngineSourceFactory sources = {})
-      : models(std::move(models_of_workers)) {
+                            EngineSourceFactory sources = {},
+                            std::map<std::uint16_t, std::string> models_of_ports = {})
+      : models(std::move(models_of_workers)), models_by_port(std::move(models_of_ports)) {
     auto made = Service::create(options, std::move(sources));
     EXPECT_TRUE(made) << made.error();
     service_ = *std::move(made);
@@ -52,8 +56,11 @@ class ServiceUnderTest {
         } else if (errand.ask.target == "/health") {
           service_->told(errand.number, Answer{.status = 200, .body = {}});
         } else {
-          service_->told(errand.number,
-                         Answer{.status = 200, .body = models.empty() ? R"({"data":[{"id":"m"}]})" : models});
+          const auto own = models_by_port.find(errand.ask.address.port);
+          service_->told(errand.number, Answer{.status = 200,
+                                               .body = own != models_by_port.end() ? own->second
+                                                       : models.empty() ? R"({"data":[{"id":"m"}]})"
+                                                                        : models});
         }
       }
     }
@@ -113,8 +120,9 @@ class ServiceUnderTest {
   Service* operator->() noexcept { return service_.get(); }
   void reset() { service_.reset(); }
 
-  std::map<std::uint16_t, bool> down;  // ports
-  std::string models;
+  std::map<std::uint16_t, bool> down;                   // ports
+  std::string models;                                   // of all workers
+  std::map<std::uint16_t, std::string> models_by_port;  // of some
 
  private:
   std::unique_ptr<Service> service_;
