@@ -114,7 +114,7 @@ TEST_F(JournalTest, AWorkerThatIsLateIsLateAgain) {
   }
   std::vector<WorkerState> states;
   const ReplayReport report =
-      replay_journal(path(), key_, [&](const Decision& decision, const std::string&, bool) {
+      replay_journal(path(), key_, [&](const Decision& decision, const std::string&, ReplayVerdict) {
         states.push_back(decision.choice().state);
       }).value();
   EXPECT_EQ(report.differences, 0u);
