@@ -330,6 +330,7 @@ void Fleet::take_models(const std::shared_ptr<Member>& member, const Answer& ans
                      ? read_models(answer.body)
                      : Result<std::vector<ModelEntry>>(
                            make_error(ErrorCode::kNotFound, "its /v1/models answers %u", answer.status));
+  std::map<std::uint32_t, std::shared_ptr<EngineFollower>> ended;
   {
     MutexLock lock(mu_);
     if (!entries)
@@ -349,8 +350,13 @@ void Fleet::take_models(const std::shared_ptr<Member>& member, const Answer& ans
                         "; name its model with model= if it does not tell";
     }
     if (group == member->group) return;
-    member->group = group;
+    // They hash as the old model does, and what they have reported goes with it.
+    ended.swap(member->followers);
+    member->endpoints.clear();
+    member->group.swap(group);
+    if (!group.empty()) forget_hashing_of(group);
   }
+  ended.clear();
   settle(member);
 }
 

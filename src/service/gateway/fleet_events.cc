@@ -51,9 +51,11 @@ void Fleet::expect_snapshot(const std::shared_ptr<Member>& member) {
 
 Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t rank,
                            const EngineEndpoint& endpoint) {
+  std::string group;
   {
     MutexLock lock(mu_);
     if (member->followers.contains(rank)) return {};
+    group = member->group;
   }
   Result<std::unique_ptr<EngineFollower>> made = make_follower(member, rank, endpoint);
   std::shared_ptr<EngineFollower> follower;  // one that is not kept ends after the lock
@@ -63,7 +65,7 @@ Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t 
     if (!member->followers.contains(rank)) member->endpoints.erase(rank);
     return made.error();
   }
-  if (member->is_gone) return {};
+  if (member->is_gone || member->group != group) return {};
   member->endpoints[rank] = endpoint.events;
   member->followers.try_emplace(rank, std::move(follower));
   tell_block_size(member->group);  // it may have been learned meanwhile
@@ -105,7 +107,8 @@ void Fleet::learn_block_size(const std::string& group, const events::Worker& wor
                              std::uint32_t block_size) {
   if (block_size == 0) return;
   MutexLock lock(mu_);
-  if (find(worker.id) == nullptr) return;  // it has gone, and its follower ends
+  const std::shared_ptr<Member> teller = find(worker.id);
+  if (teller == nullptr || teller->group != group) return;  // it has gone, and its follower ends
   const auto [known, is_new] = block_sizes_.try_emplace(group, block_size);
   if (!is_new && known->second == block_size) return;
   if (!is_new) {

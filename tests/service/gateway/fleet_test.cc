@@ -46,11 +46,12 @@ class FleetTest : public ::testing::Test {
     if (engine == nullptr) engine = std::make_shared<FakeEngine>();
     return engine;
   }
-  // Reads GET /fleet until it has the text.
-  static void wait_for(ServiceUnderTest& service, const std::string& text) {
+  // Reads GET /fleet until it has the text. `answers`: to errands of the service meanwhile.
+  static void wait_for(ServiceUnderTest& service, const std::string& text, bool answers = false) {
     const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     std::string seen;
     do {
+      if (answers) service.answer_errands();
       seen = service.get("/fleet").body;
       if (seen.find(text) != std::string::npos) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -104,6 +105,27 @@ TEST_F(FleetTest, AnAnswerOfNoWholeBlocksShowsAnotherSize) {
   engine(0).restart();
   engine(0).send(stored_message(0, 0, 2));
   wait_for(service, R"("state":"EXACT")");
+}
+
+TEST_F(FleetTest, AWorkerThatServesAnotherModelIsFollowedAnew) {
+  ServeOptions options = options_with_events(1);
+  options.workers[0].model.clear();
+  options.health_interval = std::chrono::milliseconds(1);
+  ServiceUnderTest service(options, R"({"data":[{"id":"a"}]})", sources());
+  engine(0).send(stored_message(0, 0));
+  wait_for(service, R"("state":"EXACT")");
+  service.down[9001] = true;
+  wait_for(service, "its /health cannot be reached", true);
+  service.down.clear();
+  service.models = R"({"data":[{"id":"b"}]})";
+  wait_for(service, "no message yet", true);
+  engine(0).send(stored_message(1, 1));
+  wait_for(service, R"("state":"EXACT")");
+  std::vector<tokens::LocalHash> locals;
+  for (const std::uint32_t i : {0u, 1u})
+    locals.push_back(tokens::SequenceHasher().local_hash(tokens_of_block(i)));
+  EXPECT_EQ(service->router().look_up("b", locals).at(0).depth, 2u);
+  EXPECT_EQ(service->router().loads().at(0).state, WorkerState::kExact);
 }
 
 std::string query_by_hash(const tokens::SequenceHasher& hasher) {
