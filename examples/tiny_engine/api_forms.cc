@@ -222,6 +222,22 @@ Result<ApiCall> read_call(ApiForm form, const Json& body, const ModelCard& card)
   return call;
 }
 
+std::string render_body(const ApiCall& call, const ModelCard& card, std::string_view request_id) {
+  const bool is_list = call.form == ApiForm::kCompletions;
+  std::string out;
+  for (std::size_t i = 0; i < call.prompts.size(); ++i) {
+    std::string id((is_list ? "cmpl-" : "chatcmpl-") + std::string(request_id));
+    if (call.prompts.size() > 1) id += "-" + std::to_string(i);
+    out += (i > 0 ? ",{\"request_id\":" : "{\"request_id\":") + json_quoted(id) +
+           ",\"token_ids\":" + token_list(call.prompts[i]) +
+           R"(,"token_offsets":null,"features":null,"sampling_params":{"n":)" + number_text(call.samples) +
+           ",\"max_tokens\":" + number_text(call.max_tokens) + "},\"model\":" + json_quoted(card.name) +
+           ",\"stream\":" + (call.stream ? "true" : "false") + ",\"stream_options\":null,\"cache_salt\":" +
+           (call.tenant.empty() ? "null" : json_quoted(call.tenant)) + ",\"priority\":0}";
+  }
+  return is_list ? "[" + out + "]" : out;
+}
+
 std::string error_body(unsigned status, std::string_view message, bool as_anthropic) {
   const std::string_view kind = status == 404   ? "NotFoundError"
                                 : status >= 500 ? "InternalServerError"

@@ -48,6 +48,10 @@ ashlar::Result<void> check_model(const Json& body, const ModelCard& card);
 ashlar::Result<std::vector<Token>> read_token_ids(const Json& list);
 std::string token_list(const std::vector<Token>& tokens);
 
+// What a render endpoint answers: the prompt as token ids, with how it is to be sampled; a list of them for
+// completions, which may have several prompts.
+std::string render_body(const ApiCall& call, const ModelCard& card, std::string_view request_id);
+
 std::string error_body(unsigned status, std::string_view message, bool as_anthropic);
 
 struct ApiUsage {

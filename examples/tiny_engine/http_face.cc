@@ -223,6 +223,11 @@ void HttpFace::handle(const Exchange& exchange) {
       {"POST", "/v1/responses", [](auto& face, auto& to) { face.generate(ApiForm::kResponses, to); }},
       {"POST", "/v1/messages", [](auto& face, auto& to) { face.generate(ApiForm::kMessages, to); }},
       {"POST", "/v1/embeddings", [](auto& face, auto& to) { face.generate(ApiForm::kEmbeddings, to); }},
+      {"POST", "/v1/chat/completions/render", [](auto& face, auto& to) { face.render(ApiForm::kChat, to); }},
+      {"POST", "/v1/completions/render",
+       [](auto& face, auto& to) { face.render(ApiForm::kCompletions, to); }},
+      {"POST", "/v1/responses/render", [](auto& face, auto& to) { face.render(ApiForm::kResponses, to); }},
+      {"POST", "/v1/messages/render", [](auto& face, auto& to) { face.render(ApiForm::kMessages, to); }},
       {"POST", "/tokenize", [](auto& face, auto& to) { face.tokenize(to); }},
       {"POST", "/detokenize", [](auto& face, auto& to) { face.detokenize(to); }},
       {"POST", "/reset_prefix_cache", [](auto& face, auto& to) { face.reset_prefix_cache(to); }},
@@ -234,7 +239,8 @@ void HttpFace::handle(const Exchange& exchange) {
   const std::string_view path = exchange->target().substr(0, exchange->target().find('?'));
   const auto route =
       std::find_if(kRoutes.begin(), kRoutes.end(), [&](const Route& one) { return one.path == path; });
-  if (route == kRoutes.end()) return refuse(*exchange, 404, "there is no " + std::string(path));
+  if (route == kRoutes.end() || (options_.faults.no_tokenize && path == "/tokenize"))
+    return refuse(*exchange, 404, "there is no " + std::string(path));
   if (route->method != exchange->method())
     return exchange->reply(405, kJson,
                            error_body(405, std::string(path) + " takes " + std::string(route->method), false),
@@ -273,6 +279,16 @@ Result<EngineLoop*> HttpFace::choose_rank(const Exchange& exchange) {
   const auto least = std::min_element(loops_.begin(), loops_.end(),
                                       [](const auto& a, const auto& b) { return a->load() < b->load(); });
   return least->get();
+}
+
+void HttpFace::render(ApiForm form, const Exchange& exchange) {
+  if (!options_.renders)
+    return refuse(*exchange, 403, "Scale-out endpoints are disabled; --enable-scale-out enables them.");
+  const Result<Json> body = Json::parse(exchange->body());
+  if (!body) return refuse(*exchange, body.error());
+  const Result<ApiCall> call = read_call(form, *body, options_.card);
+  if (!call) return refuse(*exchange, call.error());
+  exchange->reply(200, kJson, render_body(*call, options_.card, std::to_string(++requests_)));
 }
 
 void HttpFace::tokenize(const Exchange& exchange) {

@@ -28,6 +28,7 @@ struct FaceFaults {
   std::uint64_t stall_after = 0;       // this stream says no more from its middle on
   std::uint64_t drop_event_every = 0;  // every so many messages one is not sent, though replay has it
   bool lie_usage = false;              // the cached tokens are wrong by a block
+  bool no_tokenize = false;            // there is no /tokenize
 };
 
 struct FaceOptions {
@@ -43,6 +44,7 @@ struct FaceOptions {
   std::uint64_t seed = 1;           // of the model
   ModelCard card = {};
   bool shows_cached_tokens = true;  // in usage
+  bool renders = false;             // its render endpoints answer; else they are forbidden
   FaceFaults faults = {};
 };
 
@@ -71,6 +73,7 @@ class HttpFace {
   Result<void> start();
   void handle(const Exchange& exchange);
   void generate(ApiForm form, const Exchange& exchange);
+  void render(ApiForm form, const Exchange& exchange);
   void tokenize(const Exchange& exchange);
   void detokenize(const Exchange& exchange);
   void show_models(const Exchange& exchange);

@@ -2,16 +2,15 @@
 // what the model says without a cache.
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ashlar/base/random.h"
 #include "tiny_engine/engine.h"
+#include "tiny_engine/options.h"
 #ifdef TINY_ENGINE_EVENTS
 #include "tiny_engine/vllm_events.h"
 #endif
@@ -48,45 +47,23 @@ struct Arguments {
   std::string replay;
 };
 
-Result<std::uint32_t> number(std::string_view option, std::string_view text) {
-  std::uint32_t value = 0;
-  const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (wrong != std::errc() || end != text.data() + text.size() || value > 1'000'000)
-    return Error(ErrorCode::kInvalidArgument,
-                 std::string(option) + " needs a number up to 1000000, not '" + std::string(text) + "'");
-  return value;
-}
-
 Result<Arguments> parse(int count, char** words) {
   Arguments arguments;
-  const std::map<std::string_view, std::uint32_t*> numbers = {
-      {"--users", &arguments.users}, {"--turns", &arguments.turns}, {"--ranks", &arguments.ranks},
-      {"--g1", &arguments.g1},       {"--g2", &arguments.g2},       {"--g3", &arguments.g3}};
-  const std::map<std::string_view, std::string*> texts = {{"--folder", &arguments.folder},
+  const auto number = [](std::uint32_t& out) { return number_option<std::uint32_t>(out, 1'000'000); };
+  OptionTable table;
+  table.values = {{"--users", number(arguments.users)},
+                  {"--turns", number(arguments.turns)},
+                  {"--ranks", number(arguments.ranks)},
+                  {"--g1", number(arguments.g1)},
+                  {"--g2", number(arguments.g2)},
+                  {"--g3", number(arguments.g3)},
 #ifdef TINY_ENGINE_EVENTS
-                                                          {"--events", &arguments.events},
-                                                          {"--replay", &arguments.replay}
+                  {"--events", text_option(arguments.events)},
+                  {"--replay", text_option(arguments.replay)},
 #endif
-  };
-  for (int i = 1; i < count; ++i) {
-    const std::string_view option = words[i];
-    if (option == "--help") {
-      arguments.help = true;
-      return arguments;
-    }
-    const auto is_number = numbers.find(option);
-    const auto is_text = texts.find(option);
-    if (is_number == numbers.end() && is_text == texts.end())
-      return Error(ErrorCode::kInvalidArgument, "there is no option " + std::string(option));
-    if (i + 1 == count) return Error(ErrorCode::kInvalidArgument, std::string(option) + " needs a value");
-    const std::string_view value = words[++i];
-    if (is_text != texts.end()) {
-      *is_text->second = value;
-    } else {
-      ASHLAR_TRY(*is_number->second, number(option, value));
-    }
-  }
-  if (!arguments.replay.empty() && arguments.events.empty())
+                  {"--folder", text_option(arguments.folder)}};
+  ASHLAR_TRY(arguments.help, read_options(count, words, table));
+  if (!arguments.help && !arguments.replay.empty() && arguments.events.empty())
     return Error(ErrorCode::kInvalidArgument, "--replay needs --events");
   return arguments;
 }

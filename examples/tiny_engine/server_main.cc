@@ -4,14 +4,12 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include <charconv>
 #include <cstdio>
-#include <limits>
-#include <map>
 #include <string>
 #include <string_view>
 
 #include "tiny_engine/http_face.h"
+#include "tiny_engine/options.h"
 
 using namespace tiny_engine;
 using namespace ashlar;
@@ -34,27 +32,20 @@ constexpr std::string_view kUsage =
     "  --max-running N      requests in a batch (default 64)\n"
     "  --step-tokens N      computed in a step (default 256)\n"
     "  --no-cached-tokens   usage does not name them\n"
+    "  --enable-scale-out   the render endpoints answer, such as /v1/chat/completions/render\n"
     "Faults, for tests of routers:\n"
     "  --late-events MS     events are published so much later; tokens do not wait for them\n"
     "  --drop-event-every N every N-th message is not sent; replay has it\n"
     "  --die-after N        abort() in the middle of the N-th stream\n"
     "  --stall-after N      the N-th stream says no more from its middle on\n"
     "  --lie-usage          cached tokens are wrong by a block\n"
+    "  --no-tokenize        there is no /tokenize\n"
     "  --help\n";
 
 struct Arguments {
   bool help = false;
   FaceOptions face;
 };
-
-template <class Number>
-Result<void> read_number(std::string_view option, std::string_view text, Number& out) {
-  const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), out);
-  if (wrong == std::errc() && end == text.data() + text.size()) return {};
-  return Error(ErrorCode::kInvalidArgument, std::string(option) + " needs a number up to " +
-                                                std::to_string(std::numeric_limits<Number>::max()) +
-                                                ", not '" + std::string(text) + "'");
-}
 
 Result<Arguments> parse(int count, char** words) {
   Arguments arguments;
@@ -68,52 +59,32 @@ Result<Arguments> parse(int count, char** words) {
   face.engine.step_tokens = 256;
   std::uint32_t g2 = 0;
   std::uint32_t late = 0;
-  const auto number = [](auto& out) {
-    return [&out](std::string_view option, std::string_view text) { return read_number(option, text, out); };
-  };
-  const auto text = [](std::string& out) {
-    return [&out](std::string_view, std::string_view word) -> Result<void> {
-      out = word;
-      return {};
-    };
-  };
-  const std::map<std::string_view, std::function<Result<void>(std::string_view, std::string_view)>> values = {
-      {"--host", text(face.host)},
-      {"--port", number(face.port)},
-      {"--events", number(face.events_port)},
-      {"--replay", number(face.replay_port)},
-      {"--buffer-steps", number(face.buffer_steps)},
-      {"--dp", number(face.data_parallel)},
-      {"--model", text(face.card.name)},
-      {"--seed", number(face.seed)},
-      {"--max-model-len", number(face.card.max_model_len)},
-      {"--block-size", number(face.engine.block_size)},
-      {"--g1", number(face.engine.kv.g1.block_count)},
-      {"--g2", number(g2)},
-      {"--max-running", number(face.engine.max_running)},
-      {"--step-tokens", number(face.engine.step_tokens)},
-      {"--late-events", number(late)},
-      {"--drop-event-every", number(face.faults.drop_event_every)},
-      {"--die-after", number(face.faults.die_after)},
-      {"--stall-after", number(face.faults.stall_after)}};
-  for (int i = 1; i < count; ++i) {
-    const std::string_view option = words[i];
-    if (option == "--help") {
-      arguments.help = true;
-      return arguments;
-    }
-    if (option == "--no-cached-tokens") {
-      face.shows_cached_tokens = false;
-    } else if (option == "--lie-usage") {
-      face.faults.lie_usage = true;
-    } else if (const auto value = values.find(option); value == values.end()) {
-      return Error(ErrorCode::kInvalidArgument, "there is no option " + std::string(option));
-    } else if (++i == count) {
-      return Error(ErrorCode::kInvalidArgument, std::string(option) + " needs a value");
-    } else {
-      ASHLAR_RETURN_IF_ERROR(value->second(option, words[i]));
-    }
-  }
+  bool hides_cached_tokens = false;
+  OptionTable table;
+  table.flags = {{"--no-cached-tokens", &hides_cached_tokens},
+                 {"--enable-scale-out", &face.renders},
+                 {"--lie-usage", &face.faults.lie_usage},
+                 {"--no-tokenize", &face.faults.no_tokenize}};
+  table.values = {{"--host", text_option(face.host)},
+                  {"--port", number_option(face.port)},
+                  {"--events", number_option(face.events_port)},
+                  {"--replay", number_option(face.replay_port)},
+                  {"--buffer-steps", number_option(face.buffer_steps)},
+                  {"--dp", number_option(face.data_parallel)},
+                  {"--model", text_option(face.card.name)},
+                  {"--seed", number_option(face.seed)},
+                  {"--max-model-len", number_option(face.card.max_model_len)},
+                  {"--block-size", number_option(face.engine.block_size)},
+                  {"--g1", number_option(face.engine.kv.g1.block_count)},
+                  {"--g2", number_option(g2)},
+                  {"--max-running", number_option(face.engine.max_running)},
+                  {"--step-tokens", number_option(face.engine.step_tokens)},
+                  {"--late-events", number_option(late)},
+                  {"--drop-event-every", number_option(face.faults.drop_event_every)},
+                  {"--die-after", number_option(face.faults.die_after)},
+                  {"--stall-after", number_option(face.faults.stall_after)}};
+  ASHLAR_TRY(arguments.help, read_options(count, words, table));
+  face.shows_cached_tokens = !hides_cached_tokens;
   if (g2 > 0) face.engine.kv.g2 = tiers::TierShape{.block_count = g2};
   face.late_events = std::chrono::milliseconds(late);
   if (face.card.max_model_len == 0)

@@ -25,17 +25,6 @@ std::uint64_t number_of_text(std::string_view text) {
   return tokens::Salt(text, "").seed();
 }
 
-// Routers take the first 16 hex digits of an item's identifier.
-std::uint64_t number_of_item(std::string_view identifier) {
-  std::uint64_t number = 0;
-  if (identifier.size() >= 16) {
-    const char* end = identifier.data() + 16;
-    const auto parsed = std::from_chars(identifier.data(), end, number, 16);
-    if (parsed.ec == std::errc() && parsed.ptr == end) return number;
-  }
-  return number_of_text(identifier);
-}
-
 // The next hash of the xxh3 chain: XXH3-64 of two little-endian numbers, which are four tokens.
 std::uint64_t chain_step(std::uint64_t previous, tokens::LocalHash local) {
   const std::array<Token, 4> words = {Token(static_cast<std::uint32_t>(previous)),
@@ -46,6 +35,17 @@ std::uint64_t chain_step(std::uint64_t previous, tokens::LocalHash local) {
 }
 
 }  // namespace
+
+// Routers take the first 16 hex digits of an item's identifier.
+std::uint64_t item_number(std::string_view identifier) {
+  std::uint64_t number = 0;
+  if (identifier.size() >= 16) {
+    const char* end = identifier.data() + 16;
+    const auto parsed = std::from_chars(identifier.data(), end, number, 16);
+    if (parsed.ec == std::errc() && parsed.ptr == end) return number;
+  }
+  return number_of_text(identifier);
+}
 
 ContentHasher::ContentHasher(const tokens::HashScheme& scheme, const tokens::Salt& base)
     : scheme_(scheme), base_(base) {}
@@ -130,7 +130,7 @@ Result<void> ContentHasher::hash(const EngineRun& run, const BlockContent* paren
       if (key.kind == EngineExtraKey::Kind::kText &&
           ((begins && block == 0) || key.value == hasher.salt().lora()))
         continue;  // in the salt
-      extras_[block].push_back(key.kind == EngineExtraKey::Kind::kMultimodal ? number_of_item(key.value)
+      extras_[block].push_back(key.kind == EngineExtraKey::Kind::kMultimodal ? item_number(key.value)
                                                                              : number_of_text(key.value));
       plain = false;
     }

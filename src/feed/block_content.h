@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,9 @@
 #include "feed/engine_run.h"
 
 namespace ashlar::feed {
+
+// The number of an image, sound or other item, from the identifier that the engine gives it.
+std::uint64_t item_number(std::string_view identifier);
 
 struct BlockContent {
   tokens::SequenceHash hash = {};

@@ -115,6 +115,57 @@ TEST(JsonReader, TextIsDecodedAndWrittenAgain) {
   EXPECT_EQ(again, "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80/\b\f\r\t");
 }
 
+TEST(JsonReader, ListsOfNumbersAreReadAsOneByOne) {
+  const char* const lists[] = {"[]",
+                               "[ ]",
+                               "[0]",
+                               "[1,2,3]",
+                               "[ 1 , 2 ,3]",
+                               "[4294967295]",
+                               "[1,]",
+                               "[,1]",
+                               "[01,2]",
+                               "[1,02]",
+                               "[999999999,1000000000,4294967295,7]",
+                               "[1,4294967296]",
+                               "[1,-2,3]",
+                               "[1.5,2]",
+                               "[1,2e3]",
+                               "[1 2]",
+                               "[1,\"a\"]",
+                               "[1,2",
+                               "[1,2,",
+                               "[1",
+                               "[",
+                               "[99999999999999999999,1]",
+                               "[1,null]",
+                               "[1,[2]]",
+                               "[00,1]",
+                               "[0,0,0]",
+                               "[12345678901,2]",
+                               "[1234567,12345678,123456789,1,22,333,4444,55555,666666,7777777,8,9,10,11]",
+                               "[1,2,3,4,5,6,:,7,8,9,1,2,3]",
+                               "[1,2,3,4,5,6,/,7,8,9,1,2,3]",
+                               "[1,2,3,4,\xb1,5,6,7,8,9]"};
+  for (const char* list : lists) {
+    JsonReader one(list);
+    std::vector<std::uint32_t> expected;
+    bool more = false;
+    bool good = one.begin_array("what");
+    while (good && (good = one.next_item(more)) && more) {
+      std::uint64_t number = 0;
+      good = one.read_unsigned(number, UINT32_MAX, "what");
+      if (good) expected.push_back(static_cast<std::uint32_t>(number));
+    }
+    JsonReader in(list);
+    std::vector<std::uint32_t> numbers;
+    EXPECT_EQ(in.begin_array("what") && in.read_numbers(numbers, "what"), good) << list;
+    EXPECT_EQ(numbers, expected) << list;
+    EXPECT_EQ(in.offset(), one.offset()) << list;
+    EXPECT_EQ(in.fault_offset(), one.fault_offset()) << list;
+  }
+}
+
 TEST(JsonReader, DepthHasALimit) {
   EXPECT_TRUE(skips(std::string(60, '[') + std::string(60, ']')));
   const std::string deep(1'000'000, '[');

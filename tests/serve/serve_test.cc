@@ -80,6 +80,34 @@ TEST(Serve, AConversationStaysWhereItIsCached) {
   serve.wait_for_metric("ashlar_serve_predictions_right_total", 5);
 }
 
+// Tools of /v1/messages cannot be told to /tokenize, and the first engine has none: both render.
+TEST(Serve, WhatTokenizeCannotSayIsRendered) {
+  EngineProcess a({"--enable-scale-out", "--no-tokenize"});
+  EngineProcess b({"--enable-scale-out"});
+  ServeProcess serve({"--worker", worker_text(a, ",name=a"), "--worker", worker_text(b, ",name=b"),
+                      "--event-patience", kPatience});
+  serve.wait_until_exact();
+  HttpClient client = serve.client();
+  const std::string tools =
+      R"({"model":"tiny","max_tokens":4,"tools":[{"name":"chisel","n":1}],)"
+      R"("messages":[{"role":"user","content":"Which tool is it that a mason needs?"}]})";
+  for (int i = 0; i < 2; ++i) {
+    const HttpAnswer answer = client.post("/v1/messages", tools);
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    const Json usage = Json::parse(answer.body)["usage"];
+    EXPECT_EQ(answer.header("x-ashlar-cached-tokens"),
+              std::to_string(static_cast<int>(usage["cache_read_input_tokens"].number)));
+    EXPECT_EQ(serve.receipt(answer)["tokens"].text, i == 0 ? "rendered" : "remembered");
+    EXPECT_EQ(usage["cache_read_input_tokens"].number > 0, i == 1);
+  }
+  for (int i = 0; i < 4; ++i) {
+    const HttpAnswer answer =
+        client.post("/v1/chat/completions", chat_body({{"user", "Question " + std::to_string(i)}}));
+    EXPECT_EQ(serve.receipt(answer)["tokens"].text, "asked");
+  }
+  EXPECT_LE(serve.metric("ashlar_serve_tokenize_failed_total"), 1);
+}
+
 TEST(Serve, StreamsPassAndAreCountedToo) {
   EngineProcess engine;
   ServeProcess serve({"--worker", worker_text(engine), "--event-patience", kPatience});

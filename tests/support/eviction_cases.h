@@ -16,10 +16,13 @@
 #include "ashlar/base/clock.h"
 #include "ashlar/block/eviction.h"
 #include "ashlar/block/reuse_policy.h"
+#include "block/eviction/fifo_backend.h"
+#include "block/eviction/lfu_backend.h"
 #include "block/eviction/lineage_backend.h"
 #include "block/eviction/lru_backend.h"
 #include "block/eviction/multi_lru_backend.h"
 #include "block/eviction/retention_backend.h"
+#include "block/eviction/s3_fifo_backend.h"
 #include "support/block_fixture.h"
 
 namespace ashlar::block::support {
@@ -107,6 +110,17 @@ struct LineageRoundRobinCase : EvictionCase<LineageBackend> {
   static LineageBackend make(const EvictionContext& context) {
     return value_of(LineageBackend::create(context, LineageOrder::kRoundRobin));
   }
+};
+
+// Theirs in queue_backends_test.cc.
+struct RegisteredFifoCase : EvictionCase<FifoBackend> {
+  static constexpr const char* kName = "Fifo";
+};
+struct LfuCase : EvictionCase<LfuBackend> {
+  static constexpr const char* kName = "Lfu";
+};
+struct S3FifoCase : EvictionCase<S3FifoBackend> {
+  static constexpr const char* kName = "S3Fifo";
 };
 
 // Options is a type with a name and a RetentionOptions.

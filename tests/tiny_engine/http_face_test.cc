@@ -65,6 +65,34 @@ TEST_F(HttpFaceTest, TokenizesBytesAndRoles) {
             R"(<|tools|>[{"type":"function","n":1.50}]<|user|>hello<|assistant|>)");
 }
 
+TEST_F(HttpFaceTest, RendersIfItIsToldTo) {
+  const std::string chat = R"({"model":"tiny","max_tokens":9,"cache_salt":"s","messages":)" + kHello + "}";
+  EXPECT_EQ(client_.post("/v1/chat/completions/render", chat).status, 403);
+  EngineProcess engine({"--enable-scale-out", "--no-tokenize"});
+  HttpClient client(engine.port());
+  EXPECT_EQ(client.post("/tokenize", R"({"prompt":"a"})").status, 404);
+  const Json rendered = answered(client.post("/v1/chat/completions/render", chat));
+  std::string list;
+  answered(client_.post("/tokenize", "{\"messages\":" + kHello + "}"))["tokens"].write(list);
+  std::string ids;
+  rendered["token_ids"].write(ids);
+  EXPECT_EQ(ids, list);
+  EXPECT_EQ(rendered["model"].text, "tiny");
+  EXPECT_EQ(rendered["cache_salt"].text, "s");
+  EXPECT_EQ(number(rendered["sampling_params"]["max_tokens"]), 9u);
+  const Json two = answered(client.post("/v1/completions/render", R"({"prompt":[[97,98],[99]]})"));
+  ASSERT_EQ(two.items.size(), 2u);
+  EXPECT_EQ(two.items[0]["token_ids"].items.size(), 2u);
+  EXPECT_EQ(number(two.items[1]["token_ids"].items.at(0)), 99u);
+  for (const char* path : {"/v1/responses", "/v1/messages"}) {
+    const std::string body = R"({"max_tokens":1,"input":"hello","messages":)" + kHello + "}";
+    const Json answer = answered(client.post(std::string(path) + "/render", body));
+    const Json usage = answered(client.post(path, body))["usage"];
+    EXPECT_EQ(answer["token_ids"].items.size(), number(usage["input_tokens"])) << path;
+  }
+  EXPECT_EQ(client.post("/v1/chat/completions/render", "{}").status, 400);
+}
+
 TEST_F(HttpFaceTest, RefusesInOpenAisForm) {
   const auto refused = [&](const HttpAnswer& answer, int status) {
     const Json error = answered(answer, status)["error"];

@@ -268,6 +268,14 @@ EvictionFactory eviction_of(Args... args) {
 // Evicts the block released or touched longest ago. O(1); 8 bytes; no facts.
 EvictionFactory lru_eviction();
 
+// Evicts the block registered longest ago, however often it was used. O(log n); 24 bytes; no facts.
+EvictionFactory fifo_eviction();
+// Evicts the block used least often since it was registered, then as lru. O(log n); 28 bytes; no facts.
+EvictionFactory lfu_eviction();
+// S3-FIFO: new blocks in a small queue, those used again in a main one, and the names of those that went.
+// O(log n) amortised; 80 bytes; no facts.
+EvictionFactory s3_fifo_eviction();
+
 // The order of a hash-map backend (reuse_policy.h).
 enum class ReuseOrder : std::uint8_t { kFifo, kLifo, kLru, kPriority };
 EvictionFactory hashmap_eviction(ReuseOrder order);

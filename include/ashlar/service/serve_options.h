@@ -81,7 +81,8 @@ struct ServeOptions {
   std::uint32_t breaker_failures = 3;  // in a row, that take a worker out
   Clock::Duration breaker_rest = std::chrono::seconds(5);
   Clock::Duration health_interval = std::chrono::seconds(2);
-  bool tokenize = true;  // ask workers for the tokens of texts
+  bool tokenize = true;               // ask workers for the tokens of texts
+  std::string token_source = "auto";  // tokenize: only /tokenize; render: only render endpoints; auto: both
   Clock::Duration tokenize_timeout = std::chrono::seconds(5);
   std::size_t prompt_cache_bytes = std::size_t{64} << 20;
   std::uint32_t receipts = 16'384;  // decisions that are kept, if they fit:

@@ -6,10 +6,13 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/block/reuse_policy.h"
+#include "block/eviction/fifo_backend.h"
+#include "block/eviction/lfu_backend.h"
 #include "block/eviction/lineage_backend.h"
 #include "block/eviction/lru_backend.h"
 #include "block/eviction/multi_lru_backend.h"
 #include "block/eviction/retention_backend.h"
+#include "block/eviction/s3_fifo_backend.h"
 
 namespace ashlar::block {
 namespace {
@@ -20,21 +23,36 @@ struct NamedBackend {
 };
 
 constexpr std::array kBackends = {
+    NamedBackend{"fifo", fifo_eviction},
     NamedBackend{"hashmap_fifo", [] { return hashmap_eviction(ReuseOrder::kFifo); }},
     NamedBackend{"hashmap_lifo", [] { return hashmap_eviction(ReuseOrder::kLifo); }},
     NamedBackend{"hashmap_lru", [] { return hashmap_eviction(ReuseOrder::kLru); }},
     NamedBackend{"hashmap_priority", [] { return hashmap_eviction(ReuseOrder::kPriority); }},
+    NamedBackend{"lfu", lfu_eviction},
     NamedBackend{"lineage", [] { return lineage_eviction(LineageOrder::kOldestChainFirst); }},
     NamedBackend{"lineage_round_robin", [] { return lineage_eviction(LineageOrder::kRoundRobin); }},
     NamedBackend{"lru", lru_eviction},
     NamedBackend{"multi_lru", [] { return multi_lru_eviction(); }},
     NamedBackend{"retention", [] { return retention_eviction(); }},
+    NamedBackend{"s3_fifo", s3_fifo_eviction},
 };
 
 }  // namespace
 
 EvictionFactory lru_eviction() {
   return eviction_of<LruBackend>();
+}
+
+EvictionFactory fifo_eviction() {
+  return eviction_of<FifoBackend>();
+}
+
+EvictionFactory lfu_eviction() {
+  return eviction_of<LfuBackend>();
+}
+
+EvictionFactory s3_fifo_eviction() {
+  return eviction_of<S3FifoBackend>();
 }
 
 EvictionFactory hashmap_eviction(ReuseOrder order) {

@@ -105,6 +105,8 @@ constexpr std::array kRows = std::to_array<SettingRow>({
     {"health_interval", kDuration, member_of<&O::health_interval>, kMillisecond, kDay,
      "time between two questions for a worker's health"},
     {"tokenize", kFlag, member_of<&O::tokenize>, 0, 0, "ask workers for the tokens of texts"},
+    {"token_source", kText, member_of<&O::token_source>, 0, 0,
+     "tokenize, render, or auto: /tokenize, and render endpoints for what it cannot say"},
     {"tokenize_timeout", kDuration, member_of<&O::tokenize_timeout>, kMillisecond, kDay,
      "longest wait for these tokens"},
     {"prompt_cache_bytes", kBytes, member_of<&O::prompt_cache_bytes>, 0, std::uint64_t{1} << 40,
@@ -307,6 +309,9 @@ std::optional<std::string> complaint_about(const SettingRow& row, const ServeOpt
     if (std::ranges::find(kLevels, options.log_level) == kLevels.end())
       return "should be " + std::string(row.help);
   }
+  if (row.name == "token_source" && options.token_source != "tokenize" && options.token_source != "render" &&
+      options.token_source != "auto")
+    return "should be tokenize, render or auto";
   const auto* const text = std::get_if<std::string*>(&place);
   if (text == nullptr || row.form == kWorkers) return std::nullopt;
   if (row.form == kSecret) {

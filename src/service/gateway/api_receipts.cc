@@ -79,6 +79,7 @@ void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt) {
     out.field("prompt_tokens", decision.prompt_tokens);
     out.field("prompt_tokens_are_estimated", decision.is_estimate);
     if (!receipt.token_source.empty()) out.field("tokens", receipt.token_source);
+    if (!receipt.claim_reason.empty()) out.field("claim_reason", receipt.claim_reason);
     out.field("cached_tokens", decision.cached_tokens);
     out.field("available_tokens", decision.available_tokens);
     if (decision.draw != 0) out.field("draw", decision.draw);

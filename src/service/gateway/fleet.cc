@@ -57,6 +57,7 @@ Result<void> Fleet::set_workers(std::span<const WorkerOptions> workers) {
     for (std::uint32_t rank = 1; rank < worker.dp && !worker.events.empty(); ++rank)
       ASHLAR_RETURN_IF_ERROR(endpoint_of_rank(worker.events, rank));
   }
+  token_workers_.forget_all();
   std::vector<std::shared_ptr<Member>> gone;
   std::vector<std::shared_ptr<Member>> fresh;
   {
@@ -162,7 +163,9 @@ Result<ResolvedModel> Fleet::resolve(std::string_view model) const {
       if (entry.is_adapter) resolved.adapter = entry.id;
     }
     if (member->group == model) resolved.group = member->group;
-    if (!resolved.group.empty()) return with_block_size(std::move(resolved));
+    if (resolved.group.empty()) continue;
+    if (resolved.group != model) add_unlisted(model, resolved);
+    return with_block_size(std::move(resolved));
   }
   for (const auto& [id, member] : members_) {
     if (member->is_registered || member->group.empty()) continue;
@@ -181,6 +184,16 @@ Result<ResolvedModel> Fleet::resolve(std::string_view model) const {
                  "the model '" + printable(model) + "' is not served here; there are " + list);
   }
   return with_block_size(std::move(resolved));
+}
+
+void Fleet::add_unlisted(std::string_view model, ResolvedModel& resolved) const {
+  for (const auto& [id, member] : members_) {
+    if (member->is_registered || member->group != resolved.group ||
+        std::ranges::find(member->models, model, &ModelEntry::id) != member->models.end())
+      continue;
+    for (std::uint32_t rank = 0; rank < member->ranks; ++rank)
+      resolved.unlisted.push_back({.id = id, .rank = rank});
+  }
 }
 
 ResolvedModel Fleet::with_block_size(ResolvedModel resolved) const {
@@ -205,20 +218,24 @@ std::optional<RouteTarget> Fleet::target(const events::Worker& worker) const {
       .name = member->options.name, .address = member->options.address, .has_ranks = member->options.dp > 1};
 }
 
-Result<HttpAddress> Fleet::address_for_questions(std::string_view group) const {
-  std::optional<events::WorkerId> best;
-  std::uint64_t least = 0;
-  for (const WorkerLoad& load : router_.loads()) {
-    if (load.group != group || !load.is_up) continue;
-    if (best && load.requests >= least) continue;
-    best = load.worker.id;
-    least = load.requests;
+Result<QuestionTarget> Fleet::target_for_question(const ResolvedModel& model,
+                                                  std::span<const std::string_view> targets) const {
+  const Clock::TimePoint now = clock_.now();
+  const std::vector<WorkerLoad> loads = router_.loads();
+  for (const std::string_view target : targets) {
+    const WorkerLoad* best = nullptr;
+    for (const WorkerLoad& load : loads)
+      if (load.group == model.group && load.is_up &&
+          std::ranges::find(model.unlisted, load.worker) == model.unlisted.end() &&
+          (best == nullptr || load.requests < best->requests) &&
+          token_workers_.may_ask(load.worker.id, target, now))
+        best = &load;
+    MutexLock lock(mu_);
+    const std::shared_ptr<Member> member = best != nullptr ? find(best->worker.id) : nullptr;
+    if (member != nullptr && !member->is_registered)
+      return QuestionTarget{.worker = member->id, .address = member->options.address, .target = target};
   }
-  MutexLock lock(mu_);
-  const std::shared_ptr<Member> member = best ? find(*best) : nullptr;
-  if (member == nullptr || member->is_registered)
-    return Error(ErrorCode::kUnavailable, "no worker can be asked now");
-  return member->options.address;
+  return Error(ErrorCode::kUnavailable, "no worker can be asked now");
 }
 
 void Fleet::update_up(Member& member, bool is_up, std::string problem) {
@@ -302,6 +319,7 @@ void Fleet::told(std::uint64_t number, Result<Answer> answer) {
       if (is_up && !member->is_up) {
         member->failures = 0;
         member->models_at = now;  // it may be another engine now
+        token_workers_.forget(member->id);
         came_back = true;
       }
       update_up(*member, is_up,

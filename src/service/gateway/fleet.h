@@ -27,6 +27,7 @@
 #include "ashlar/service/service.h"
 #include "ashlar/tokens/sequence_hasher.h"
 #include "service/gateway/snapshot.h"
+#include "service/gateway/token_workers.h"
 #include "service/gateway/wait_line.h"
 #include "service/route/engine_follower.h"
 
@@ -53,7 +54,8 @@ struct ModelHashing {
 // What a model's name stands for.
 struct ResolvedModel {
   std::string group;
-  std::string adapter;  // LoRA; empty: the model itself
+  std::string adapter;                        // LoRA; empty: the model itself
+  std::vector<events::Worker> unlisted = {};  // of the group, which do not list this name: all ranks of them
   std::uint32_t block_size = kGuessedBlockSize;
   ModelHashing hashing = {};
 };
@@ -63,6 +65,13 @@ struct RouteTarget {
   std::string name;
   HttpAddress address;
   bool has_ranks = false;  // it must be told which
+};
+
+// Where to ask for tokens.
+struct QuestionTarget {
+  events::WorkerId worker;
+  HttpAddress address;
+  std::string_view target;
 };
 
 struct RankStatus {
@@ -122,8 +131,11 @@ class Fleet {
   std::optional<std::uint32_t> block_size_of(std::string_view group) const;
   ModelHashing hashing_of(std::string_view group) const;
   std::optional<RouteTarget> target(const events::Worker& worker) const;
-  // Where to ask for tokens. Errors: kUnavailable.
-  Result<HttpAddress> address_for_questions(std::string_view group) const;
+  // Where to ask for tokens: the least busy worker of the first of these targets that one has. Errors:
+  // kUnavailable.
+  Result<QuestionTarget> target_for_question(const ResolvedModel& model,
+                                             std::span<const std::string_view> targets) const;
+  TokenWorkers& token_workers() noexcept { return token_workers_; }
 
   // What became of a request there. `is_failure`: it could not be reached, or broke.
   void note(events::WorkerId worker, bool is_failure, std::string_view detail = {});
@@ -157,6 +169,8 @@ class Fleet {
   // The hashing of models as these workers have it. Errors: kInvalidArgument: two differ, or one differs from
   // that of a worker that stays.
   Result<void> set_hashing(std::span<const WorkerOptions> workers) ASHLAR_REQUIRES(mu_);
+  // An adapter, or another name, may be loaded at some workers of a group only.
+  void add_unlisted(std::string_view model, ResolvedModel& resolved) const ASHLAR_REQUIRES(mu_);
   ResolvedModel with_block_size(ResolvedModel resolved) const ASHLAR_REQUIRES(mu_);
   Errand errand(const Member& member, bool is_health, std::string target) ASHLAR_REQUIRES(mu_);
   events::WorkerId free_id() ASHLAR_REQUIRES(mu_);
@@ -179,6 +193,7 @@ class Fleet {
   const EngineSourceFactory make_source_;
   Clock& clock_;
   WaitLine hesitating_;
+  TokenWorkers token_workers_;
   mutable Mutex mu_;
   std::map<events::WorkerId, std::shared_ptr<Member>> members_ ASHLAR_GUARDED_BY(mu_);
   std::map<std::string, std::uint32_t, std::less<>> block_sizes_ ASHLAR_GUARDED_BY(mu_);  // by group

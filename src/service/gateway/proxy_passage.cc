@@ -1,25 +1,18 @@
 #include "service/gateway/proxy_passage.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <utility>
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
-#include "ashlar/tokens/sequence_hasher.h"
 #include "service/gateway/api.h"
-#include "service/gateway/json_text.h"
+#include "service/gateway/refusals.h"
 #include "tokens/siphash128.h"
 
 namespace ashlar::service {
 
 namespace {
-
-// A request that needs more questions than this for its tokens goes without them.
-constexpr std::uint32_t kMaxQuestions = 4;
-// What a token of text is taken for where nobody says.
-constexpr std::uint64_t kBytesPerToken = 4;
 
 // Of requests that another thread answers.
 constexpr std::size_t kMaxChoreBody = 1 << 20;
@@ -27,34 +20,12 @@ constexpr Clock::Duration kChoreTime = std::chrono::minutes(10);
 
 constexpr std::size_t kMaxReason = 200;  // bytes of a header
 
-constexpr std::string_view kTokenHeader = "x-ashlar-token";
 constexpr std::string_view kWeightsHeader = "x-ashlar-weights";
 constexpr std::string_view kPolicyHeader = "x-ashlar-policy";
 constexpr std::string_view kRankHeader = "x-data-parallel-rank";
 // In the order of preference.
 constexpr std::string_view kSessionHeaders[] = {"x-session-id", "x-dynamo-session-id",
                                                 "x-claude-code-session-id", "session-id", "thread-id"};
-
-bool same_name(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, [](char x, char y) {
-    return std::tolower(static_cast<unsigned char>(x)) == std::tolower(static_cast<unsigned char>(y));
-  });
-}
-
-std::string_view header_of(std::span<const HeaderView> headers, std::string_view name) {
-  for (const HeaderView& header : headers)
-    if (same_name(header.name, name)) return header.value;
-  return {};
-}
-
-// Takes as long for a wrong token as for the right one.
-bool equal_secrets(std::string_view a, std::string_view b) {
-  unsigned difference = a.size() == b.size() ? 0 : 1;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    difference |= static_cast<unsigned char>(a[i]) ^
-                  static_cast<unsigned char>(b[i % std::max<std::size_t>(1, b.size())]);
-  return difference == 0 && !b.empty();
-}
 
 // "name=1.5,…" over the weights, in blocks. Errors: kInvalidArgument.
 Result<CostWeights> parse_weights(std::string_view text, CostWeights weights) {
@@ -109,60 +80,12 @@ std::string_view describe(ForwardFailure failure) {
   return "failed";
 }
 
-std::string_view describe(KnownPrompt::Source source) {
-  switch (source) {
-    case KnownPrompt::Source::kGiven:
-      return "given";
-    case KnownPrompt::Source::kRemembered:
-      return "remembered";
-    case KnownPrompt::Source::kAsked:
-      return "asked";
-    case KnownPrompt::Source::kJoined:
-      return "joined";
-  }
-  return "";
-}
-
-}  // namespace
-
-std::string error_json(std::string_view message, std::string_view type, unsigned status) {
-  JsonText out;
-  out.object([&] {
-    out.field("error", [&] {
-      out.object([&] {
-        out.field("message", message);
-        out.field("type", type);
-        out.field("param", [&] { out.null(); });
-        out.field("code", status);
-      });
-    });
-  });
-  return out.take();
-}
-
-namespace {
-
-Reply openai_error(unsigned status, std::string_view type, std::string_view message, bool can_retry = false) {
-  Reply reply{.status = status, .headers = {{"Content-Type", "application/json"}}};
-  if (can_retry) reply.headers.emplace_back("Retry-After", "1");
-  reply.body = error_json(message, type, status);
-  return reply;
-}
-
 }  // namespace
 
 ProxyPassage::~ProxyPassage() {
   if (chore_) chore_->leave();
   release();
   leave_line();
-}
-
-std::optional<Reply> refuse_stranger(ServiceParts& parts, const ClientRequest& request) {
-  if (parts.options.token.empty() || is_public_path(request.method, request.target) ||
-      equal_secrets(header_of(request.headers, kTokenHeader), parts.options.token))
-    return std::nullopt;
-  parts.counters.refused.add();
-  return openai_error(401, "authentication_error", "this address needs its token in x-ashlar-token");
 }
 
 Result<void> ProxyPassage::read_headers(std::span<const HeaderView> headers) {
@@ -250,77 +173,41 @@ Step ProxyPassage::start_chore() {
   return refuse(503, "service_unavailable", "too many such requests wait", true);
 }
 
-Step ProxyPassage::find_tokens() {
-  prompt_tokens_ = request_.body.size() / kBytesPerToken + 1;
-  return take(parts_.prompts->look_up(view_, request_.body));
-}
-
-Step ProxyPassage::take(PromptTokens::Lookup lookup) {
-  if (auto* known = std::get_if<KnownPrompt>(&lookup)) {
-    take_tokens(std::move(*known));
-    return route();
-  }
-  auto* question = std::get_if<TokenQuestion>(&lookup);
-  if (question == nullptr || !parts_.options.tokenize || questions_ >= kMaxQuestions) return route();
-  const Result<HttpAddress> address = parts_.fleet->address_for_questions(model_.group);
-  if (!address) return route();
-  ++questions_;
-  parts_.counters.tokenized.add();
-  Ask ask{.address = *address, .target = question->target};
-  ask.headers = {{"Content-Type", "application/json"}};
-  if (!authorization_.empty()) ask.headers.emplace_back("Authorization", authorization_);
-  ask.body = question->body;
-  ask.timeout = parts_.options.tokenize_timeout;
-  question_ = std::move(*question);
-  return ask;
-}
-
-void ProxyPassage::take_tokens(KnownPrompt known) {
-  ASHLAR_CHECK(known.tokens != nullptr, "a known prompt without tokens");
-  ASHLAR_CHECK(model_.block_size > 0, "a model without a block size");
-  known_ = std::move(known);
-  const std::vector<tokens::Token>& all = *known_->tokens;
-  prompt_tokens_ = all.size();
-  is_estimate_ = false;
-  const tokens::SequenceHasher hasher = model_.hashing.hasher(model_.adapter, view_.cache_salt);
-  const std::size_t blocks = all.size() / model_.block_size;
-  locals_.reserve(blocks);
-  for (std::size_t i = 0; i < blocks; ++i)
-    locals_.push_back(hasher.local_hash(std::span(all).subspan(i * model_.block_size, model_.block_size)));
-}
-
-Step ProxyPassage::answered(Result<Answer> answer) {
-  ASHLAR_CHECK(question_.has_value(), "an answer without a question");
-  const TokenQuestion question = *std::exchange(question_, std::nullopt);
-  if (!answer) return route();  // without tokens: by load
-  Result<PromptTokens::Lookup> next = parts_.prompts->learn(question, answer->status, answer->body);
-  if (!next) return route();
-  return take(*std::move(next));
-}
-
 Step ProxyPassage::route() {
   // Whoever waits goes first.
   if (line_ == nullptr) line_ = &parts_.lines.of(model_.group);
   if (place_ == 0 && hesitation_ == 0 && !is_choosy() && !line_->empty()) return wait();
   const Clock::TimePoint before = Clock::real().now();
   const bool may_hesitate = !has_hesitated_ || before < hesitates_until_;
-  if (may_hesitate && is_reply_owed(before)) return hesitate(before);
+  if (may_hesitate && !view_.skips_cache) {
+    if (const auto owed = owed_reply(before)) {
+      const bool waits = owed_ || parts_.recent.is_worth_waiting(model_.group);
+      if (waits) owed_ = owed;
+      if (waits) return hesitate(before, owed->until);
+    }
+  }
+  if (owed_) parts_.recent.judge(model_.group, has_reply(*std::exchange(owed_, std::nullopt)));
+  std::vector<events::Worker> left_out;
+  if (!model_.unlisted.empty()) {
+    left_out = tried_;
+    left_out.insert(left_out.end(), model_.unlisted.begin(), model_.unlisted.end());
+  }
   RouteRequest request{.group = model_.group,
-                       .locals = locals_,
+                       .locals = view_.skips_cache ? std::span<const tokens::LocalHash>() : locals_,
                        .prompt_tokens = std::max<std::uint64_t>(1, prompt_tokens_),
                        .is_estimate = is_estimate_,
                        .block_size = model_.block_size,
                        .session = session_,
                        .policy = policy_,
                        .weights = weights_,
-                       .tried = tried_,
+                       .tried = left_out.empty() ? tried_ : left_out,
                        .rank = rank_,
                        .hesitates = may_hesitate};
   Result<Decision> decision = parts_.router->choose(request);
   parts_.counters.route_time.observe(static_cast<std::uint64_t>((Clock::real().now() - before).count()));
   if (!decision) {
     if (decision.error().code() == ErrorCode::kCapacity) return wait();
-    if (decision.error().code() == ErrorCode::kNotReady) return hesitate(before);
+    if (decision.error().code() == ErrorCode::kNotReady) return hesitate(before, Clock::TimePoint::max());
     return refuse(tried_.empty() ? 503 : 502, "service_unavailable", decision.error().message(), true);
   }
   decision_ = *std::move(decision);
@@ -335,6 +222,9 @@ Step ProxyPassage::route() {
   }
   worker_name_ = target->name;
   keep_receipt(*target);
+  // It will have the blocks all the same, and nobody else says so.
+  if (view_.skips_cache && decision_->choice().state == WorkerState::kFallback && !locals_.empty())
+    parts_.router->expect(worker, locals_);
   Forward forward{.address = target->address};
   forward.dropped = {kTokenHeader, kWeightsHeader, kPolicyHeader, kRankHeader};
   if (target->has_ranks) {
@@ -348,16 +238,23 @@ Step ProxyPassage::route() {
   return forward;
 }
 
-bool ProxyPassage::is_reply_owed(Clock::TimePoint now) const {
+std::optional<RecentEnds::End> ProxyPassage::owed_reply(Clock::TimePoint now) const {
   const std::optional<RecentEnds::End> end = parts_.recent.expected(locals_, now);
-  if (!end) return false;
-  const std::uint64_t wanted = std::min<std::uint64_t>(end->blocks, locals_.size());
-  for (const Candidate& candidate : parts_.router->look_up(model_.group, locals_))
-    if (candidate.worker == end->worker) return candidate.depth < wanted;
-  return false;
+  // Only events of a worker that is EXACT are sure to come, and of one that was not cleared meanwhile.
+  if (!end || parts_.router->changes(end->worker).cleared != end->cleared || has_reply(*end))
+    return std::nullopt;
+  return end;
 }
 
-Step ProxyPassage::hesitate(Clock::TimePoint now) {
+bool ProxyPassage::has_reply(const RecentEnds::End& end) const {
+  const std::uint64_t wanted = std::min<std::uint64_t>(end.blocks, locals_.size());
+  for (const Candidate& candidate : parts_.router->look_up(model_.group, locals_))
+    if (candidate.worker == end.worker)
+      return candidate.depth >= wanted || candidate.state != WorkerState::kExact;
+  return true;
+}
+
+Step ProxyPassage::hesitate(Clock::TimePoint now, Clock::TimePoint until) {
   if (!std::exchange(has_hesitated_, true)) {
     hesitates_until_ = now + parts_.options.event_patience;
     parts_.counters.hesitated.add();
@@ -366,12 +263,13 @@ Step ProxyPassage::hesitate(Clock::TimePoint now) {
     hesitation_ = parts_.fleet->hesitating().enter(wake_);
     if (hesitation_ == 0) {  // too many hesitate
       hesitates_until_ = now;
+      owed_.reset();
       return route();
     }
     // The events may have come between the choice and the place.
     wake_();
   }
-  return Wait{.until = hesitates_until_};
+  return Wait{.until = std::min(hesitates_until_, until)};
 }
 
 Step ProxyPassage::wait() {
@@ -433,10 +331,14 @@ void ProxyPassage::keep_receipt(const RouteTarget& target) {
   parts_.counters.states[static_cast<std::size_t>(choice.state)].add();
   parts_.receipts.add(decision_->id, [&](Receipt& receipt) {
     receipt.decision = *decision_;
+    for (Candidate& candidate : receipt.decision.candidates)
+      if (std::ranges::find(model_.unlisted, candidate.worker) != model_.unlisted.end())
+        candidate.exclusion = Exclusion::kOtherModel;
     receipt.group = model_.group;
     receipt.worker_name = target.name;
     receipt.state_reason = state_reason_;
-    receipt.token_source = known_ ? describe(known_->source) : std::string_view();
+    receipt.claim_reason = claim_reason_;
+    receipt.token_source = known_ ? to_string(known_->source) : std::string_view();
   });
 }
 
@@ -593,7 +495,9 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
     if (decision_->choice().state != WorkerState::kFallback && view_.prompts == 1 && !has_other_tokens &&
         (kept - 1) / model_.block_size > locals_.size())
       parts_.recent.add(locals_,
-                        {.worker = decision_->choice().worker, .blocks = (kept - 1) / model_.block_size},
+                        {.worker = decision_->choice().worker,
+                         .blocks = (kept - 1) / model_.block_size,
+                         .cleared = decision_->changes.cleared},
                         Clock::real().now());
   }
   if (!is_open) parts_.receipts.set_outcome(decision_->id, outcome);

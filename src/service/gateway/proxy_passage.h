@@ -38,15 +38,20 @@ class ProxyPassage final : public Passage {
   // The next step once the model is known.
   Step find_tokens();
   Step take(PromptTokens::Lookup lookup);
+  // Asks `question_` of a worker; without one that can be asked, or without time, routes by load.
+  Step ask();
   void take_tokens(KnownPrompt known);
   Step route();
   Step wait();
-  Step hesitate(Clock::TimePoint now);
+  // At most until then, and the request's own patience.
+  Step hesitate(Clock::TimePoint now, Clock::TimePoint until);
   void stop_hesitating();
   // Whether not every worker of its group will do.
-  bool is_choosy() const noexcept { return rank_.has_value() || !tried_.empty(); }
-  // Whether this goes on with a reply whose blocks its worker has not told yet.
-  bool is_reply_owed(Clock::TimePoint now) const;
+  bool is_choosy() const noexcept { return rank_ || !tried_.empty() || !model_.unlisted.empty(); }
+  // What is owed if this goes on with a reply whose blocks its worker has not told yet.
+  std::optional<RecentEnds::End> owed_reply(Clock::TimePoint now) const;
+  // Whether that worker has reported so many blocks of the prompt, or as many as the prompt has.
+  bool has_reply(const RecentEnds::End& end) const;
   Step refuse(unsigned status, std::string_view type, std::string_view message, bool can_retry = false);
   Step try_another(unsigned status, std::string_view message);
   void keep_receipt(const RouteTarget& target);
@@ -67,8 +72,11 @@ class ProxyPassage final : public Passage {
   std::string authorization_;  // for questions to engines that want it
 
   std::optional<TokenQuestion> question_;
+  QuestionTarget asked_ = {};  // the last one
   std::uint32_t questions_ = 0;
+  Clock::TimePoint asks_until_{};
   std::optional<KnownPrompt> known_;
+  std::string claim_reason_;  // of the receipt
   std::vector<tokens::LocalHash> locals_;
   std::uint64_t prompt_tokens_ = 0;
   bool is_estimate_ = true;
@@ -81,6 +89,7 @@ class ProxyPassage final : public Passage {
   std::uint64_t hesitation_ = 0;  // place among those that wait for events; 0: none
   Clock::TimePoint hesitates_until_{};
   bool has_hesitated_ = false;
+  std::optional<RecentEnds::End> owed_;  // that it waits for
   Clock::TimePoint arrived_{};
   std::optional<Decision> decision_;
   std::string worker_name_;
@@ -92,11 +101,5 @@ class ProxyPassage final : public Passage {
   std::optional<UsageScanner> scanner_;
   std::shared_ptr<ChoreReply> chore_;
 };
-
-// The answer to a request that lacks the token; none: it has it, or needs none.
-std::optional<Reply> refuse_stranger(ServiceParts& parts, const ClientRequest& request);
-
-// An error in the form of OpenAI's API.
-std::string error_json(std::string_view message, std::string_view type, unsigned status);
 
 }  // namespace ashlar::service

@@ -50,6 +50,7 @@ struct Receipt {
   std::string worker_name;
   std::string state_reason = {};  // of a worker that was not EXACT
   std::string token_source = {};  // "given", "asked", …; empty: none
+  std::string claim_reason = {};  // why no cached tokens are claimed, if that is not the worker's doing
   RequestOutcome outcome = {};
 };
 

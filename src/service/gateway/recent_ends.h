@@ -4,6 +4,10 @@
 // that the reply filled are here; a choice in between would claim too little. So it asks whether such events
 // are owed, and waits for them a moment.
 //
+// A turn whose prompt does not repeat the reply as it was (a template that leaves reasoning out, a client
+// that changes it) would wait in vain: those blocks never come. So waits are judged: after kVain of a model
+// in a row that brought nothing, only one in kProbe still waits.
+//
 // Thread safety: thread-safe.
 // Complexity:    expected(): O(blocks) lookups, none where nothing ended lately.
 #pragma once
@@ -13,8 +17,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "ashlar/base/clock.h"
@@ -28,8 +35,12 @@ class RecentEnds {
  public:
   struct End {
     events::Worker worker;
-    std::uint64_t blocks = 0;  // full ones of the prompt with its reply
+    std::uint64_t blocks = 0;   // full ones of the prompt with its reply
+    std::uint64_t cleared = 0;  // times that the worker was cleared before
+    Clock::TimePoint until{};   // nothing is owed from then on
   };
+  static constexpr std::uint32_t kVain = 4;
+  static constexpr std::uint32_t kProbe = 16;
 
   explicit RecentEnds(Clock::Duration lifetime) : lifetime_(lifetime) {}
 
@@ -41,7 +52,8 @@ class RecentEnds {
     MutexLock lock(mu_);
     expire_locked(now);
     if (order_.size() >= kMost) return;
-    ends_[name] = {.end = end, .until = now + lifetime_};
+    ends_[name] = end;
+    ends_[name].until = now + lifetime_;
     order_.push_back({name, now + lifetime_});
     count_.store(order_.size(), std::memory_order_relaxed);
   }
@@ -56,15 +68,34 @@ class RecentEnds {
     for (const tokens::LocalHash local : locals) {
       if (ends_.empty()) break;
       name = next(name, local);
-      if (const auto end = ends_.find(name); end != ends_.end()) found = end->second.end;
+      if (const auto end = ends_.find(name); end != ends_.end()) found = end->second;
     }
     return found;
   }
 
+  // Whether a request of this model should wait for what is owed.
+  bool is_worth_waiting(std::string_view model) {
+    MutexLock lock(mu_);
+    const auto found = waits_.find(model);
+    return found == waits_.end() || found->second.vain < kVain || ++found->second.skipped % kProbe == 0;
+  }
+  // A request has waited. `has_come`: for something.
+  void judge(std::string_view model, bool has_come) {
+    MutexLock lock(mu_);
+    const auto found = waits_.find(model);
+    if (has_come) {
+      if (found != waits_.end()) waits_.erase(found);
+    } else if (found != waits_.end()) {
+      found->second.vain += found->second.vain < kVain ? 1 : 0;
+    } else {
+      waits_.emplace(std::string(model), Waits{.vain = 1});
+    }
+  }
+
  private:
-  struct Kept {
-    End end;
-    Clock::TimePoint until;
+  struct Waits {
+    std::uint32_t vain = 0;  // in a row, up to kVain
+    std::uint32_t skipped = 0;
   };
   static constexpr std::uint64_t kStart = 0x9E37'79B9'7F4A'7C15u;
   static constexpr std::size_t kMost = 4096;
@@ -85,7 +116,8 @@ class RecentEnds {
 
   const Clock::Duration lifetime_;
   Mutex mu_;
-  std::unordered_map<std::uint64_t, Kept> ends_ ASHLAR_GUARDED_BY(mu_);
+  std::unordered_map<std::uint64_t, End> ends_ ASHLAR_GUARDED_BY(mu_);
+  std::map<std::string, Waits, std::less<>> waits_ ASHLAR_GUARDED_BY(mu_);  // by model: of groups that exist
   std::deque<std::pair<std::uint64_t, Clock::TimePoint>> order_ ASHLAR_GUARDED_BY(mu_);
   std::atomic<std::size_t> count_{0};
 };

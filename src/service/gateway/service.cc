@@ -12,6 +12,7 @@
 
 #include "ashlar/base/log.h"
 #include "service/gateway/proxy_passage.h"
+#include "service/gateway/refusals.h"
 #include "service/gateway/service_parts.h"
 
 namespace ashlar::service {
@@ -117,8 +118,8 @@ Result<std::unique_ptr<Service>> Service::create(const ServeOptions& options,
     ASHLAR_TRY(parts->trace, TraceRecorder::create({.path = options.record}));
   }
   parts->router = std::make_unique<Router>(router, parts->journal.get());
-  parts->prompts = std::make_unique<PromptTokens>(
-      PromptTokens::Options{.max_bytes = options.prompt_cache_bytes, .tails = true});
+  parts->prompts = std::make_unique<PromptTokens>(PromptTokens::Options{
+      .max_bytes = options.prompt_cache_bytes, .tails = true, .renders = options.token_source != "tokenize"});
   parts->fleet =
       std::make_unique<Fleet>(parts->options, *parts->router, std::move(make_source), Clock::real());
   ASHLAR_RETURN_IF_ERROR(register_metrics(*parts));
@@ -180,6 +181,7 @@ Gateway::Due Service::due() {
 
 void Service::told(std::uint64_t number, Result<Answer> answer) {
   if (number == kPeerErrand) {
+    parts_->asks_peer.store(false);
     // Reading it takes long where there is much.
     const bool is_taken = parts_->chores->add(
         [this, peer = std::make_shared<Result<Answer>>(std::move(answer))] { take_peer(std::move(*peer)); });
@@ -193,7 +195,6 @@ void Service::told(std::uint64_t number, Result<Answer> answer) {
 
 // A peer that does not answer is no reason to wait: events tell everything in time.
 void Service::take_peer(Result<Answer> answer) {
-  parts_->asks_peer.store(false);
   Result<Snapshot> snapshot =
       !answer ? Result<Snapshot>(answer.error())
       : answer->status != 200

@@ -75,6 +75,11 @@ Result<void> register_metrics(ServiceParts& parts) {
   names.count("ashlar_serve_hesitated_total", "Requests that waited for events of their prefix",
               counters.hesitated);
   names.count("ashlar_serve_tokenize_total", "Questions to workers for tokens", counters.tokenized);
+  names.count("ashlar_serve_tokenize_failed_total", "Of these: not answered, or by no such endpoint",
+              counters.tokenize_failed);
+  names.gauge(
+      "ashlar_serve_tokenize_resting", "Workers, or endpoints of them, that are not asked for tokens now",
+      [&parts] { return static_cast<double>(parts.fleet->token_workers().resting(Clock::real().now())); });
   const char* ends[] = {"complete", "client_gone", "worker_broke", "stopped"};
   for (std::size_t i = 0; i < std::size(ends); ++i)
     names.count("ashlar_serve_ended_total", "Requests by how they ended", counters.ended[i],
@@ -154,7 +159,8 @@ Result<void> register_metrics(ServiceParts& parts) {
       {"given", &PromptTokensCounters::given},
       {"remembered", &PromptTokensCounters::remembered},
       {"asked", &PromptTokensCounters::asked},
-      {"joined", &PromptTokensCounters::joined}};
+      {"joined", &PromptTokensCounters::joined},
+      {"rendered", &PromptTokensCounters::rendered}};
   for (const auto& [source, value] : sources)
     names.total("ashlar_serve_prompts_total", "Prompts by where their tokens came from", prompts(value),
                 {{"source", source}});

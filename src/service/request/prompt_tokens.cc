@@ -70,7 +70,10 @@ struct Plan {
   PromptKeys keys;
   std::uint64_t tail_kind = 0;
   bool compares = false;  // asks the whole too
-  TokenList prefix;       // null: only the whole is asked
+  bool is_rendered = false;
+  bool has_media = false;
+  std::string_view render_target;
+  TokenList prefix;  // null: only the whole is asked
   std::string whole_body;
   std::string base_body;
   std::string generation_body;
@@ -90,7 +93,8 @@ TokenQuestion question_of(std::shared_ptr<const Plan> plan, QuestionKind kind, T
                           TokenList base) {
   const std::string* const bodies[] = {&plan->whole_body, &plan->base_body, &plan->generation_body,
                                        &plan->tail_body};
-  TokenQuestion question{"/tokenize", *bodies[static_cast<std::size_t>(kind)], nullptr};
+  TokenQuestion question{plan->is_rendered ? std::string_view() : "/tokenize", plan->render_target,
+                         *bodies[static_cast<std::size_t>(kind)], nullptr};
   ASHLAR_DCHECK(!question.body.empty() && question.body.ends_with('}'), "a plan has the questions it asks");
   question.state = std::make_shared<const QuestionStep>(
       QuestionStep{std::move(plan), kind, std::move(whole), std::move(base)});
@@ -157,6 +161,22 @@ std::uint64_t tail_kind_of(const RequestView& view, std::string_view body, std::
 
 }  // namespace
 
+std::string_view to_string(KnownPrompt::Source source) noexcept {
+  switch (source) {
+    case KnownPrompt::Source::kGiven:
+      return "given";
+    case KnownPrompt::Source::kRemembered:
+      return "remembered";
+    case KnownPrompt::Source::kAsked:
+      return "asked";
+    case KnownPrompt::Source::kJoined:
+      return "joined";
+    case KnownPrompt::Source::kRendered:
+      return "rendered";
+  }
+  return "";
+}
+
 struct PromptTokens::State {
   explicit State(const Options& given) : options(given), cache(given.max_bytes) {
     ASHLAR_CHECK(getentropy(key.data(), key.size()) == 0,
@@ -166,6 +186,7 @@ struct PromptTokens::State {
 
   std::uint64_t model_key(std::string_view model) const;
   PromptKeys keys_of(const RequestView& view, std::string_view body) const;
+  Lookup look_up_rendered(const RequestView& view, std::string_view body) ASHLAR_EXCLUDES(mu);
   Lookup look_up_keyed(const RequestView& view, std::string_view body, PromptKeys keys) ASHLAR_EXCLUDES(mu);
   TokenQuestion plan_tail(const RequestView& view, std::string_view body, PromptKeys keys, TokenList prefix,
                           std::size_t prefix_size) ASHLAR_EXCLUDES(mu);
@@ -269,12 +290,36 @@ PromptTokens::Lookup PromptTokens::State::look_up_keyed(const RequestView& view,
   if (prefix != nullptr) return plan_tail(view, body, std::move(keys), std::move(prefix), prefix_size);
   Plan plan;
   plan.keys = std::move(keys);
+  plan.render_target = render_path(view.messages.empty() ? Endpoint::kCompletions : Endpoint::kChat);
   plan.whole_body = view.messages.empty()
                         ? ask_text(view, body)
                         : ask_messages(view, body, view.messages.size(), view.messages.size(),
                                        view.add_generation_prompt.value_or(true),
                                        view.continue_final_message.value_or(false));
   return question_of(std::make_shared<const Plan>(std::move(plan)), QuestionKind::kWhole, nullptr, nullptr);
+}
+
+// By the whole body: whatever stands in it may change the prompt, the limit of tokens too where it is cut.
+PromptTokens::Lookup PromptTokens::State::look_up_rendered(const RequestView& view, std::string_view body) {
+  SipHash128 hash(key);
+  hash.update_u64(3);
+  hash.update_u64(static_cast<std::uint64_t>(view.endpoint));
+  absorb(hash, body);
+  auto plan = std::make_shared<Plan>();
+  plan->keys.model = model_key(view.model);
+  plan->keys.whole = hash.digest();
+  plan->is_rendered = true;
+  plan->has_media = view.has_media;
+  plan->render_target = render_path(view.endpoint);
+  {
+    const MutexLock lock(mu);
+    if (TokenList known = cache.find(plan->keys.whole)) {
+      ++counters.remembered;
+      return KnownPrompt{std::move(known), KnownPrompt::Source::kRemembered};
+    }
+  }
+  plan->whole_body = ask_render(body);
+  return question_of(std::move(plan), QuestionKind::kWhole, nullptr, nullptr);
 }
 
 // Requires: usual flags, and a prefix of at least two messages.
@@ -284,6 +329,7 @@ TokenQuestion PromptTokens::State::plan_tail(const RequestView& view, std::strin
   ASHLAR_DCHECK(prefix_size >= 2 && prefix_size < messages,
                 "a tail leaves something out, and has something new");
   auto plan = std::make_shared<Plan>();
+  plan->render_target = render_path(Endpoint::kChat);  // messages of any endpoint, as those of a chat
   plan->tail_kind = tail_kind_of(view, body, prefix_size);
   plan->whole_body = ask_messages(view, body, messages, messages, true, false);
   bool is_possible = false;
@@ -411,15 +457,21 @@ PromptTokens::~PromptTokens() = default;
 
 PromptTokens::Lookup PromptTokens::look_up(const RequestView& view, std::string_view body) {
   if (view.prompts > 1) return NoTokens{"the request has several prompts"};
-  if (view.is_rewritten) return NoTokens{"the engine changes this prompt in a way that /tokenize does not"};
-  if (view.prompt_tokens) {
+  if (view.is_opaque)
+    return NoTokens{"the request has embeddings, or goes on with an answer that only its engine has"};
+  if (view.prompt_tokens && !view.is_rewritten) {
     {
       const MutexLock lock(state_->mu);
       ++state_->counters.given;
     }
     return KnownPrompt{std::make_shared<const TokenVector>(*view.prompt_tokens), KnownPrompt::Source::kGiven};
   }
-  if (view.has_media) return NoTokens{"the request has images, audio, video or embeddings"};
+  if (view.is_rewritten || view.has_media) {
+    if (state_->options.renders && !render_path(view.endpoint).empty())
+      return state_->look_up_rendered(view, body);
+    return NoTokens{view.has_media ? "the request has images, audio or video, which /tokenize does not take"
+                                   : "the engine changes this prompt in a way that /tokenize does not"};
+  }
   const bool is_chat = view.endpoint == Endpoint::kChat || view.endpoint == Endpoint::kResponses ||
                        view.endpoint == Endpoint::kMessages;
   const bool is_text = view.endpoint == Endpoint::kCompletions;
@@ -428,14 +480,23 @@ PromptTokens::Lookup PromptTokens::look_up(const RequestView& view, std::string_
   return state_->look_up_keyed(view, body, state_->keys_of(view, body));
 }
 
-Result<PromptTokens::Lookup> PromptTokens::learn(const TokenQuestion& question, unsigned status,
-                                                 std::string_view answer) {
+Result<PromptTokens::Lookup> PromptTokens::learn(const TokenQuestion& question, TokenEndpoint endpoint,
+                                                 unsigned status, std::string_view answer) {
   const auto step = std::static_pointer_cast<const QuestionStep>(question.state);
   ASHLAR_CHECK(step != nullptr, "an answer belongs to a question of look_up() or learn()");
   const std::shared_ptr<const Plan>& plan = step->plan;
-  Result<TokenVector> read =
-      status == 200 ? read_tokenize_answer(answer)
-                    : make_error(ErrorCode::kCorruption, "a worker answered %u to /tokenize", status);
+  Result<RenderedPrompt> read = make_error(ErrorCode::kCorruption, "a worker answered %u to %s", status,
+                                           endpoint == TokenEndpoint::kRender ? "render" : "/tokenize");
+  if (status == 200 && endpoint == TokenEndpoint::kRender) {
+    read = read_render_answer(answer);
+  } else if (status == 200) {
+    Result<TokenVector> tokens = read_tokenize_answer(answer);
+    if (tokens) {
+      read = RenderedPrompt{*std::move(tokens), {}};
+    } else {
+      read = tokens.error();
+    }
+  }
   if (!read) {
     {
       const MutexLock lock(state_->mu);
@@ -445,9 +506,17 @@ Result<PromptTokens::Lookup> PromptTokens::learn(const TokenQuestion& question, 
     if (status != 200) return Lookup(NoTokens{read.error().message()});
     return std::move(read).error();
   }
-  if (step->kind == QuestionKind::kGeneration) return state_->learn_generation(*step, *read);
-  if (step->kind == QuestionKind::kTail) return state_->learn_tail(*step, *read);
-  const auto tokens = std::make_shared<const TokenVector>(std::move(*read));
+  if (step->kind == QuestionKind::kGeneration) return state_->learn_generation(*step, read->tokens);
+  if (step->kind == QuestionKind::kTail) return state_->learn_tail(*step, read->tokens);
+  const auto tokens = std::make_shared<const TokenVector>(std::move(read->tokens));
+  if (plan->is_rendered) {
+    if (plan->has_media && read->items.empty())
+      return Lookup(NoTokens{"the worker did not say where the images of the prompt are"});
+    const MutexLock lock(state_->mu);
+    ++state_->counters.rendered;
+    if (!plan->has_media) state_->cache.put(plan->keys.whole, tokens, plan->keys.model, false);
+    return Lookup(KnownPrompt{tokens, KnownPrompt::Source::kRendered, std::move(read->items)});
+  }
   const bool is_whole = step->kind == QuestionKind::kWhole;
   {
     const MutexLock lock(state_->mu);
@@ -464,7 +533,7 @@ bool PromptTokens::check(std::string_view model, const KnownPrompt& known, std::
   if (known.source == KnownPrompt::Source::kGiven) return false;
   const std::uint64_t key = state_->model_key(model);
   const MutexLock lock(state_->mu);
-  state_->differ_locked(key);
+  if (known.source != KnownPrompt::Source::kRendered) state_->differ_locked(key);
   // One of them is wrong, and which others are is not known: its template may be new.
   if (known.source != KnownPrompt::Source::kJoined) state_->cache.drop_all(key);
   return false;

@@ -10,6 +10,11 @@
 // the engine's own count of prompt tokens checks every one (check()). A difference ends it for that model,
 // and is counted. A kind of tail that the template refuses is not asked again.
 //
+// What /tokenize cannot say (tools and items of /v1/responses, tool blocks of /v1/messages, images,
+// documents) a render endpoint can: it takes the request itself. Such prompts are asked whole; they are
+// remembered by their whole body, and not at all if they have images, since what stands behind an address
+// may change.
+//
 // A request takes at most four questions (the first trial of a model), a trusted tail one, and another one
 // where its first message is new.
 //
@@ -28,6 +33,7 @@
 
 #include "ashlar/base/result.h"
 #include "ashlar/tokens/token.h"
+#include "service/request/prompt_blocks.h"
 #include "service/request/prompt_cache.h"
 #include "service/request/request_view.h"
 
@@ -35,21 +41,30 @@ namespace ashlar::service {
 
 // The tokens of a prompt, and how they were found.
 struct KnownPrompt {
-  enum class Source : std::uint8_t { kGiven, kRemembered, kAsked, kJoined };
+  enum class Source : std::uint8_t { kGiven, kRemembered, kAsked, kJoined, kRendered };
 
   TokenList tokens;
   Source source = Source::kGiven;
+  std::vector<PromptItem> items = {};
 };
 
-// No tokens can be had: images, an endpoint without a prompt, several prompts.
+// "given", "remembered", "asked", "joined", "rendered": for receipts.
+std::string_view to_string(KnownPrompt::Source source) noexcept;
+
+// No tokens can be had: an endpoint without a prompt, several prompts, a prompt that only the engine knows.
 struct NoTokens {
   std::string reason;
 };
 
-// What to ask of a worker. Opaque but for the body; given back to learn().
+// Where a question is asked.
+enum class TokenEndpoint : std::uint8_t { kTokenize, kRender };
+
+// What to ask of a worker, at either of the targets; given back to learn(). The views live as long as
+// `state`.
 struct TokenQuestion {
-  std::string target;  // of POST
-  std::string body;
+  std::string_view tokenize_target;  // of POST; empty: /tokenize cannot say it
+  std::string_view render_target;    // empty: no endpoint renders it
+  std::string_view body;
   std::shared_ptr<const void> state;
 };
 
@@ -58,6 +73,7 @@ struct PromptTokensCounters {
   std::uint64_t remembered = 0;  // answered without asking
   std::uint64_t asked = 0;       // whole; the questions of trials are not counted
   std::uint64_t joined = 0;      // tails
+  std::uint64_t rendered = 0;    // of what /tokenize cannot say
   std::uint64_t trials = 0;      // tails compared with the whole
   std::uint64_t differences = 0;
   std::uint64_t failed = 0;  // answers that could not be read
@@ -73,6 +89,7 @@ class PromptTokens {
   struct Options {
     std::size_t max_bytes = std::size_t{64} << 20;
     bool tails = true;
+    bool renders = true;  // questions that only render endpoints answer
   };
   explicit PromptTokens(const Options& options);
   ~PromptTokens();
@@ -84,8 +101,9 @@ class PromptTokens {
   Lookup look_up(const RequestView& view, std::string_view body);
   // The worker's answer to a question: its tokens, or another question (the whole, where a tail is compared).
   // NoTokens: the worker has none, and says so by its status.
-  // Errors: kCorruption: not the answer of /tokenize.
-  Result<Lookup> learn(const TokenQuestion& question, unsigned status, std::string_view answer);
+  // Errors: kCorruption: not the answer of that endpoint.
+  Result<Lookup> learn(const TokenQuestion& question, TokenEndpoint endpoint, unsigned status,
+                       std::string_view answer);
   // An engine said how many prompt tokens it counted. False: they differ, and what was known of that model's
   // tails is dropped.
   // `model`: of the request, as it was looked up.

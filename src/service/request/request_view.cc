@@ -58,6 +58,10 @@ class RequestBodyReader {
     view_.has_system = !messages.empty();
     messages.insert(messages.end(), conversation_.messages.begin(), conversation_.messages.end());
     view_.has_media = has_embeds_ || system_.has_media || conversation_.has_media;
+    // A chat has top_logprobs of 0 where it does not say.
+    view_.skips_cache =
+        has_prompt_logprobs_ || (echoes_ && (view_.endpoint == Endpoint::kChat || has_logprobs_));
+    view_.is_opaque = has_embeds_ || (rewritten_ & kEarlierAnswer) != 0;
     view_.is_rewritten = rewritten_ != 0 || system_.is_rewritten || conversation_.is_rewritten;
     const bool has_other_tools =
         view_.endpoint == Endpoint::kMessages || view_.endpoint == Endpoint::kResponses;
@@ -103,10 +107,11 @@ class RequestBodyReader {
     if (key_ == "documents") return read_rewriting(kDocuments);
     if (key_ == "truncate_prompt_tokens") return read_rewriting(kTruncation);
     if (key_ == "previous_response_id" || key_ == "conversation") return read_rewriting(kEarlierAnswer);
-    if (key_ == "prompt_embeds") {
-      has_embeds_ = in_.peek() != JsonReader::Type::kNull;
-      return in_.skip();
-    }
+    if (key_ == "prompt_logprobs") return read_presence(has_prompt_logprobs_);
+    if (view_.endpoint == Endpoint::kCompletions && key_ == "logprobs") return read_presence(has_logprobs_);
+    if (view_.endpoint <= Endpoint::kCompletions && key_ == "echo")
+      return in_.peek() == JsonReader::Type::kBool ? in_.read_bool(echoes_, "") : read_presence(echoes_);
+    if (key_ == "prompt_embeds") return read_presence(has_embeds_);
     return read_prompt_field();
   }
 
@@ -132,6 +137,11 @@ class RequestBodyReader {
   bool read_flag(bool& out, const char* what) {
     out = false;
     return in_.take_null() || in_.read_bool(out, what);
+  }
+
+  bool read_presence(bool& out) {
+    out = in_.peek() != JsonReader::Type::kNull;
+    return in_.skip();
   }
 
   bool read_choice(std::optional<bool>& out) {
@@ -346,14 +356,7 @@ class RequestBodyReader {
 
   // Requires: the array is open.
   bool read_tokens(std::vector<tokens::Token>& out) {
-    bool more = false;
-    while (in_.next_item(more) && more) {
-      std::uint64_t token = 0;
-      if (!in_.read_unsigned(token, UINT32_MAX, "a token id, from 0 to 4294967295, should be here"))
-        return false;
-      out.emplace_back(static_cast<std::uint32_t>(token));
-    }
-    return in_.fault() == nullptr;
+    return in_.read_numbers(out, "a token id, from 0 to 4294967295, should be here");
   }
 
   JsonReader in_;
@@ -364,12 +367,30 @@ class RequestBodyReader {
   PromptField system_;
   PromptField conversation_;
   bool has_embeds_ = false;
+  bool has_prompt_logprobs_ = false;
+  bool has_logprobs_ = false;
+  bool echoes_ = false;
   unsigned rewritten_ = 0;
   std::vector<tokens::Token> other_tokens_;
   RequestView view_;
 };
 
 }  // namespace
+
+std::string_view render_path(Endpoint endpoint) noexcept {
+  switch (endpoint) {
+    case Endpoint::kChat:
+      return "/v1/chat/completions/render";
+    case Endpoint::kCompletions:
+      return "/v1/completions/render";
+    case Endpoint::kResponses:
+      return "/v1/responses/render";
+    case Endpoint::kMessages:
+      return "/v1/messages/render";
+    default:
+      return {};
+  }
+}
 
 Endpoint endpoint_of(std::string_view method, std::string_view target) {
   const std::string_view path = target.substr(0, target.find_first_of("?#"));

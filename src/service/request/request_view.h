@@ -32,6 +32,10 @@ enum class Endpoint : std::uint8_t {
   kOther,
 };
 
+// The path that gives the prompt of a request of this endpoint as the engine makes it, for POST with the
+// request's own body; empty: there is none. vLLM 0.32 has them with --enable-scale-out.
+std::string_view render_path(Endpoint endpoint) noexcept;
+
 // By the path of a target, without its query; a path prefix such as /v1 is part of the match.
 Endpoint endpoint_of(std::string_view method, std::string_view target);
 // "chat", "completions", … "other": for metrics and logs.
@@ -57,8 +61,13 @@ struct RequestView {
   bool has_media = false;        // images, audio, video, embeddings: their tokens cannot be asked for
   // The engine makes other messages out of these before its template sees them, or cuts the prompt: tool
   // blocks of /v1/messages, items and tools of /v1/responses, documents, truncate_prompt_tokens. /tokenize
-  // does not do the same.
+  // does not do the same; a render endpoint does.
   bool is_rewritten = false;
+  // No endpoint gives its tokens: it goes on with an answer that only its engine has, or has embeddings.
+  bool is_opaque = false;
+  // The engine computes the whole prompt, whatever it has cached: the request asks for the logprobs of prompt
+  // tokens (prompt_logprobs, or echo with logprobs). What it computes it stores as always.
+  bool skips_cache = false;
   // The prompt as token ids; nullopt if it is text. Of a batch of one prompt, that one.
   std::optional<std::vector<tokens::Token>> prompt_tokens = {};
   JsonSlice prompt = {};  // a text

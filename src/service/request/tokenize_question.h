@@ -1,4 +1,6 @@
-// Questions to /tokenize, and their answers.
+// Questions to /tokenize and to render endpoints, and their answers.
+//
+// The questions of ask_text() and ask_messages() can be asked at both: their fields mean the same there.
 //
 // Thread safety: free functions.
 // Complexity:    O(body), O(answer).
@@ -12,6 +14,7 @@
 
 #include "ashlar/base/result.h"
 #include "ashlar/tokens/token.h"
+#include "service/request/prompt_blocks.h"
 #include "service/request/request_view.h"
 
 namespace ashlar::service {
@@ -22,8 +25,18 @@ std::string ask_text(const RequestView& view, std::string_view body);
 std::string ask_messages(const RequestView& view, std::string_view body, std::size_t first,
                          std::size_t second, bool add_generation_prompt, bool continue_final_message);
 
+// For the request itself, at its render endpoint. The answer is to have no tensors of images. Requires: the
+// body is an object.
+std::string ask_render(std::string_view body);
+
 // Errors: kCorruption.
 Result<std::vector<tokens::Token>> read_tokenize_answer(std::string_view answer);
+struct RenderedPrompt {
+  std::vector<tokens::Token> tokens;
+  std::vector<PromptItem> items;  // in the order of their offsets; they do not overlap
+};
+// One prompt, or a list of one. Errors: kCorruption: also of items that lie outside the prompt or overlap.
+Result<RenderedPrompt> read_render_answer(std::string_view answer);
 
 // What a message is, as far as templates tell messages apart: its role, and whether it has more than a role
 // and a text. Below kMessageKinds.

@@ -105,6 +105,8 @@ std::string_view to_string(Exclusion exclusion) noexcept {
       return "tried";
     case Exclusion::kOtherRank:
       return "other_rank";
+    case Exclusion::kOtherModel:
+      return "other_model";
   }
   return "unknown";
 }

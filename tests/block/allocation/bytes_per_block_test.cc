@@ -59,8 +59,9 @@ struct CaseNames {
     return Case::kName;
   }
 };
-using Cases = ::testing::Types<LruCase, FifoCase, LifoCase, LruReuseCase, PriorityCase, LineageCase,
-                               MultiLruCase<3, 8, 15>, RetentionCase<UsualRetention>>;
+using Cases =
+    ::testing::Types<LruCase, FifoCase, LifoCase, LruReuseCase, PriorityCase, LineageCase, RegisteredFifoCase,
+                     LfuCase, S3FifoCase, MultiLruCase<3, 8, 15>, RetentionCase<UsualRetention>>;
 TYPED_TEST_SUITE(BytesPerBlockTest, Cases, CaseNames);
 
 TYPED_TEST(BytesPerBlockTest, ABackendTakesTheMemoryItNames) {

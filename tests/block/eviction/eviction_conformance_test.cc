@@ -149,11 +149,12 @@ struct CaseNames {
     return Case::kName;
   }
 };
-using Cases = ::testing::Types<LruCase, FifoCase, LifoCase, LruReuseCase, PriorityCase,  //
-                               LineageCase, LineageRoundRobinCase,                       //
-                               MultiLruCase<3, 8, 15>, MultiLruCase<1, 2, 3>,            //
-                               RetentionCase<UsualRetention>, RetentionCase<RetentionWithoutDecay>,
-                               RetentionCase<RetentionOfAll>, RetentionCase<RetentionOfNone>>;
+using Cases =
+    ::testing::Types<LruCase, FifoCase, LifoCase, LruReuseCase, PriorityCase,                      //
+                     LineageCase, LineageRoundRobinCase, RegisteredFifoCase, LfuCase, S3FifoCase,  //
+                     MultiLruCase<3, 8, 15>, MultiLruCase<1, 2, 3>,                                //
+                     RetentionCase<UsualRetention>, RetentionCase<RetentionWithoutDecay>,
+                     RetentionCase<RetentionOfAll>, RetentionCase<RetentionOfNone>>;
 TYPED_TEST_SUITE(EvictionConformanceTest, Cases, CaseNames);
 
 TYPED_TEST(EvictionConformanceTest, StartsEmpty) {
@@ -335,9 +336,9 @@ TEST(EvictionByNameTest, NamesAreSortedAndUnique) {
 }
 
 TEST(EvictionByNameTest, EveryBackendOfTheLibraryHasAName) {
-  EXPECT_THAT(eviction_names(),
-              ::testing::IsSupersetOf({"hashmap_fifo", "hashmap_lifo", "hashmap_lru", "hashmap_priority",
-                                       "lru", "multi_lru", "retention"}));
+  EXPECT_THAT(eviction_names(), ::testing::IsSupersetOf({"fifo", "hashmap_fifo", "hashmap_lifo",
+                                                         "hashmap_lru", "hashmap_priority", "lfu", "lru",
+                                                         "multi_lru", "retention", "s3_fifo"}));
 }
 
 TEST(EvictionByNameTest, AnUnknownNameIsAnsweredWithTheNamesThereAre) {

@@ -20,8 +20,9 @@ namespace ashlar::service {
 class ServiceUnderTest {
  public:
   explicit ServiceUnderTest(ServeOptions options, std::string models_of_workers = {},
-                            EngineSourceFactory sources = {})
-      : models(std::move(models_of_workers)) {
+                            EngineSourceFactory sources = {},
+                            std::map<std::uint16_t, std::string> models_of_ports = {})
+      : models(std::move(models_of_workers)), models_by_port(std::move(models_of_ports)) {
     auto made = Service::create(options, std::move(sources));
     EXPECT_TRUE(made) << made.error();
     service_ = *std::move(made);
@@ -52,8 +53,11 @@ class ServiceUnderTest {
         } else if (errand.ask.target == "/health") {
           service_->told(errand.number, Answer{.status = 200, .body = {}});
         } else {
-          service_->told(errand.number,
-                         Answer{.status = 200, .body = models.empty() ? R"({"data":[{"id":"m"}]})" : models});
+          const auto own = models_by_port.find(errand.ask.address.port);
+          service_->told(errand.number, Answer{.status = 200,
+                                               .body = own != models_by_port.end() ? own->second
+                                                       : models.empty() ? R"({"data":[{"id":"m"}]})"
+                                                                        : models});
         }
       }
     }
@@ -91,8 +95,12 @@ class ServiceUnderTest {
       open.step = open.passage->resumed();
     }
   }
-  Reply get(std::string target) {
-    const auto open = begin(std::move(target), {}, {}, "GET");
+  Reply get(std::string target) { return reply_to(begin(std::move(target), {}, {}, "GET")); }
+  Reply post(std::string target, std::string body) {
+    return reply_to(begin(std::move(target), std::move(body)));
+  }
+  // The answer to a request for the service itself.
+  Reply reply_to(std::unique_ptr<Open> open) {
     finish(*open);
     const auto* reply = std::get_if<Reply>(&open->step);
     EXPECT_NE(reply, nullptr) << "it went to a worker";
@@ -109,8 +117,9 @@ class ServiceUnderTest {
   Service* operator->() noexcept { return service_.get(); }
   void reset() { service_.reset(); }
 
-  std::map<std::uint16_t, bool> down;  // ports
-  std::string models;
+  std::map<std::uint16_t, bool> down;                   // ports
+  std::string models;                                   // of all workers
+  std::map<std::uint16_t, std::string> models_by_port;  // of some
 
  private:
   std::unique_ptr<Service> service_;

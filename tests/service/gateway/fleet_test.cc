@@ -141,7 +141,7 @@ TEST_F(FleetTest, AModelHasItsOwnSchemeAndSalt) {
   ServiceUnderTest service(options, {}, sources());
   for (const int i : {0, 1}) engine(i).send(stored_message(0, 0));
   const auto ask = [&](const std::string& path, const std::string& body) {
-    return std::get<Reply>(service.begin(path, body)->step).body;
+    return service.post(path, body).body;
   };
   const tokens::HashScheme scheme = tokens::HashScheme::xxh64_int64();
   const std::string own = query_by_hash({scheme, tokens::Salt({}, "pepper")});
@@ -175,9 +175,7 @@ TEST_F(FleetTest, AModelHasItsOwnSchemeAndSalt) {
 
 TEST_F(FleetTest, ARegistrationMayBringASalt) {
   ServiceUnderTest service(ServiceUnderTest::options_of(1), {}, sources());
-  const auto ask = [&](const std::string& path, const std::string& body) {
-    return std::get<Reply>(service.begin(path, body)->step);
-  };
+  const auto ask = [&](const std::string& path, const std::string& body) { return service.post(path, body); };
   const auto body = [](int instance, const std::string& salt) {
     return R"({"instance_id":)" + std::to_string(instance) +
            R"(,"endpoint":"tcp://127.0.0.1:6000","model_name":"r","block_size":4,"additional_salt":")" +
@@ -200,11 +198,10 @@ TEST_F(FleetTest, ARegistrationMayBringASalt) {
 TEST_F(FleetTest, InstancesMayHaveAnyNumber) {
   ServiceUnderTest service(ServiceUnderTest::options_of(2), {}, sources());
   const auto status_of_registration = [&](int instance) {
-    return std::get<Reply>(service
-                               .begin("/register", R"({"instance_id":)" + std::to_string(instance) +
-                                                       R"(,"endpoint":"tcp://127.0.0.1:6000",)"
-                                                       R"("model_name":"m","block_size":4})")
-                               ->step)
+    return service
+        .post("/register", R"({"instance_id":)" + std::to_string(instance) +
+                               R"(,"endpoint":"tcp://127.0.0.1:6000",)"
+                               R"("model_name":"m","block_size":4})")
         .status;
   };
   for (const int instance : {0, 1, 2, 3}) EXPECT_EQ(status_of_registration(instance), 201u) << instance;
@@ -214,13 +211,10 @@ TEST_F(FleetTest, InstancesMayHaveAnyNumber) {
 TEST_F(FleetTest, AFailedRegistrationLeavesNothingBehind) {
   ServiceUnderTest service(ServiceUnderTest::options_of(1), {}, sources());
   const auto post = [&](const std::string& path, int rank, int block_size) {
-    return std::get<Reply>(service
-                               .begin(path, R"({"instance_id":7,"endpoint":"tcp://127.0.0.1:600)" +
-                                                std::to_string(rank) +
-                                                R"(","model_name":"r","additional_salt":"s","dp_rank":)" +
-                                                std::to_string(rank) + R"(,"block_size":)" +
-                                                std::to_string(block_size) + "}")
-                               ->step)
+    return service
+        .post(path, R"({"instance_id":7,"endpoint":"tcp://127.0.0.1:600)" + std::to_string(rank) +
+                        R"(","model_name":"r","additional_salt":"s","dp_rank":)" + std::to_string(rank) +
+                        R"(,"block_size":)" + std::to_string(block_size) + "}")
         .status;
   };
   const std::string workers = service.get("/workers").body;

@@ -2,14 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
-#include <set>
 #include <thread>
-#include <utility>
 
-#include "ashlar/base/random.h"
-#include "ashlar/testing/time_box.h"
 #include "service/gateway/fake_workers.h"
 
 namespace ashlar::service {
@@ -148,6 +143,54 @@ TEST(Passage, WithoutTokensItIsRoutedByLoadAndClaimsNothing) {
   EXPECT_THAT(open->passage->head(200, kJson).added, Not(Contains(Key("x-ashlar-cached-tokens"))));
 }
 
+// A request passed to its end; its receipt.
+std::string receipt_of(ServiceUnderTest& service, const std::string& target, const std::string& body,
+                       const std::string& answer) {
+  const auto open = service.begin(target, body);
+  EXPECT_TRUE(std::holds_alternative<Forward>(open->step)) << body;
+  std::string id;
+  for (const auto& [name, value] : open->passage->head(200, kJson).added)
+    if (name == "x-ashlar-decision-id") id = value;
+  open->passage->bytes(answer);
+  open->passage->ended(PassageEnd::kComplete);
+  return service.get("/decisions/" + id).body;
+}
+
+TEST(Passage, LogprobsOfThePromptAreComputedAnew) {
+  ServiceUnderTest service(ServiceUnderTest::options_of(1));
+  const auto pass = [&](std::string_view extra, std::uint64_t found) {
+    return receipt_of(service, "/v1/completions", tokens_body(40, 1, extra), usage_answer(40, found));
+  };
+  // The first stores the prompt, though it reads nothing.
+  std::string receipt = pass(R"(,"prompt_logprobs":1)", 0);
+  EXPECT_THAT(receipt, HasSubstr("logprobs are asked for"));
+  EXPECT_THAT(receipt, HasSubstr(R"("cached_tokens":0)"));
+  receipt = pass("", 32);
+  EXPECT_THAT(receipt, HasSubstr(R"("cached_tokens":32)"));
+  EXPECT_THAT(receipt, Not(HasSubstr("claim_reason")));
+  for (const char* extra : {R"(,"echo":true,"logprobs":0)", R"(,"prompt_logprobs":0)"})
+    EXPECT_THAT(pass(extra, 0), HasSubstr(R"("cached_tokens":0)")) << extra;
+  EXPECT_THAT(pass(R"(,"echo":true)", 32), HasSubstr(R"("cached_tokens":32)"));
+  EXPECT_EQ(service.metric("ashlar_serve_predictions_right_total"), 5);
+}
+
+TEST(Passage, AReceiptSaysWhyNothingIsClaimed) {
+  ServeOptions options = ServiceUnderTest::options_of(1);
+  options.token_source = "tokenize";
+  ServiceUnderTest service(options);
+  // Items of reasoning become parts of other messages, which /tokenize is not told.
+  EXPECT_THAT(receipt_of(service, "/v1/responses",
+                         R"({"model":"m","input":[{"type":"reasoning","summary":[],"content":[]}]})", "{}"),
+              HasSubstr("in a way that /tokenize does not"));
+  EXPECT_THAT(
+      receipt_of(service, "/v1/responses", R"({"model":"m","input":"a","previous_response_id":"r"})", "{}"),
+      HasSubstr("an answer that only its engine has"));
+  auto open = service.begin("/v1/completions", R"({"model":"m","prompt":"a"})");
+  open->step = open->passage->answered(Error(ErrorCode::kUnavailable, "refused"));
+  ASSERT_TRUE(std::holds_alternative<Forward>(open->step));
+  EXPECT_THAT(service.get("/decisions").body, HasSubstr("no worker could be asked"));
+}
+
 TEST(Passage, AnotherWorkerIsTriedBeforeTheFirstByteOnly) {
   ServeOptions options = ServiceUnderTest::options_of(3);
   options.max_attempts = 2;
@@ -268,6 +311,45 @@ TEST(Passage, ModelsDecideTheGroup) {
   }
 }
 
+TEST(Passage, AnAdapterGoesToWorkersThatListIt) {
+  ServeOptions options = ServiceUnderTest::options_of(3);
+  for (WorkerOptions& worker : options.workers) worker.model.clear();
+  options.workers[2].dp = 2;
+  options.max_running = 1;
+  const std::string base = R"({"data":[{"id":"m"}]})";
+  const std::string both = R"({"data":[{"id":"m"},{"id":"lora","parent":"m"}]})";
+  ServiceUnderTest service(options, {}, {}, {{9001, base}, {9002, both}, {9003, base}});
+  const std::string body = R"({"model":"lora","prompt":[1,2,3]})";
+  const auto first = service.begin("/v1/completions", body);
+  EXPECT_EQ(forward_of(*first).address.port, 9002);
+  std::string id;
+  for (const auto& [name, value] : first->passage->head(200, kJson).added)
+    if (name == "x-ashlar-decision-id") id = value;
+  const std::string receipt = service.get("/decisions/" + id).body;
+  std::size_t left_out = 0;
+  for (std::size_t at = 0; (at = receipt.find(R"("excluded":"other_model")", at)) != std::string::npos; ++at)
+    ++left_out;
+  EXPECT_EQ(left_out, 3u) << receipt;
+  // It waits for that worker although others have room, and is not sent to them if it fails.
+  auto second = service.begin("/v1/completions", body);
+  ASSERT_TRUE(std::holds_alternative<Wait>(second->step));
+  first->passage->ended(PassageEnd::kComplete);
+  second->step = second->passage->resumed();
+  EXPECT_EQ(forward_of(*second).address.port, 9002);
+  EXPECT_EQ(status_of(second->passage->failed(ForwardFailure::kConnect, "refused")), 502u);
+  // Its tokens are asked of a worker that knows it.
+  const auto text = service.begin("/v1/completions", R"({"model":"lora","prompt":"a"})");
+  ASSERT_TRUE(std::holds_alternative<Ask>(text->step));
+  EXPECT_EQ(std::get<Ask>(text->step).address.port, 9002);
+  // The base model is everywhere; a name that nobody lists is an error that says what there is.
+  for (int i = 0; i < 2; ++i)
+    EXPECT_TRUE(std::holds_alternative<Forward>(
+        service.begin("/v1/completions", R"({"model":"m","prompt":[1,2,3]})")->step));
+  const auto unknown = service.begin("/v1/completions", R"({"model":"x","prompt":[1]})");
+  EXPECT_EQ(status_of(unknown->step), 404u);
+  EXPECT_THAT(std::get<Reply>(unknown->step).body, HasSubstr("there are 'lora', 'm'"));
+}
+
 TEST(Passage, HeadersChangeWeightsAndAreChecked) {
   ServiceUnderTest service(ServiceUnderTest::options_of(2));
   for (const char* bad : {"x", "prefill", "prefill=-1", "prefill=x", "colour=1", "prefill=1e9"})
@@ -289,119 +371,6 @@ TEST(Passage, HostileBodiesGoToTheEngineOrAreRefused) {
     const auto open = service.begin("/v1/completions", body);
     EXPECT_TRUE(std::holds_alternative<Forward>(open->step)) << body;
   }
-}
-
-// Every way a request can take: whatever happens, load is held exactly while a worker has the request.
-TEST(Passage, LoadIsReleasedExactlyOnceOnEveryPath) {
-  ServeOptions options = ServiceUnderTest::options_of(3);
-  options.max_running = 3;
-  options.max_queued = 4;
-  options.breaker_failures = 1000;
-  ServiceUnderTest service(options);
-  Random random(7);
-  std::vector<std::unique_ptr<ServiceUnderTest::Open>> open;
-  std::map<std::string, int> seen;
-  const auto at_worker = [&] {
-    return static_cast<std::size_t>(std::ranges::count_if(
-        open, [](const auto& entry) { return std::holds_alternative<Forward>(entry->step); }));
-  };
-  ashlar::testing::TimeBox box(0.3);
-  const std::set<std::string> wanted = {"reply",   "forward",  "wait",    "ask",   "failed",
-                                        "instead", "complete", "gone",    "broke", "drop",
-                                        "resumed", "to reply", "stopped", "bytes"};
-  while (!box.over() || seen.size() < wanted.size()) {
-    if (open.size() < 20 && random.below(3) == 0) {
-      const bool is_text = random.below(3) == 0;
-      open.push_back(is_text
-                         ? service.begin("/v1/chat/completions",
-                                         R"({"model":"m","messages":[{"role":"user","content":")" +
-                                             std::to_string(random.below(1000)) + "\"}]}")
-                         : service.begin("/v1/completions", tokens_body(1 + random.below(80),
-                                                                        static_cast<int>(random.below(9)))));
-    } else if (!open.empty()) {
-      const std::size_t i = random.below(open.size());
-      ServiceUnderTest::Open& one = *open[i];
-      bool is_over = false;
-      if (random.below(12) == 0) {
-        ++seen["drop"];
-        is_over = true;
-      } else if (std::holds_alternative<Reply>(one.step)) {
-        ++seen["reply"];
-        one.passage->ended(random.below(2) == 0 ? PassageEnd::kComplete : PassageEnd::kClientGone);
-        is_over = true;
-      } else if (std::holds_alternative<Ask>(one.step)) {
-        ++seen["ask"];
-        one.step = random.below(4) == 0
-                       ? one.passage->answered(Error(ErrorCode::kUnavailable, "gone"))
-                       : one.passage->answered(Answer{.status = 200, .body = R"({"tokens":[1,2,3]})"});
-      } else if (std::holds_alternative<Wait>(one.step)) {
-        ++seen["wait"];
-        if (random.below(5) == 0) {
-          one.passage->ended(PassageEnd::kClientGone);
-          is_over = true;
-        } else {
-          one.step = one.passage->resumed();
-          ++seen["resumed"];
-        }
-      } else {
-        ++seen["forward"];
-        // Once a head is passed on only its body and the end can follow.
-        switch (one.has_head ? 2 + random.below(6) : random.below(8)) {
-          case 0:
-            one.step = one.passage->failed(static_cast<ForwardFailure>(random.below(4)), "x");
-            ++seen["failed"];
-            seen["to reply"] += std::holds_alternative<Reply>(one.step);
-            break;
-          case 1: {
-            const HeadVerdict verdict = one.passage->head(503, kJson);
-            if (verdict.instead) {
-              ++seen["instead"];
-              one.step = *verdict.instead;
-            } else {
-              one.has_head = true;
-            }
-            break;
-          }
-          case 2:
-            if (!std::exchange(one.has_head, true)) one.passage->head(200, kJson);
-            one.passage->bytes("{\"usage\":");
-            ++seen["bytes"];
-            break;
-          case 3:
-            one.passage->ended(PassageEnd::kWorkerBroke);
-            ++seen["broke"];
-            is_over = true;
-            break;
-          case 4:
-            one.passage->ended(PassageEnd::kClientGone);
-            ++seen["gone"];
-            is_over = true;
-            break;
-          case 5:
-            one.passage->ended(PassageEnd::kStopped);
-            ++seen["stopped"];
-            is_over = true;
-            break;
-          default:
-            if (!one.has_head) one.passage->head(200, kJson);
-            one.passage->bytes(usage_answer(random.below(80), random.below(80)));
-            one.passage->ended(PassageEnd::kComplete);
-            ++seen["complete"];
-            is_over = true;
-        }
-      }
-      if (is_over) open.erase(open.begin() + static_cast<std::ptrdiff_t>(i));
-    }
-    ASSERT_EQ(service->router().running(), at_worker());
-  }
-  open.clear();
-  EXPECT_EQ(service->router().running(), 0u);
-  for (const WorkerLoad& load : service->router().loads()) {
-    EXPECT_EQ(load.requests, 0u);
-    EXPECT_EQ(load.prefill_tokens, 0u);
-    EXPECT_EQ(load.decode_blocks, 0u);
-  }
-  EXPECT_EQ(service.metric("ashlar_serve_waiting"), 0);
 }
 
 }  // namespace

@@ -124,11 +124,11 @@ Answered resolve(PromptTokens& prompts, Engine& engine, const std::string& body,
   Answered out;
   PromptTokens::Lookup lookup = prompts.look_up(*read_request(endpoint, body), body);
   while (const auto* const question = std::get_if<TokenQuestion>(&lookup)) {
-    EXPECT_EQ(question->target, "/tokenize");
+    EXPECT_EQ(question->tokenize_target, "/tokenize");
     const auto [status, answer] = engine.answer(question->body);
     ++out.questions;
     if (status == 200) out.tokens += Json::parse(answer)["tokens"].list.size();
-    Result<PromptTokens::Lookup> next = prompts.learn(*question, status, answer);
+    Result<PromptTokens::Lookup> next = prompts.learn(*question, TokenEndpoint::kTokenize, status, answer);
     EXPECT_TRUE(next.has_value()) << answer;
     lookup = std::move(*next);
   }
@@ -176,7 +176,7 @@ TEST(PromptTokens, GivenTokensNeedNoQuestion) {
 }
 
 TEST(PromptTokens, SomeRequestsHaveNoTokens) {
-  PromptTokens prompts({});
+  PromptTokens prompts({.renders = false});
   const std::pair<Endpoint, std::string> bodies[] = {
       {Endpoint::kCompletions, R"({"prompt":["a","b"]})"},
       {Endpoint::kCompletions, R"({"prompt":[[1],[2]]})"},
@@ -200,7 +200,7 @@ TEST(PromptTokens, QuestionsSayWhatTheRequestSays) {
   const auto question = [](Endpoint endpoint, const std::string& body) {
     PromptTokens prompts({});
     const PromptTokens::Lookup lookup = prompts.look_up(*read_request(endpoint, body), body);
-    return std::get<TokenQuestion>(lookup).body;
+    return std::string(std::get<TokenQuestion>(lookup).body);
   };
   EXPECT_EQ(
       question(Endpoint::kCompletions, R"({"prompt": "a \u00e9","model":"m\"","add_special_tokens":false})"),
@@ -408,11 +408,11 @@ TEST(PromptTokens, AnswersThatCannotBeReadAreCounted) {
   for (const char* answer : {"", "{}", "[]", R"({"tokens":[1,-1]})", R"({"tokens":["a"]})",
                              R"({"tokens":[1],"count":2})", R"({"tokens":[4294967296]})",
                              R"({"tokens":[1]} x)", R"({"tokens":[[1]]})", R"({"tokens":5})", "<html>"}) {
-    const Result<PromptTokens::Lookup> learned = prompts.learn(ask(), 200, answer);
+    const Result<PromptTokens::Lookup> learned = prompts.learn(ask(), TokenEndpoint::kTokenize, 200, answer);
     ASSERT_FALSE(learned.has_value()) << answer;
     EXPECT_EQ(learned.error().code(), ErrorCode::kCorruption);
   }
-  const Result<PromptTokens::Lookup> refused = prompts.learn(ask(), 404, "{}");
+  const Result<PromptTokens::Lookup> refused = prompts.learn(ask(), TokenEndpoint::kTokenize, 404, "{}");
   ASSERT_TRUE(refused.has_value());
   EXPECT_EQ(std::get<NoTokens>(*refused).reason, "a worker answered 404 to /tokenize");
   EXPECT_EQ(prompts.counters().failed, 12u);
@@ -440,8 +440,9 @@ TEST(PromptTokens, AFailureWithinAChainFallsBackToTheWhole) {
           const bool is_whole = Json::parse(question->body)["messages"].list.size() == conversation.size();
           has_failed = has_failed || fails;
           Result<PromptTokens::Lookup> next =
-              fails ? prompts.learn(*question, status, "no")
-                    : prompts.learn(*question, 200, engine.answer(question->body).second);
+              fails ? prompts.learn(*question, TokenEndpoint::kTokenize, status, "no")
+                    : prompts.learn(*question, TokenEndpoint::kTokenize, 200,
+                                    engine.answer(question->body).second);
           if (fails && is_whole) {
             is_whole_refused = true;
             break;

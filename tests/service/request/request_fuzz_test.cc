@@ -10,7 +10,9 @@
 
 #include "ashlar/base/random.h"
 #include "ashlar/testing/time_box.h"
+#include "service/request/prompt_blocks.h"
 #include "service/request/request_view.h"
+#include "service/request/tokenize_question.h"
 #include "service/request/usage_scanner.h"
 #include "support/counted_new.h"
 #include "support/damage.h"
@@ -57,6 +59,39 @@ TEST(RequestFuzz, DamagedBodiesAreReadOrRefused) {
       ASSERT_LT(message.begin, message.end);
       ASSERT_LE(message.end, body.size());
     }
+  }
+}
+
+// Whatever a worker answers, items lie in the prompt, one behind the other.
+TEST(RequestFuzz, DamagedAnswersAreReadOrRefused) {
+  constexpr std::string_view kAnswers[] = {
+      R"({"count":4,"max_model_len":9,"tokens":[1,22,333,128000],"token_strs":null})",
+      R"({"request_id":"r","token_ids":[1,2,3,4,5,6],"features":{"mm_hashes":{"image":["aa","bb"]},
+      "mm_placeholders":{"image":[{"offset":0,"length":2},{"offset":3,"length":1}]},"kwargs_data":null}})",
+      R"([{"token_ids":[7,8,9],"features":null,"sampling_params":{"n":1}}])",
+  };
+  Random random(3);
+  std::size_t accepted = 0;
+  std::size_t refused = 0;
+  const testing::TimeBox box(0.3);
+  for (int round = 0; round < 2000 || accepted == 0 || refused == 0 || !box.over(); ++round) {
+    const auto seed = std::as_bytes(std::span(kAnswers[random.below(std::size(kAnswers))]));
+    Bytes body(seed.begin(), seed.end());
+    testing::damage(body, random);
+    body.shrink_to_fit();
+    const std::size_t before = g_allocated_bytes.load();
+    (void)read_tokenize_answer(text_of(body));
+    const Result<RenderedPrompt> prompt = read_render_answer(text_of(body));
+    ASSERT_LE(g_allocated_bytes.load() - before, 8192 + 64 * body.size());
+    (prompt ? accepted : refused) += 1;
+    if (!prompt) continue;
+    std::uint64_t end = 0;
+    for (const PromptItem& item : prompt->items) {
+      ASSERT_GE(item.offset, end);
+      end = item.offset + item.length;
+    }
+    ASSERT_LE(end, prompt->tokens.size());
+    EXPECT_EQ(hash_prompt(prompt->tokens, prompt->items, {}, 2).size(), prompt->tokens.size() / 2);
   }
 }
 

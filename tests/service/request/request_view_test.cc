@@ -258,6 +258,24 @@ TEST(RequestView, LimitsThatMakeNoSenseAreLeftToTheEngine) {
   EXPECT_EQ(read(Endpoint::kChat, R"({"max_completion_tokens":7,"max_tokens":9})").max_tokens, 7u);
 }
 
+TEST(RequestView, LogprobsOfThePromptSkipTheCache) {
+  const auto skips = [](Endpoint endpoint, const std::string& fields) {
+    return read(endpoint, "{" + fields + "}").skips_cache;
+  };
+  for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletions}) {
+    EXPECT_TRUE(skips(endpoint, R"("prompt_logprobs":0)"));
+    EXPECT_FALSE(skips(endpoint, R"("prompt_logprobs":null)"));
+    EXPECT_FALSE(skips(endpoint, R"("prompt_logprobs":1,"prompt_logprobs":null)"));
+    EXPECT_FALSE(skips(endpoint, R"("echo":false,"logprobs":1)"));
+    EXPECT_TRUE(skips(endpoint, R"("echo":true,"logprobs":1)"));
+  }
+  EXPECT_TRUE(skips(Endpoint::kChat, R"("echo":true)"));
+  EXPECT_FALSE(skips(Endpoint::kCompletions, R"("echo":true)"));
+  EXPECT_FALSE(skips(Endpoint::kCompletions, R"("echo":true,"logprobs":null)"));
+  EXPECT_FALSE(skips(Endpoint::kCompletions, R"("logprobs":5)"));
+  EXPECT_FALSE(skips(Endpoint::kMessages, R"("echo":true)"));
+}
+
 TEST(RequestView, OtherPathsAreReadForTheirModelOnly) {
   const RequestView view =
       read(Endpoint::kTokenize, R"({"messages":5,"prompt":{},"model":"m","tokens":[1,"a"],"stream":true})");
