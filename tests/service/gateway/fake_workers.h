@@ -17,6 +17,8 @@
 
 namespace ashlar::service {
 
+inline constexpr HeaderView kJsonHead[] = {{.name = "Content-Type", .value = "application/json"}};
+
 class ServiceUnderTest {
  public:
   explicit ServiceUnderTest(ServeOptions options, std::string models_of_workers = {},

@@ -22,8 +22,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::Pair;
 
-constexpr HeaderView kJsonHead[] = {{.name = "Content-Type", .value = "application/json"}};
-
 class FleetTest : public ::testing::Test {
  protected:
   // Workers of the model "m" whose events are those of engine(0), engine(1) and so on.

@@ -17,8 +17,6 @@ constexpr std::string_view kRender = "/v1/chat/completions/render";
 const std::string kChat = R"({"model":"m","messages":[{"role":"user","content":"hello"}]})";
 const std::string kTools =
     R"({"model":"m","messages":[{"role":"user","content":"hello"}],"tools":[{"name":"t"}]})";
-constexpr HeaderView kJsonHead[] = {{.name = "Content-Type", .value = "application/json"}};
-
 TEST(TokenWorkers, AnEndpointThatIsNotThereRestsLongerEachTime) {
   TokenWorkers workers;
   const events::WorkerId one(1);
