@@ -84,6 +84,7 @@ Result<void> Fleet::set_workers(std::span<const WorkerOptions> workers) {
       members_.emplace(member->id, member);
       fresh.push_back(std::move(member));
     }
+    for (const auto& member : gone) note_leave(member->group);
   }
   for (const auto& member : gone) {
     router_.remove_worker(member->id);
@@ -372,7 +373,7 @@ void Fleet::take_models(const std::shared_ptr<Member>& member, const Answer& ans
     ended.swap(member->followers);
     member->endpoints.clear();
     member->group.swap(group);
-    if (!group.empty()) forget_hashing_of(group);
+    note_leave(group);
   }
   ended.clear();
   settle(member);

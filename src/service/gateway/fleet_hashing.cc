@@ -21,6 +21,16 @@ ModelHashing Fleet::hashing_of(std::string_view group) const {
   return known_hashing(group);
 }
 
+void Fleet::note_leave(const std::string& group) {
+  if (group.empty()) return;
+  forget_hashing_of(group);
+  // A size that is configured binds, though nobody has reported it.
+  for (const auto& [id, member] : members_)
+    if (member->group == group && member->options.block_size != 0)
+      block_sizes_.try_emplace(group, member->options.block_size);
+  tell_block_size(group);
+}
+
 // Blocks that are in the index were hashed as they were stored. So the hashing of a model changes only with
 // all of its workers.
 Result<void> Fleet::set_hashing(std::span<const WorkerOptions> workers) {

@@ -85,6 +85,25 @@ TEST_F(FleetTest, AConfiguredSizeIsComparedAtTheStart) {
   wait_for(service, "its blocks have 8 tokens, those of the model's other workers 4");
 }
 
+TEST_F(FleetTest, TheSizeOfAWorkerThatIsTakenOutIsForgotten) {
+  ServeOptions options = options_with_events(3);
+  for (WorkerOptions& worker : options.workers) worker.block_size = 8;
+  options.workers[0].block_size = 4;
+  const WorkerOptions last = options.workers.back();
+  options.workers.pop_back();
+  ServiceUnderTest service(options, {}, sources());
+  wait_for(service, "its blocks have 8 tokens, those of the model's other workers 4");
+  options.workers.erase(options.workers.begin());
+  ASSERT_TRUE(service->set_workers(options.workers));
+  wait_for(service, "no message yet");
+  // All at once too.
+  ASSERT_TRUE(service->set_workers(std::span(&last, 1)));
+  WorkerOptions other = last;
+  other.block_size = 4;
+  ASSERT_TRUE(service->set_workers(std::span(&other, 1)));
+  wait_for(service, "no message yet");
+}
+
 TEST_F(FleetTest, AnAnswerOfNoWholeBlocksShowsAnotherSize) {
   ServiceUnderTest service(options_with_events(1), {}, sources());
   engine(0).send(stored_message(0, 0));
