@@ -108,14 +108,17 @@ TEST_F(FleetTest, AnAnswerOfNoWholeBlocksShowsAnotherSize) {
   ServiceUnderTest service(options_with_events(1), {}, sources());
   engine(0).send(stored_message(0, 0));
   wait_for(service, R"("state":"EXACT")");
-  const auto ask = [&](std::uint64_t found) {
+  const auto ask = [&](std::uint64_t found, std::uint64_t prompt = 10) {
     const auto open = service.begin("/v1/completions", tokens_body(10, static_cast<int>(found)));
     open->passage->head(200, kJsonHead);
-    open->passage->bytes(usage_answer(10, found));
+    open->passage->bytes(usage_answer(prompt, found));
     open->passage->ended(PassageEnd::kComplete);
   };
   ask(8);
-  ask(9);  // all but the last token
+  ask(9);       // all but the last token
+  ask(10, 11);  // as the engine counts them
+  engine(0).send(stored_message(1, 1));
+  wait_for(service, R"("messages":2)");
   EXPECT_THAT(service.get("/fleet").body, Not(HasSubstr("whole blocks")));
   ask(6);
   wait_for(service, "it found 6 cached tokens, which is no number of whole blocks of 4");
@@ -180,7 +183,11 @@ TEST_F(FleetTest, AModelHasItsOwnSchemeAndSalt) {
   const auto open = service.begin("/v1/completions", R"({"model":"m","prompt":[1,1,1,1,9]})");
   EXPECT_THAT(open->passage->head(200, kJsonHead).added, Contains(Pair("x-ashlar-cached-tokens", "4")));
 
-  // It cannot change below a worker that stays.
+  // It cannot change below a worker that stays, nor be taken out.
+  std::vector<WorkerOptions> plain = options.workers;
+  plain[0].scheme.clear();
+  plain[0].salt.clear();
+  EXPECT_FALSE(service->set_workers(plain));
   options.workers[0].salt = "salt";
   EXPECT_FALSE(service->set_workers(options.workers));
   options.workers[1].salt = "other";
