@@ -255,6 +255,7 @@ class Router {
   class Sink;
 
   void end_beats(Clock::TimePoint now) ASHLAR_REQUIRES(mu_);
+  void degrade(const events::Worker& worker) ASHLAR_REQUIRES(mu_);
   bool is_late(const events::Worker& worker, Clock::TimePoint now) const ASHLAR_REQUIRES(mu_);
 
   Clock& clock_;

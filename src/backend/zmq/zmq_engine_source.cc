@@ -37,6 +37,7 @@ class ZmqEngineSource::State {
   Result<feed::EngineReplay> replay(std::uint64_t from);
   // After a connect: moves the messages that the engine keeps to `pending`.
   void look_back();
+  bool looks_back() const;  // at all
   // The live messages that were received so far.
   std::deque<feed::EngineMessage> take_received();
 
@@ -60,12 +61,15 @@ class ZmqEngineSource::State {
   int attempts = 0;
 };
 
+bool ZmqEngineSource::State::looks_back() const {
+  const SubscriberOptions& options = subscriber->options();
+  return options.replay_on_connect && !options.replay_endpoint.empty() && !options.bind;
+}
+
 // An engine that kept running still keeps the last message. One that does not keep it was restarted.
 void ZmqEngineSource::State::look_back() {
-  const SubscriberOptions& options = subscriber->options();
   const std::uint64_t connects = subscriber->stats().connects;
-  if (!options.replay_on_connect || options.replay_endpoint.empty() || options.bind) return;
-  if (connects == looked_back || !subscriber->is_connected()) return;
+  if (!looks_back() || connects == looked_back || !subscriber->is_connected()) return;
   // Received before the question, so the answer has those of this engine too. Others are of an engine that is
   // gone, and must not be delivered after messages of this one.
   std::deque<feed::EngineMessage> received = take_received();
@@ -108,6 +112,7 @@ void ZmqEngineSource::State::update() {
 }
 
 void ZmqEngineSource::State::go_blind(std::uint64_t connects) {
+  if (connects <= 1) return;  // there is nothing before
   if (std::exchange(blind, connects) == connects) return;
   ++blind_reconnects;
   last.reset();  // whatever is asked from now on is asked from the start
@@ -173,6 +178,10 @@ Result<std::optional<feed::EngineMessage>> ZmqEngineSource::receive(Clock::Durat
     }
     if (subscriber.receive(number, topic, payload)) {
       state_->update();  // its connection may be newer than the last look
+      // It may be of an engine that nobody has asked yet whether it is the one of the last message. A later
+      // look asks for this one, and could no longer tell.
+      const std::uint64_t connects = subscriber.stats().connects;
+      if (state_->last && state_->looks_back() && connects != state_->looked_back) state_->go_blind(connects);
       state_->last = number;
       return std::optional(message_of(number, topic, payload));
     }

@@ -86,6 +86,7 @@ Result<void> Fleet::set_workers(std::span<const WorkerOptions> workers) {
       members_.emplace(member->id, member);
       fresh.push_back(std::move(member));
     }
+    for (const auto& member : gone) note_leave(member->group);
   }
   for (const auto& member : gone) {
     router_.remove_worker(member->id);
@@ -349,6 +350,7 @@ void Fleet::take_models(const std::shared_ptr<Member>& member, const Answer& ans
                      ? read_models(answer.body)
                      : Result<std::vector<ModelEntry>>(
                            make_error(ErrorCode::kNotFound, "its /v1/models answers %u", answer.status));
+  std::map<std::uint32_t, std::shared_ptr<EngineFollower>> ended;
   {
     MutexLock lock(mu_);
     if (!entries)
@@ -368,8 +370,13 @@ void Fleet::take_models(const std::shared_ptr<Member>& member, const Answer& ans
                         "; name its model with model= if it does not tell";
     }
     if (group == member->group) return;
-    member->group = group;
+    // They hash as the old model does, and what they have reported goes with it.
+    ended.swap(member->followers);
+    member->endpoints.clear();
+    member->group.swap(group);
+    note_leave(group);
   }
+  ended.clear();
   settle(member);
 }
 

@@ -192,6 +192,8 @@ class Fleet {
   void take_back(const std::shared_ptr<Member>& member, std::uint32_t rank);
   void forget(Member& member) ASHLAR_REQUIRES(mu_);
   void forget_hashing_of(const std::string& group) ASHLAR_REQUIRES(mu_);
+  // After one of the router's own workers has left the group.
+  void note_leave(const std::string& group) ASHLAR_REQUIRES(mu_);
   void learn_block_size(const std::string& group, const events::Worker& worker, std::uint32_t block_size);
   void tell_block_size(std::string_view group) ASHLAR_REQUIRES(mu_);
   void take_models(const std::shared_ptr<Member>& member, const Answer& answer);

@@ -68,16 +68,18 @@ Result<std::unique_ptr<feed::EngineSource>> Fleet::make_source(const EngineEndpo
 
 Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t rank,
                            const EngineEndpoint& endpoint, std::unique_ptr<feed::EngineSource> source) {
+  std::string group;
   {
     MutexLock lock(mu_);
     if (member->followers.contains(rank)) return {};
+    group = member->group;
   }
   Result<std::unique_ptr<EngineFollower>> made = make_follower(member, rank, endpoint, std::move(source));
   std::shared_ptr<EngineFollower> follower;  // one that is not kept ends after the lock
   if (made) follower = *std::move(made);
   if (!made) return made.error();
   MutexLock lock(mu_);
-  if (member->is_gone || member->leaving.contains(rank)) return {};
+  if (member->is_gone || member->leaving.contains(rank) || member->group != group) return {};
   member->endpoints[rank] = endpoint.events;
   member->followers.try_emplace(rank, std::move(follower));
   tell_block_size(member->group);  // it may have been learned meanwhile
@@ -121,7 +123,8 @@ void Fleet::learn_block_size(const std::string& group, const events::Worker& wor
                              std::uint32_t block_size) {
   if (block_size == 0) return;
   MutexLock lock(mu_);
-  if (find(worker.id) == nullptr) return;  // it has gone, and its follower ends
+  const std::shared_ptr<Member> teller = find(worker.id);
+  if (teller == nullptr || teller->group != group) return;  // it has gone, and its follower ends
   const auto [known, is_new] = block_sizes_.try_emplace(group, block_size);
   if (!is_new && known->second == block_size) return;
   if (!is_new) {

@@ -1,5 +1,6 @@
 // How the blocks of each model are hashed.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "ashlar/base/log.h"
@@ -21,6 +22,16 @@ ModelHashing Fleet::hashing_of(std::string_view group) const {
   return known_hashing(group);
 }
 
+void Fleet::note_leave(const std::string& group) {
+  if (group.empty()) return;
+  forget_hashing_of(group);
+  // A size that is configured binds, though nobody has reported it.
+  for (const auto& [id, member] : members_)
+    if (member->group == group && member->options.block_size != 0)
+      block_sizes_.try_emplace(group, member->options.block_size);
+  tell_block_size(group);
+}
+
 // Blocks that are in the index were hashed as they were stored. So the hashing of a model changes only with
 // all of its workers.
 Result<void> Fleet::set_hashing(std::span<const WorkerOptions> workers) {
@@ -35,12 +46,19 @@ Result<void> Fleet::set_hashing(std::span<const WorkerOptions> workers) {
       return Error(ErrorCode::kInvalidArgument,
                    "workers of the model '" + printable(worker.model) + "' have different schemes or salts");
   }
+  // A salt of a registration is in no settings, and is not missed there.
+  std::set<std::string, std::less<>> configured;
+  for (const auto& [id, member] : members_)
+    if (!member->options.scheme.empty() || !member->options.salt.empty())
+      configured.insert(member->options.model);
   std::map<std::string, ModelHashing, std::less<>> kept;
   for (const auto& [id, member] : members_) {
     if (!member->is_registered && std::ranges::find(workers, member->options) == workers.end()) continue;
     const ModelHashing now = known_hashing(member->group);
     const auto asked = wanted.find(member->group);
-    if (asked != wanted.end() && asked->second != now)
+    const bool is_taken_out =
+        !member->is_registered && asked == wanted.end() && configured.contains(member->group);
+    if (is_taken_out || (asked != wanted.end() && asked->second != now))
       return Error(ErrorCode::kInvalidArgument, "the scheme and salt of the model '" +
                                                     printable(member->group) +
                                                     "' cannot change while a worker of it stays");

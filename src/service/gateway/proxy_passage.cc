@@ -482,8 +482,9 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
     tokens.captured.add(decision_->cached_tokens);
     if (outcome.delivered_tokens) {
       counters.delivered_tokens.add(*outcome.delivered_tokens);
-      if (*outcome.delivered_tokens % model_.block_size != 0)
-        parts_.fleet->check_answer(decision_->choice().worker, *outcome.delivered_tokens, prompt_tokens_);
+      if (*outcome.delivered_tokens % model_.block_size != 0 && !has_other_tokens)
+        parts_.fleet->check_answer(decision_->choice().worker, *outcome.delivered_tokens,
+                                   outcome.prompt_tokens.value_or(prompt_tokens_));
       is_open = !settle_misroute(outcome, has_other_tokens);
     }
     // More full blocks than the worker had: an event of them is owed.

@@ -107,8 +107,11 @@ void EngineFollower::step() {
   for (const events::KvEvent& event : events_)
     if (feed::EngineIngest::for_index(event)) needed_.push_back(event);
   const feed::EngineIngestCounters& ingested_now = session_.ingest().counters();
+  // A new engine may have other tiers. After a blind reconnect it may be the same one.
+  if (session_.counters().restarts != before.restarts && watched_.blind_reconnects() == blind_)
+    tiers_ = TierSet{1};
   for (std::size_t tier = 0; tier < ingested_now.tier_events.size(); ++tier)
-    if (ingested_now.tier_events[tier] != 0) tiers_.set(tier);
+    if (ingested_now.tier_events[tier] != ingested.tier_events[tier]) tiers_.set(tier);
   // A clear is of one tier, and comes as the end of each block. Where there is only the device, its clear is
   // told as one, so that it is not taken for evictions.
   constexpr std::size_t kDevice = kDeviceTier.value();
@@ -225,7 +228,8 @@ void EngineFollower::expect_event(const WorkerChanges& before) {
 }
 
 void EngineFollower::set_model_block_size(std::uint32_t block_size) noexcept {
-  model_block_size_.store(block_size, std::memory_order_relaxed);
+  if (model_block_size_.exchange(block_size, std::memory_order_relaxed) == block_size) return;
+  odd_answer_.store(0, std::memory_order_relaxed);  // it was odd for the old size
 }
 
 void EngineFollower::note_odd_answer(std::uint64_t cached_tokens) noexcept {

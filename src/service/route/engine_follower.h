@@ -12,7 +12,7 @@
 // start again.
 //
 // A loss concerns every tier, and a clear ends it in the tier that was cleared. Tiers that the engine has
-// never mentioned do not count.
+// never mentioned since it started do not count.
 //
 // Thread safety: thread-safe. A thread of its own runs until destruction, which waits for it: up to the
 //                timeout of a replay.
@@ -83,7 +83,7 @@ class EngineFollower {
   // is ever found.
   void set_model_block_size(std::uint32_t block_size) noexcept;
   // An answer said that this many tokens were cached, which is no number of whole blocks: until its next
-  // restart the worker is taken for one with blocks of another size.
+  // restart, or until the model has another size, the worker is taken for one with blocks of another size.
   void note_odd_answer(std::uint64_t cached_tokens) noexcept;
 
  private:

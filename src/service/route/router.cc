@@ -86,6 +86,8 @@ bool Router::beat(const events::Worker& worker, Clock::Duration lasts) {
   const bool is_in_time = is_new || now < beat->second;
   beat->second = now + lasts;
   next_end_ = std::min(next_end_, beat->second);
+  // Nobody may choose it as EXACT before its follower says what it missed.
+  if (!is_in_time && core_->state(worker) == WorkerState::kExact) degrade(worker);
   return is_in_time;
 }
 
@@ -107,10 +109,14 @@ void Router::end_beats(Clock::TimePoint now) {
     if (now < end) {
       next_end_ = std::min(next_end_, end);
     } else if (core_->state(worker) == WorkerState::kExact) {
-      if (log_ != nullptr) log_->state_changed(worker, WorkerState::kDegraded);
-      core_->set_state(worker, WorkerState::kDegraded);
+      degrade(worker);
     }
   }
+}
+
+void Router::degrade(const events::Worker& worker) {
+  if (log_ != nullptr) log_->state_changed(worker, WorkerState::kDegraded);
+  core_->set_state(worker, WorkerState::kDegraded);
 }
 
 void Router::expect(const events::Worker& worker, std::span<const tokens::LocalHash> locals) {

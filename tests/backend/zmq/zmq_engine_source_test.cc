@@ -3,9 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <thread>
-
+#include <atomic>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "backend/zmq/raw_socket.h"
@@ -161,27 +162,83 @@ TEST(ZmqEngineSourceTest, HearsAPublisherThatDiedAndCameBack) {
   EXPECT_GE(source->blind_reconnects(), 1U) << "without a replay nothing tells what was missed";
 }
 
-TEST(ZmqEngineSourceTest, AReconnectThatNobodyExplainsIsBlind) {
-  const std::string replay = "tcp://127.0.0.1:" + std::to_string(free_port());
-  const std::string endpoint = "tcp://127.0.0.1:" + std::to_string(free_port());
-  auto publisher = make_publisher({.endpoint = endpoint, .attach = Attach::kBind, .replay_endpoint = replay});
-  auto source =
-      make_engine_source({.endpoint = endpoint, .replay_endpoint = replay, .replay_timeout = 200ms}, true);
+TEST(ZmqEngineSourceTest, AReconnectThatIsExplainedIsNotBlind) {
+  const EnginePublisherOptions options{.endpoint = "tcp://127.0.0.1:" + std::to_string(free_port()),
+                                       .attach = Attach::kBind,
+                                       .replay_endpoint = "tcp://127.0.0.1:" + std::to_string(free_port())};
+  auto publisher = make_publisher(options);
+  auto source = make_engine_source({.endpoint = options.endpoint,
+                                    .replay_endpoint = options.replay_endpoint,
+                                    .replay_timeout = 100s,
+                                    .replay_deadline = 100s},
+                                   true);
   publish(*publisher, "kv", "before");
   EXPECT_EQ(text_of(next_of(*source).payload), "before");
   publisher.reset();
   EXPECT_TRUE(eventually([&] { return !source->receive(1ms); }));
-  publisher = make_publisher({.endpoint = endpoint, .attach = Attach::kBind, .replay_endpoint = replay});
+  publisher = make_publisher(options);
   EXPECT_TRUE(eventually([&] { return source->receive(1ms) && source->has_looked_back(); }));
   EXPECT_EQ(source->blind_reconnects(), 0U) << "the engine said what it keeps";
   EXPECT_EQ(source->restarts(), 1U);
-  publish(*publisher, "kv", "again");
-  EXPECT_EQ(text_of(next_of(*source).payload), "again");
+}
+
+TEST(ZmqEngineSourceTest, AReconnectThatNobodyExplainsIsBlind) {
+  const std::string endpoint = "tcp://127.0.0.1:" + std::to_string(free_port());
+  const std::string nobody = "tcp://127.0.0.1:" + std::to_string(free_port());
+  auto publisher = make_publisher({.endpoint = endpoint, .attach = Attach::kBind});
+  auto source =
+      make_engine_source({.endpoint = endpoint, .replay_endpoint = nobody, .replay_timeout = 50ms}, true);
+  ASSERT_TRUE(is_heard(*publisher));
+  for (const std::string text : {"first", "second"}) {
+    publish(*publisher, "kv", text);
+    EXPECT_EQ(text_of(next_of(*source).payload), text);
+  }
+  EXPECT_EQ(source->blind_reconnects(), 0U) << "both came by the first connection";
   publisher.reset();
   EXPECT_TRUE(eventually([&] { return !source->receive(1ms); }));
   publisher = make_publisher({.endpoint = endpoint, .attach = Attach::kBind});
-  EXPECT_TRUE(eventually([&] { return source->receive(1ms) && source->blind_reconnects() != 0; }))
-      << "nobody answers at the replay endpoint";
+  EXPECT_TRUE(eventually([&] { return source->receive(1ms) && source->blind_reconnects() != 0; }));
+}
+
+// The new engine's first answer is late, and a message with the next number of the old one comes before it.
+TEST(ZmqEngineSourceTest, AMessageBeforeTheLookBackIsBlind) {
+  const EnginePublisherOptions options{.endpoint = "tcp://127.0.0.1:" + std::to_string(free_port()),
+                                       .attach = Attach::kBind,
+                                       .replay_endpoint = "tcp://127.0.0.1:" + std::to_string(free_port())};
+  auto old = make_publisher(options);
+  auto source = make_engine_source(
+      {.endpoint = options.endpoint, .replay_endpoint = options.replay_endpoint, .replay_timeout = 300ms},
+      true);
+  ASSERT_TRUE(is_heard(*old));
+  publish(*old, "kv", "old");
+  EXPECT_EQ(text_of(next_of(*source).payload), "old");
+  old.reset();
+  EXPECT_TRUE(eventually([&] { return !source->receive(1ms); }));
+  RawSocket publisher(ZMQ_XPUB);
+  RawSocket router(ZMQ_ROUTER);
+  router.bind(options.replay_endpoint);
+  publisher.bind(options.endpoint);
+  EXPECT_TRUE(publisher.receive().has_value()) << "no subscription";
+  std::atomic<bool> ends{false};
+  std::thread engine([&] {
+    for (bool is_first = true; !ends;) {
+      const auto request = router.receive(20ms);
+      if (!request) continue;
+      if (std::exchange(is_first, false)) {
+        publisher.send({"kv", number_frame(1), "new"});
+        continue;
+      }
+      for (std::uint64_t number = 0; number < 2; ++number)
+        if ((*request)[2] <= number_frame(number))
+          router.send({(*request)[0], "", "kv", number_frame(number), "new"});
+      router.send({(*request)[0], "", "", std::string(8, '\xFF'), ""});
+    }
+  });
+  EXPECT_EQ(text_of(next_of(*source).payload), "new");
+  EXPECT_EQ(source->blind_reconnects(), 1U) << "nobody had told whose number 1 this is";
+  EXPECT_TRUE(eventually([&] { return source->receive(1ms) && source->has_looked_back(); }));
+  ends = true;
+  engine.join();
 }
 
 TEST(ZmqEngineSourceTest, HearsWhatCameBeforeWithoutALiveMessage) {

@@ -45,11 +45,13 @@ class FleetTest : public ::testing::Test {
     if (engine == nullptr) engine = std::make_shared<FakeEngine>();
     return engine;
   }
-  // Reads GET /fleet until it has the text so often.
-  static void wait_for(ServiceUnderTest& service, const std::string& text, int times = 1) {
+  // Reads GET /fleet until it has the text so often. `answers`: to errands of the service meanwhile.
+  static void wait_for(ServiceUnderTest& service, const std::string& text, int times = 1,
+                       bool answers = false) {
     const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     std::string seen;
     do {
+      if (answers) service.answer_errands();
       seen = service.get("/fleet").body;
       int found = 0;
       for (std::size_t at = seen.find(text); at != std::string::npos; at = seen.find(text, at + 1)) ++found;
@@ -87,24 +89,67 @@ TEST_F(FleetTest, AConfiguredSizeIsComparedAtTheStart) {
   wait_for(service, "its blocks have 8 tokens, those of the model's other workers 4");
 }
 
+TEST_F(FleetTest, TheSizeOfAWorkerThatIsTakenOutIsForgotten) {
+  ServeOptions options = options_with_events(3);
+  for (WorkerOptions& worker : options.workers) worker.block_size = 8;
+  options.workers[0].block_size = 4;
+  const WorkerOptions last = options.workers.back();
+  options.workers.pop_back();
+  ServiceUnderTest service(options, {}, sources());
+  wait_for(service, "its blocks have 8 tokens, those of the model's other workers 4");
+  options.workers.erase(options.workers.begin());
+  ASSERT_TRUE(service->set_workers(options.workers));
+  wait_for(service, "no message yet");
+  // All at once too.
+  ASSERT_TRUE(service->set_workers(std::span(&last, 1)));
+  WorkerOptions other = last;
+  other.block_size = 4;
+  ASSERT_TRUE(service->set_workers(std::span(&other, 1)));
+  wait_for(service, "no message yet");
+}
+
 TEST_F(FleetTest, AnAnswerOfNoWholeBlocksShowsAnotherSize) {
   ServiceUnderTest service(options_with_events(1), {}, sources());
   engine(0).send(stored_message(0, 0));
   wait_for(service, R"("state":"EXACT")");
-  const auto ask = [&](std::uint64_t found) {
+  const auto ask = [&](std::uint64_t found, std::uint64_t prompt = 10) {
     const auto open = service.begin("/v1/completions", tokens_body(10, static_cast<int>(found)));
     open->passage->head(200, kJsonHead);
-    open->passage->bytes(usage_answer(10, found));
+    open->passage->bytes(usage_answer(prompt, found));
     open->passage->ended(PassageEnd::kComplete);
   };
   ask(8);
-  ask(9);  // all but the last token
+  ask(9);       // all but the last token
+  ask(10, 11);  // as the engine counts them
+  engine(0).send(stored_message(1, 1));
+  wait_for(service, R"("messages":2)");
   EXPECT_THAT(service.get("/fleet").body, Not(HasSubstr("whole blocks")));
   ask(6);
   wait_for(service, "it found 6 cached tokens, which is no number of whole blocks of 4");
   engine(0).restart();
   engine(0).send(stored_message(0, 0, 2));
   wait_for(service, R"("state":"EXACT")");
+}
+
+TEST_F(FleetTest, AWorkerThatServesAnotherModelIsFollowedAnew) {
+  ServeOptions options = options_with_events(1);
+  options.workers[0].model.clear();
+  options.health_interval = std::chrono::milliseconds(1);
+  ServiceUnderTest service(options, R"({"data":[{"id":"a"}]})", sources());
+  engine(0).send(stored_message(0, 0));
+  wait_for(service, R"("state":"EXACT")");
+  service.down[9001] = true;
+  wait_for(service, "its /health cannot be reached", 1, true);
+  service.down.clear();
+  service.models = R"({"data":[{"id":"b"}]})";
+  wait_for(service, "no message yet", 1, true);
+  engine(0).send(stored_message(1, 1));
+  wait_for(service, R"("state":"EXACT")");
+  std::vector<tokens::LocalHash> locals;
+  for (const std::uint32_t i : {0u, 1u})
+    locals.push_back(tokens::SequenceHasher().local_hash(tokens_of_block(i)));
+  EXPECT_EQ(service->router().look_up("b", locals).at(0).depth, 2u);
+  EXPECT_EQ(service->router().loads().at(0).state, WorkerState::kExact);
 }
 
 std::string query_by_hash(const tokens::SequenceHasher& hasher) {
@@ -142,7 +187,11 @@ TEST_F(FleetTest, AModelHasItsOwnSchemeAndSalt) {
   const auto open = service.begin("/v1/completions", R"({"model":"m","prompt":[1,1,1,1,9]})");
   EXPECT_THAT(open->passage->head(200, kJsonHead).added, Contains(Pair("x-ashlar-cached-tokens", "4")));
 
-  // It cannot change below a worker that stays.
+  // It cannot change below a worker that stays, nor be taken out.
+  std::vector<WorkerOptions> plain = options.workers;
+  plain[0].scheme.clear();
+  plain[0].salt.clear();
+  EXPECT_FALSE(service->set_workers(plain));
   options.workers[0].salt = "salt";
   EXPECT_FALSE(service->set_workers(options.workers));
   options.workers[1].salt = "other";

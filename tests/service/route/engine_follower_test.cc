@@ -184,6 +184,20 @@ TEST_F(FollowerTest, AClearIsNoEviction) {
   EXPECT_EQ(router_.changes(worker_), (WorkerChanges{.stored = 3, .removed = 0, .cleared = 1}));
 }
 
+TEST_F(FollowerTest, ANewEngineMayHaveOtherTiers) {
+  follow();
+  engine_->send(stored_message(0, 0));
+  engine_->send(stored_message(1, 0, 1, "CPU"));
+  while (follower_->status().session.applied < 2) std::this_thread::yield();
+  engine_->restart();
+  wait_for_depth(0);
+  engine_->send(stored_message(0, 0, 9));
+  wait_for_depth(1);
+  engine_->send(cleared_message(1));
+  wait_for_depth(0);
+  EXPECT_EQ(router_.changes(worker_).removed, 0u) << "there is only the device, and it was cleared";
+}
+
 TEST_F(FollowerTest, EventsThatAreOwedAreLate) {
   follow(std::chrono::milliseconds(1));
   engine_->send(stored_message(0, 0));
@@ -219,6 +233,19 @@ TEST_F(FollowerTest, AThreadThatDoesNotReadIsLate) {
   wait_for(WorkerState::kExact);
   EXPECT_EQ(depth(), 8u) << "not before everything was read";
   EXPECT_EQ(router_.loads().at(0).state, WorkerState::kExact);
+}
+
+TEST_F(FollowerTest, AnAnswerIsOddForOneSizeOnly) {
+  follow();
+  follower_->set_model_block_size(kFakeBlockSize);
+  engine_->send(stored_message(0, 0));
+  wait_for(WorkerState::kExact);
+  follower_->note_odd_answer(6);
+  wait_for(WorkerState::kDegraded, "6 cached tokens");
+  follower_->set_model_block_size(2);
+  wait_for(WorkerState::kDegraded, "those of the model's other workers 2");
+  follower_->set_model_block_size(kFakeBlockSize);
+  wait_for(WorkerState::kExact);
 }
 
 TEST_F(FollowerTest, AnotherBlockSizeIsSaid) {

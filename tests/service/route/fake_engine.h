@@ -62,9 +62,14 @@ class FakeEngine {
     holds_ = hold;
   }
   // Holds what is received until it is called with false, as if the thread that reads were kept from running.
+  // Returns when the thread is held. Requires: one reads.
   void hold_reader(bool hold) {
-    MutexLock lock(mu_);
-    holds_reader_ = hold;
+    {
+      MutexLock lock(mu_);
+      holds_reader_ = hold;
+      has_held_reader_ = false;
+    }
+    while (hold && !has_held_reader()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   void restart() {
     MutexLock lock(mu_);
@@ -128,7 +133,12 @@ class FakeEngine {
  private:
   bool is_reader_held() {
     MutexLock lock(mu_);
+    has_held_reader_ = holds_reader_;
     return holds_reader_;
+  }
+  bool has_held_reader() {
+    MutexLock lock(mu_);
+    return has_held_reader_;
   }
 
   Mutex mu_;
@@ -138,6 +148,7 @@ class FakeEngine {
   bool has_looked_back_ ASHLAR_GUARDED_BY(mu_) = false;
   bool holds_ ASHLAR_GUARDED_BY(mu_) = false;
   bool holds_reader_ ASHLAR_GUARDED_BY(mu_) = false;
+  bool has_held_reader_ ASHLAR_GUARDED_BY(mu_) = false;
   std::uint64_t restarts_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::uint64_t blind_reconnects_ ASHLAR_GUARDED_BY(mu_) = 0;
 };

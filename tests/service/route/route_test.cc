@@ -116,6 +116,10 @@ TEST_F(RouteTest, AWorkerWhoseEventsAreNotReadIsNotExact) {
   EXPECT_FALSE(router_.beat(one, std::chrono::seconds(2))) << "too late";
   router_.set_state(one, WorkerState::kExact);
   EXPECT_EQ(choose(chain(7, 4))->candidates[0].state, WorkerState::kExact);
+  // Nobody has asked before the beat that is late.
+  clock_.advance(std::chrono::seconds(2));
+  EXPECT_FALSE(router_.beat(one, std::chrono::seconds(2)));
+  EXPECT_EQ(choose(chain(7, 4))->candidates[0].state, WorkerState::kDegraded);
   router_.remove_worker(one.id);
   EXPECT_FALSE(router_.is_late(one));
   EXPECT_FALSE(router_.is_late(two));
