@@ -159,15 +159,16 @@ void EngineFollower::judge(const feed::EngineSessionCounters& before,
     refused_ = refused;
     lose("events were refused: " + session_.ingest().last_refusal());
   }
-  if (const std::uint64_t blind = watched_.blind_reconnects(); blind != blind_) {
-    blind_ = blind;
-    is_doubtful_ = true;
-  }
   if (failure != nullptr && failure->code() != ErrorCode::kNotFound) {
     is_doubtful_ = true;
     return set_state(WorkerState::kDegraded, failure->message());
   }
   if (now.applied != before.applied || watched_.has_looked_back()) is_doubtful_ = false;
+  // After that: what this step applied may have been sent before the connection broke.
+  if (const std::uint64_t blind = watched_.blind_reconnects(); blind != blind_) {
+    blind_ = blind;
+    is_doubtful_ = true;
+  }
   if (std::string complaint = size_complaint(); !complaint.empty())
     return set_state(WorkerState::kDegraded, std::move(complaint));
   if (is_doubtful_) {
