@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <regex>
 #include <string>
 #include <thread>
 
@@ -59,6 +60,12 @@ class FleetTest : public ::testing::Test {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     } while (std::chrono::steady_clock::now() < last);
     ADD_FAILURE() << text << " is not in " << seen;
+  }
+
+  // GET /workers without what the threads that read events change in their own time.
+  static std::string workers_of(ServiceUnderTest& service) {
+    static const std::regex state(R"("(status|last_error)":"[^"]*")");
+    return std::regex_replace(service.get("/workers").body, state, "");
   }
 
   std::string broken_;  // endpoint
@@ -245,17 +252,18 @@ TEST_F(FleetTest, AFailedRegistrationLeavesNothingBehind) {
                         R"(,"block_size":)" + std::to_string(block_size) + "}")
         .status;
   };
-  const std::string workers = service.get("/workers").body;
+  const std::string workers = workers_of(service);
   broken_ = "tcp://127.0.0.1:6000";
   EXPECT_EQ(post("/register", 0, 8), 400u);
-  EXPECT_EQ(service.get("/workers").body, workers);
+  EXPECT_EQ(workers_of(service), workers);
   EXPECT_EQ(service->router().loads().size(), 1u);
   EXPECT_EQ(post("/unregister", 0, 8), 404u);
   broken_ = "tcp://127.0.0.1:6002";
   EXPECT_EQ(post("/register", 0, 4), 201u) << "another size than the one that failed";
-  const std::string registered = service.get("/workers").body;
+  const std::string registered = workers_of(service);
+  EXPECT_THAT(registered, HasSubstr("tcp://127.0.0.1:6000"));
   EXPECT_EQ(post("/register", 2, 4), 400u) << "a rank of a worker that stays";
-  EXPECT_EQ(service.get("/workers").body, registered);
+  EXPECT_EQ(workers_of(service), registered);
   EXPECT_EQ(service->router().loads().size(), 2u);
   broken_.clear();
   EXPECT_EQ(post("/register", 2, 4), 201u);
