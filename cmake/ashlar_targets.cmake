@@ -57,9 +57,9 @@ option(ASHLAR_ALL_TESTS "Build also the tests that make test runs under a saniti
 # ashlar_test(NAME x [WHOLE] [OPTIMIZED] [SHIPPED|SANITIZED] SOURCES … LABELS unit|concurrency|…
 # [LIBRARIES …]): one GoogleTest executable; its ctests are x.1, x.2 … WHOLE: its cases share something that
 # is dear to start, so the program is one ctest. OPTIMIZED: its own code, not the library, is what takes the
-# time under a sanitizer. SHIPPED: a unit test that `make test` also runs against what ships, not under AddressSanitizer
-# alone: it counts allocations or bytes, searches at random for as long as it may, or depends on how code is
-# optimised. SANITIZED: a test of threads that `make test` runs under ThreadSanitizer alone.
+# time under a sanitizer. SHIPPED: a unit test that `make test` also runs against what ships, not under
+# AddressSanitizer alone: it counts allocations or bytes, searches at random for as long as it may, or depends
+# on how code is optimised. SANITIZED: a test of threads that `make test` runs under ThreadSanitizer alone.
 function(ashlar_test)
   cmake_parse_arguments(T "WHOLE;OPTIMIZED;SHIPPED;SANITIZED" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
   add_executable(${T_NAME})
