@@ -50,7 +50,7 @@ struct TraceRequest {
   std::uint64_t output_tokens = 0;
   std::uint64_t delay_ms = 0;    // between the answer before in its session and this request; 0: not said
   std::uint32_t block_size = 0;  // tokens; 0: a form without blocks
-  std::vector<std::uint64_t> blocks;  // of the prompt, in order; the last may be part-filled
+  std::vector<std::uint64_t> blocks = {};  // of the prompt, in order; the last may be part-filled
 
   friend bool operator==(const TraceRequest&, const TraceRequest&) = default;
 };
