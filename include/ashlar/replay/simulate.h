@@ -127,6 +127,14 @@ struct ReplayOutcome {
   double bound_rate() const noexcept {
     return total.blocks == 0 ? 0 : static_cast<double>(bound_hits) / static_cast<double>(total.blocks);
   }
+  // Share of the trace's time that the busiest worker computes, by the estimate. Above 1 its prompts wait
+  // ever longer.
+  double busiest() const noexcept {
+    double most = 0;
+    for (const WorkerTotals& one : workers) most = most < one.busy_ms ? one.busy_ms : most;
+    const double span = window_ms * static_cast<double>(windows.size());
+    return span > 0 ? most / span : 0;
+  }
   // Bytes written to G3 for each byte that was found there; 0 where nothing was.
   double written_per_hit() const noexcept {
     return total.hits[2] == 0 ? 0
