@@ -87,12 +87,13 @@ class ServeProcess {
       receipt = get("/decisions/" + answer.header("x-ashlar-decision-id"));
     return receipt;
   }
-  // Requests are counted a moment after their clients have the answer.
+  // Requests are counted a moment after their clients have the answer, and are over as late.
   void wait_for_metric(const std::string& name, double value) const {
     const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(2);
-    while (metric(name) < value && std::chrono::steady_clock::now() < last)
+    double seen = metric(name);
+    for (; seen != value && std::chrono::steady_clock::now() < last; seen = metric(name))
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    EXPECT_EQ(metric(name), value) << name;
+    EXPECT_EQ(seen, value) << name;
   }
   double metric(const std::string& name) const {
     HttpClient asking(port_);
