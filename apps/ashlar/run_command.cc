@@ -35,7 +35,8 @@ using SteadyClock = std::chrono::steady_clock;
 struct RunSettings {
   std::uint32_t workers = 4;
   std::uint32_t seconds = 60;
-  std::uint32_t clients = 0;  // 0: two for each worker
+  std::uint32_t requests = 0;  // 0: as many as fit
+  std::uint32_t clients = 0;   // 0: two for each worker
   std::uint32_t seed = 1;
   std::uint16_t port = 0;
   std::string engine;
@@ -78,7 +79,7 @@ std::vector<RunQueue> make_queues(const RunSettings& settings, std::size_t reque
                                              .seed = settings.seed,
                                              .requests = requests,
                                              .block_size = 256,
-                                             .rate = 16});
+                                             .rate = 2});
   std::vector<RunQueue> queues(settings.clients);
   replay::TraceRequest request;
   while (trace->next(request).value_or(false)) {
@@ -262,7 +263,8 @@ int run_everything(RunSettings settings) {
   constexpr Way kWays[] = {{"no cache", service::Policy::kRoundRobin, false},
                            {"round robin", service::Policy::kRoundRobin, true},
                            {"prefix", service::Policy::kPrefix, true}};
-  const std::vector<RunQueue> queues = make_queues(settings, std::size_t{settings.seconds} * 2'000);
+  const std::vector<RunQueue> queues =
+      make_queues(settings, settings.requests != 0 ? settings.requests : std::size_t{settings.seconds} * 200);
   std::vector<RunPhase> phases;
   std::vector<RunQueue> queue_heads = queues;  // what every way of routing is given
   std::unique_ptr<RunFleet> fleet;
@@ -283,8 +285,8 @@ int run_everything(RunSettings settings) {
     const bool is_first = phases.empty();
     const auto began = SteadyClock::now();
     // The first, which is the slowest, says how many requests fit into a third of the time.
-    const auto until =
-        is_first ? began + std::chrono::seconds(settings.seconds) / 3 : SteadyClock::time_point::max();
+    const auto until = is_first && settings.requests == 0 ? began + std::chrono::seconds(settings.seconds) / 3
+                                                          : SteadyClock::time_point::max();
     std::atomic<std::size_t> done = 0;
     RunPhase phase = send_all(queue_heads, port, until, done);
     phase.seconds = std::chrono::duration<double>(SteadyClock::now() - began).count();
@@ -334,6 +336,9 @@ void add_run_command(CLI::App& program, Run& run) {
   command->add_option("--duration", settings->seconds, "About so long (default 60)")
       ->check(whole_number(3, 86'400))
       ->type_name("SECONDS");
+  command->add_option("--requests", settings->requests, "So many with each routing, however long that takes")
+      ->check(whole_number(1, 10'000'000))
+      ->type_name("N");
   command->add_option("--clients", settings->clients, "Clients at a time (default: two for each engine)")
       ->check(whole_number(1, 1'024))
       ->type_name("N");
