@@ -10,8 +10,8 @@ JOBS ?= $(shell nproc)
 HOST := $(shell uname -m)
 SOURCES = $(shell find include src apps tests bench examples -name '*.h' -o -name '*.cc' -o -name '*.cu')
 
-.PHONY: help run examples program test test-release test-long test-aarch64 test-vllm bench bench-peers format tidy
-.PHONY: clean
+.PHONY: help run examples program test test-release test-long test-aarch64 test-vllm bench bench-peers
+.PHONY: format tidy clean
 .DEFAULT_GOAL := help
 
 help:

@@ -20,7 +20,11 @@ void add_absent(CLI::App& program, Run& run, const std::string& name) {
 
 }  // namespace
 
-void add_serve_command(CLI::App& program, Run& run) { add_absent(program, run, "serve"); }
-void add_run_command(CLI::App& program, Run& run) { add_absent(program, run, "run"); }
+void add_serve_command(CLI::App& program, Run& run) {
+  add_absent(program, run, "serve");
+}
+void add_run_command(CLI::App& program, Run& run) {
+  add_absent(program, run, "run");
+}
 
 }  // namespace ashlar::apps

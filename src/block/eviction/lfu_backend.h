@@ -3,7 +3,7 @@
 //
 // A use is a release or a touch. Counts never decay: a block that was popular once stays for long. They
 // outlive the block: one that is registered again goes on from its count, as long as the name is among those
-// that are remembered (UseCounts). `multi_lru` counts with decay.
+// that are remembered (PastUses). `multi_lru` counts with decay.
 //
 // Memory: kBytesPerBlock per block of the pool; asks for no facts.
 //
@@ -25,13 +25,13 @@
 
 namespace ashlar::block {
 
-// How often names were used whose blocks are gone, approximately: eight places per bucket, of which the oldest
-// is overwritten. A name may be forgotten, or (once in 2^13) be taken for another.
-class UseCounts {
+// How often names were used whose blocks are gone, approximately: eight places per bucket, of which the
+// oldest is overwritten. A name may be forgotten, or (once in 2^13) be taken for another.
+class PastUses {
  public:
   static constexpr std::size_t kBytesPerName = 8;
 
-  explicit UseCounts(std::size_t names) : counts_((names / kPlaces + 1) * kPlaces) {}
+  explicit PastUses(std::size_t names) : counts_((names / kPlaces + 1) * kPlaces) {}
   // Remembers the count of a name, which is not 0. Requires: the name is not remembered.
   void put(const tokens::SequenceHash& hash, std::uint32_t uses) noexcept {
     const std::uint64_t mix = HashMix::of(hash);
@@ -76,7 +76,7 @@ class LfuBackend {
   static constexpr std::size_t kNamesPerBlock = 16;      // that are remembered
   static constexpr std::size_t kBytesPerBlock = IndexedHeap<Rank>::kBytesPerBlock + sizeof(std::uint32_t) +
                                                 sizeof(tokens::SequenceHash) +
-                                                kNamesPerBlock * UseCounts::kBytesPerName;
+                                                kNamesPerBlock * PastUses::kBytesPerName;
 
   explicit LfuBackend(const EvictionContext& context)
       : uses_(context.block_count),
@@ -119,7 +119,7 @@ class LfuBackend {
   std::vector<std::uint32_t> uses_;           // by id
   std::vector<tokens::SequenceHash> hashes_;  // by id; valid for blocks that were used
   IndexedHeap<Rank> inactive_;
-  UseCounts past_;
+  PastUses past_;
   std::uint64_t turn_ = 0;
 };
 static_assert(EvictionBackend<LfuBackend> && FollowsRegistrations<LfuBackend>);

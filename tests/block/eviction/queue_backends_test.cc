@@ -51,7 +51,7 @@ struct LfuModel {
   std::map<std::uint32_t, std::uint32_t> uses;
   std::map<std::uint32_t, std::uint64_t> names;
   std::vector<std::uint32_t> inactive;                 // by release or touch
-  UseCounts past{LfuBackend::kNamesPerBlock * kPool};  // which has a test of its own
+  PastUses past{LfuBackend::kNamesPerBlock * kPool};  // which has a test of its own
 
   void registered(std::uint32_t id, std::uint64_t name) {
     names[id] = name;
@@ -225,8 +225,8 @@ TEST(LfuBackendTest, CountsOutliveBlocks) {
   EXPECT_THAT(drained(backend), ElementsAre(3u, 2u));
 }
 
-TEST(UseCountsTest, RemembersTheLastOnes) {
-  UseCounts counts(1000);
+TEST(PastUsesTest, RemembersTheLastOnes) {
+  PastUses counts(1000);
   for (std::uint64_t i = 0; i < 5000; ++i) counts.put(name_of(0, i), static_cast<std::uint32_t>(i + 1));
   std::size_t last = 0;
   std::size_t wrong = 0;
