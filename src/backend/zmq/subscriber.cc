@@ -20,6 +20,8 @@ constexpr int kHandshakeMs = 5000;
 constexpr int kPatience = 4;
 // The largest duration added to the current time.
 constexpr std::chrono::hours kLongest(24 * 3650);
+// Until the first question after a connect; doubles with every answer.
+constexpr Clock::Duration kFirstQuiet = std::chrono::milliseconds(50);
 
 int milliseconds(Clock::Duration duration) {
   const auto count = std::chrono::ceil<std::chrono::milliseconds>(duration).count();
@@ -76,7 +78,8 @@ Subscriber::Subscriber(SubscriberOptions options, Socket socket, Socket watch)
       socket_(std::move(socket)),
       watch_(std::move(watch)),
       cannot_tell_(is_inproc(options_.endpoint)),
-      heard_at_(Clock::real().now()) {}
+      heard_at_(Clock::real().now()),
+      quiet_for_(options_.silence) {}
 
 Subscriber::~Subscriber() {
   zmq_socket_monitor(socket_.get(), nullptr, 0);
@@ -143,6 +146,7 @@ bool Subscriber::receive(std::uint64_t& number, Frame& topic, Frame& payload) {
     if (const std::optional<std::uint64_t> live = live_number(bytes, count)) {
       number = *live;
       hear();
+      quiet_for_ = options_.silence;
       return true;
     }
     count_damaged();
@@ -157,6 +161,7 @@ void Subscriber::update() {
     std::memcpy(&kind, event[0].bytes().data(), sizeof kind);
     if (kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
       heard_at_ = Clock::real().now();
+      quiet_for_ = std::min(kFirstQuiet, options_.silence);
       question_.reset();  // it was meant for the previous peer
       connects_.fetch_add(1, std::memory_order_relaxed);
       connected_.fetch_add(1, std::memory_order_relaxed);
@@ -265,7 +270,7 @@ Subscriber::Answer Subscriber::watch(std::uint64_t next, std::size_t limit, cons
   const Clock::TimePoint now = Clock::real().now();
   bool is_new = false;
   if (!question_) {
-    if (now < heard_at_ + options_.silence) return Answer::kNone;
+    if (now < heard_at_ + patience()) return Answer::kNone;
     if (options_.replay_endpoint.empty()) {
       fall_silent(false);
       return Answer::kNone;
@@ -282,14 +287,20 @@ Subscriber::Answer Subscriber::watch(std::uint64_t next, std::size_t limit, cons
   if (is_asked_ && read_answer(limit, take)) {
     question_.reset();
     hear();
+    quiet_for_ = std::min(2 * quiet_for_, options_.silence);
     return has_answers_ ? Answer::kWhole : Answer::kEmpty;
   }
   // Never in the call that opened the socket, or sent the question: a caller that polls rarely must look for
   // an answer first.
   if (is_new || now < answer_until_) return Answer::kNone;
   question_.reset();
-  // Unless it was heard meanwhile.
-  if (heard_at_ < question_at_) fall_silent(true);
+  // Unless it was heard meanwhile. One that was asked early has the whole time to answer a second question.
+  if (heard_at_ >= question_at_) return Answer::kNone;
+  if (std::exchange(quiet_for_, options_.silence) >= options_.silence) {
+    fall_silent(true);
+  } else {
+    heard_at_ = now;
+  }
   return Answer::kNone;
 }
 
@@ -336,7 +347,7 @@ bool Subscriber::read_answer(std::size_t limit, const Take& take) {
 Clock::TimePoint Subscriber::watch_at() const noexcept {
   if (options_.silence == Clock::Duration::zero() || options_.bind || !is_connected())
     return Clock::TimePoint::max();
-  return question_ ? answer_until_ : heard_at_ + options_.silence;
+  return question_ ? answer_until_ : heard_at_ + patience();
 }
 
 std::optional<zmq_pollitem_t> Subscriber::answer() const noexcept {

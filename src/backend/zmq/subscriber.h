@@ -72,6 +72,9 @@ class Subscriber {
   bool send_request(Socket& dealer, std::uint64_t from) noexcept;
   void hear() noexcept;
   void fall_silent(bool was_asked);
+  Clock::Duration patience() const noexcept {
+    return options_.replay_endpoint.empty() ? options_.silence : quiet_for_;
+  }
   bool open_question(Clock::TimePoint now);
   bool read_answer(std::size_t limit, const Take& take);
   Result<void> ask(Socket& dealer, std::uint64_t from, Clock::TimePoint deadline);
@@ -84,7 +87,11 @@ class Subscriber {
   std::string bound_;
   Frame number_;
   Clock::TimePoint revive_at_;
-  Clock::TimePoint heard_at_;       // or last asked
+  Clock::TimePoint heard_at_;  // or last asked
+  // How long the publisher may be silent before it is asked. Short after a connect, until a live message
+  // came: the publisher learns of the subscription later than this side of the connection, and what it sends
+  // in between is lost without a trace.
+  Clock::Duration quiet_for_;
   std::optional<Socket> question_;  // the pending liveness request
   bool is_asked_ = false;           // the request is in flight
   Clock::TimePoint question_at_;

@@ -244,6 +244,34 @@ TEST(ZmqEngineSourceTest, AMessageBeforeTheLookBackIsBlind) {
   engine.join();
 }
 
+// What an engine sends before it knows of the subscription reaches nobody; no later message shows the gap.
+TEST(ZmqEngineSourceTest, AMessageBeforeTheSubscriptionIsAskedFor) {
+  RawSocket publisher(ZMQ_XPUB);
+  RawSocket router(ZMQ_ROUTER);
+  const std::string replay = "tcp://127.0.0.1:" + std::to_string(free_port());
+  const std::string live = "tcp://127.0.0.1:" + std::to_string(free_port());
+  router.bind(replay);
+  publisher.bind(live);
+  auto source = make_engine_source(
+      {.endpoint = live, .replay_endpoint = replay, .silence = std::chrono::hours(1)}, true);
+  std::atomic<bool> ends{false};
+  std::thread engine([&] {
+    for (std::uint64_t kept = 1; !ends;) {  // the second question finds one message more
+      const auto request = router.receive(20ms);
+      if (!request) continue;
+      for (std::uint64_t number = 0; number < kept; ++number)
+        if ((*request)[2] <= number_frame(number))
+          router.send({(*request)[0], "", "kv", number_frame(number), "kept"});
+      router.send({(*request)[0], "", "", std::string(8, '\xFF'), ""});
+      kept = 2;
+    }
+  });
+  EXPECT_EQ(next_of(*source).sequence, 0u);
+  EXPECT_EQ(next_of(*source).sequence, 1u) << "long before the silence is over";
+  ends = true;
+  engine.join();
+}
+
 TEST(ZmqEngineSourceTest, HearsWhatCameBeforeWithoutALiveMessage) {
   EnginePublisherOptions options{.endpoint = "tcp://127.0.0.1:" + std::to_string(free_port()),
                                  .attach = Attach::kBind,

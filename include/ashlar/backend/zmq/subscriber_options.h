@@ -33,7 +33,7 @@ struct SubscriberOptions {
   // messages, without blocking. If it does not answer within replay_timeout of the question, or its replay
   // socket cannot be reached for that long, it is silent: stopped, or its machine is gone. The question is
   // repeated. A publisher without a replay socket may just be idle: its silence shows only in the statistics.
-  // 0: never ask.
+  // After a connect it is asked sooner, until a live message came. 0: never ask.
   Clock::Duration silence = std::chrono::seconds(10);
   // Between attempts to connect; doubles up to the second.
   Clock::Duration reconnect = std::chrono::milliseconds(100);
