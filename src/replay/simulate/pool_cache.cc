@@ -55,9 +55,6 @@ class PoolCache final : public WorkerCache {
         g3_(std::move(g3)) {
     ASHLAR_CHECK(g1_.has_value(), "G1 is where blocks are computed");
     ASHLAR_CHECK(!g3_.has_value() || g2_.has_value(), "blocks reach G3 through G2");
-    g1_->observe(leaving_[0]);
-    if (g2_) g2_->observe(leaving_[1]);
-    if (g3_) g3_->observe(leaving_[2]);
   }
 
   Result<void> serve(std::span<const std::uint32_t> blocks, CacheChange& change) override {
@@ -83,34 +80,24 @@ class PoolCache final : public WorkerCache {
   }
 
  private:
-  // Hears what leaves a tier.
-  class Leaving final : public block::BlockObserver {
-   public:
-    Leaving(PoolCache& cache, std::uint8_t tier) : cache_(cache), tier_(tier) {}
-    void evicted(std::span<const block::EvictedBlock> blocks) noexcept override {
-      for (const block::EvictedBlock& one : blocks) {
-        const std::uint32_t number = TraceTable::block_of(one.hash);
-        cache_.presence_.remove(cache_.worker_, tier_, number);
-        cache_.change_->moves.push_back({.block = number, .tier = tier_, .is_stored = false});
-      }
-    }
-
-   private:
-    PoolCache& cache_;
-    const std::uint8_t tier_;
-  };
+  void removed(std::uint8_t tier, const SequenceHash& hash) {
+    const std::uint32_t number = TraceTable::block_of(hash);
+    presence_.remove(worker_, tier, number);
+    change_->moves.push_back({.block = number, .tier = tier, .is_stored = false});
+  }
 
   // Stores blocks in a tier; those that it had already stay as they are.
   template <class Tier>
   void store(BlockManager<Tier>& manager, std::span<const SequenceHash> hashes,
              BlockList<ImmutableBlock<Tier>>* kept) {
     if (hashes.empty()) return;
-    auto room = manager.allocate_blocks(hashes.size());
+    auto room = manager.allocate_blocks_with_evictions(hashes.size());
     ASHLAR_CHECK(room.has_value(), "there was room for %zu blocks", hashes.size());
+    for (const SequenceHash& hash : room->evicted) removed(kTierNumber<Tier>, hash);
     BlockList<CompleteBlock<Tier>> complete;
     complete.reserve(hashes.size());
     for (std::size_t i = 0; i < hashes.size(); ++i)
-      complete.push_back(std::move((*room)[i]).stage(hashes[i], block::KvReady::asserted_by_caller()));
+      complete.push_back(std::move(room->blocks[i]).stage(hashes[i], block::KvReady::asserted_by_caller()));
     auto registered = manager.register_blocks(std::move(complete));
     ASHLAR_CHECK(registered.has_value(), "a name of the trace was refused");
     for (const SequenceHash& hash : hashes) {
@@ -155,7 +142,12 @@ class PoolCache final : public WorkerCache {
     for (const SequenceHash& hash : below) in_host.push_back(g2_->hold(hash).value());
     BlockList<ImmutableBlock<G1>> arrived;
     store<G1>(*g1_, up, &arrived);
+    const std::uint64_t evictions = g2_->counters().evictions;
     in_host.clear();
+    // Those that were chosen as victims meanwhile are gone now.
+    if (g2_->counters().evictions != evictions)
+      for (const SequenceHash& hash : up)
+        if (has<G2>(TraceTable::block_of(hash)) && !g2_->hold(hash)) removed(kTierNumber<G2>, hash);
     const std::size_t matched = g1_->match_blocks(rest.first(count), table);
     ASHLAR_CHECK(matched == count, "%zu of %zu blocks came up", matched, count);
   }
@@ -192,7 +184,6 @@ class PoolCache final : public WorkerCache {
   Presence& presence_;
   const std::uint32_t worker_;
   CacheChange* change_ = nullptr;
-  std::array<Leaving, kReplayTiers> leaving_ = {Leaving(*this, 0), Leaving(*this, 1), Leaving(*this, 2)};
   std::optional<BlockManager<G1>> g1_;
   std::optional<BlockManager<G2>> g2_;
   std::optional<BlockManager<G3>> g3_;

@@ -243,6 +243,24 @@ TEST(SimulateTest, KeepsTheHeadOfARequestThatIsTooLong) {
   EXPECT_EQ(outcome.bound_hits, 3u);
 }
 
+TEST(SimulateTest, ARequestMayNameABlockTwice) {
+  // No prompt does; a trace may.
+  Random random(1);
+  std::vector<TraceRequest> requests;
+  for (std::uint64_t i = 0; i < 500; ++i) {
+    std::vector<std::uint64_t> blocks;
+    for (std::uint64_t k = 1 + random.below(6); k > 0; --k) blocks.push_back(random.below(60));
+    requests.push_back(request_of(i, std::move(blocks)));
+  }
+  const TraceTable trace = table_of(std::move(requests));
+  for (const std::string& policy : block::eviction_names()) {
+    const auto outcome =
+        simulate(trace, {.workers = 2, .tier_blocks = {8, 12, 20}, .policy = policy}).value();
+    EXPECT_EQ(outcome.total.blocks, trace.named());
+    EXPECT_GT(outcome.total.hit_blocks(), 0u) << policy;
+  }
+}
+
 TEST(SimulateTest, TracesWithoutBlocksAreServed) {
   TraceRequest plain{.arrival_ms = 5, .input_tokens = 100, .output_tokens = 5};
   const TraceTable trace = table_of({plain, plain});
