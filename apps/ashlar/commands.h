@@ -23,6 +23,7 @@ inline constexpr const char* kExitHelp =
 // Called when the command was given; returns the exit status.
 using Run = std::function<int()>;
 
+void add_run_command(CLI::App& program, Run& run);
 void add_relay_command(CLI::App& program, Run& run);
 void add_advisor_command(CLI::App& program, Run& run);
 void add_serve_command(CLI::App& program, Run& run);
