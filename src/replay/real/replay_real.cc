@@ -13,26 +13,26 @@ namespace ashlar::replay {
 namespace {
 
 // A folder for the files of G3: the caller's, or one that goes with the run.
-class RunFolder {
+class ReplayFolder {
  public:
-  static Result<RunFolder> open(const std::string& given) {
+  static Result<ReplayFolder> open(const std::string& given) {
     std::error_code failed;
     if (!given.empty()) {
       if (!std::filesystem::is_directory(given, failed))
         return Error(ErrorCode::kNotFound, "there is no folder " + given + " for the files of G3");
-      return RunFolder(given, false);
+      return ReplayFolder(given, false);
     }
     const std::filesystem::path base = std::filesystem::temp_directory_path(failed);
     std::string name = (base / "ashlar_replay_XXXXXX").string();
     if (failed || mkdtemp(name.data()) == nullptr)
       return make_error(ErrorCode::kIo, "no folder for the files of G3 can be made at %s: %s", name.c_str(),
                         std::generic_category().message(errno).c_str());
-    return RunFolder(name, true);
+    return ReplayFolder(name, true);
   }
-  RunFolder(RunFolder&& other) noexcept
+  ReplayFolder(ReplayFolder&& other) noexcept
       : path_(std::move(other.path_)), is_own_(std::exchange(other.is_own_, false)) {}
-  RunFolder& operator=(RunFolder&&) = delete;
-  ~RunFolder() {
+  ReplayFolder& operator=(ReplayFolder&&) = delete;
+  ~ReplayFolder() {
     std::error_code ignored;
     if (is_own_) std::filesystem::remove_all(path_, ignored);
   }
@@ -41,7 +41,7 @@ class RunFolder {
   }
 
  private:
-  RunFolder(std::string path, bool is_own) : path_(std::move(path)), is_own_(is_own) {}
+  ReplayFolder(std::string path, bool is_own) : path_(std::move(path)), is_own_(is_own) {}
   std::string path_;
   bool is_own_;
 };
@@ -59,7 +59,7 @@ Result<ReplayOutcome> replay_real(const TraceTable& trace, const ReplayConfig& c
                                   const RealOptions& options, const ReplayProgress& progress) {
   ASHLAR_RETURN_IF_ERROR(config.validate());
   ASHLAR_RETURN_IF_ERROR(options.validate());
-  ASHLAR_TRY(const RunFolder folder, RunFolder::open(options.folder));
+  ASHLAR_TRY(const ReplayFolder folder, ReplayFolder::open(options.folder));
   std::uint64_t verified = 0;
   ReplayRun run(trace, config);
   for (std::uint32_t worker = 0; worker < config.workers; ++worker) {
