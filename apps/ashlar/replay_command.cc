@@ -16,6 +16,7 @@
 #include "apps/ashlar/stop_signal.h"
 #include "ashlar/block/eviction.h"
 #include "ashlar/replay/generate.h"
+#include "ashlar/replay/real.h"
 #include "ashlar/replay/report.h"
 
 namespace ashlar::apps {
@@ -34,6 +35,8 @@ struct ReplaySettings {
   std::vector<std::string> policies = {"lru"};
   std::vector<std::string> routers = {"prefix"};
   bool simulates = false;
+  bool is_real = false;
+  replay::RealOptions real;
   bool no_bound = false;
   double g2_gb = 40;
   double g3_gb = 5;
@@ -155,10 +158,12 @@ int run_replay(const ReplaySettings& settings) {
   for (const replay::ReplayConfig& config : *configs) {
     const std::string what = std::to_string(runs.size() + 1) + "/" + std::to_string(configs->size()) + " " +
                              config.policy + ", " + std::string(to_string(config.routing));
-    auto run = replay::simulate(*trace, config, [&](std::uint64_t done, std::uint64_t all) {
+    const replay::ReplayProgress each = [&](std::uint64_t done, std::uint64_t all) {
       progress.show(what, done, all);
       return !StopSignal::received();
-    });
+    };
+    auto run = settings.is_real ? replay::replay_real(*trace, config, settings.real, each)
+                                : replay::simulate(*trace, config, each);
     if (!run) {
       progress.clear();
       return replay_failed(run.error());
@@ -189,6 +194,7 @@ constexpr const char* kReplayExamples =
     "      --report report.html\n"
     "  ashlar replay --generate agents,seed=7,requests=20000 --policy all --json\n"
     "  ashlar replay --generate chat --write chat.jsonl\n"
+    "  ashlar replay trace.jsonl --real --g1 2000 --g2 4000 --g3 20000 --folder /nvme0/kv\n"
     "  ashlar replay /var/lib/ashlar/journal --g1 4096\n";
 
 }  // namespace
@@ -219,8 +225,15 @@ void add_replay_command(CLI::App& program, Run& run) {
   command->add_option("--key", settings->reading.journal_key,
                       "file of a journal's key (default: `key` beside it)");
   command->add_option("--write", settings->write, "write the trace in Mooncake's form to FILE, and end");
-  command->add_flag("--simulate", settings->simulates,
-                    "policies and routing only, without bytes (the default)");
+  CLI::Option* simulates = command->add_flag("--simulate", settings->simulates,
+                                             "policies and routing only, without bytes (the default)");
+  command->add_flag("--real", settings->is_real, "managers with bytes; every hit is compared")
+      ->excludes(simulates);
+  command->add_option("--folder", settings->real.folder,
+                      "with --real: folder for the files of G3 (default: a temporary one)");
+  command->add_option("--block-bytes", settings->real.block_bytes, "with --real: bytes of a block")
+      ->check(whole_number(4'096, 1 << 30))
+      ->capture_default_str();
   command->add_option("--workers", settings->workers, "workers")
       ->check(whole_number(1, 4'096))
       ->capture_default_str();

@@ -47,6 +47,19 @@ TEST(AshlarReplay, WritesATraceAndReplaysIt) {
     EXPECT_EQ(parsed["runs"].list[i]["hit_blocks"].number, direct["runs"].list[i]["hit_blocks"].number) << i;
 }
 
+TEST(AshlarReplay, ReplaysWithBytes) {
+  const Ended real =
+      run("replay --generate prompts,requests=60 --real --g1 600 --g2 800 --g3 2000 --json 2>/dev/null");
+  ASSERT_EQ(real.status, 0) << real.output;
+  const auto parsed = testing::Json::parse(real.output);
+  const testing::Json& only = parsed["runs"].list.at(0);
+  EXPECT_EQ(only["mode"].text, "real");
+  EXPECT_GT(only["verified_blocks"].number, 0);
+  EXPECT_EQ(only["verified_blocks"].number, only["hit_blocks"].number);
+  EXPECT_GE(run("replay --generate chat --real --simulate").status, 100);
+  EXPECT_TRUE(says(run("replay --generate chat --real --folder /absent"), "/absent"));
+}
+
 TEST(AshlarReplay, SaysWhatIsWrongAndHowItEnded) {
   const ScratchFolder folder;
   const std::string bad = folder.file("bad.jsonl");

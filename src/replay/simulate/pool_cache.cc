@@ -1,6 +1,7 @@
-// The steps of KvBlockManager with write-through and a drain after each request, without its threads: a run
-// of blocks that a lower tier has is held there while it comes up; what G1 registers anew goes down in one
-// batch, which the tier below releases from its end.
+// The steps of KvBlockManager with write-through and a drain after each request, without its threads and
+// bytes. Onboarding takes a batch of what the tiers have: the blocks of G1 and G2 in it are held, those of G3
+// enter G2, all enter G1, and then the batch is used as one. A held block that is chosen as a victim leaves
+// when its hold ends. What was computed goes down in one batch, which the tier below releases from its end.
 #include "replay/simulate/pool_cache.h"
 
 #include <algorithm>
@@ -58,6 +59,7 @@ class PoolCache final : public WorkerCache {
 
   Result<void> serve(std::span<const std::uint32_t> blocks, CacheChange& change) override {
     change.clear();
+    change_ = &change;
     hashes_.clear();
     for (const std::uint32_t number : blocks) hashes_.push_back(trace_.hash_of(number));
     const std::span<const SequenceHash> all = hashes_;
@@ -65,31 +67,33 @@ class PoolCache final : public WorkerCache {
     for (;;) {
       const std::size_t before = table.size();
       change.hits[0] += static_cast<std::uint32_t>(g1_->match_blocks(all.subspan(before), table));
-      if (table.size() < all.size()) bring_up(all, table, change);
-      if (table.size() == before) break;  // nothing more in any tier
-      if (table.size() == all.size()) break;
+      if (table.size() < all.size()) bring_up(all, table);
+      if (table.size() == before || table.size() == all.size()) break;
     }
     const std::size_t room = std::min(all.size() - table.size(), g1_->available_blocks());
-    store(*g1_, all.subspan(table.size(), room), change, &table);
+    const std::span<const SequenceHash> computed = all.subspan(table.size(), room);
+    store(*g1_, computed, &table);
     change.is_cut = table.size() < all.size();
-    copy_down(change);
+    if (g2_) copy_down(computed);
     table.clear();
     return {};
   }
 
  private:
+  void removed(std::uint8_t tier, const SequenceHash& hash) {
+    const std::uint32_t number = TraceTable::block_of(hash);
+    presence_.remove(worker_, tier, number);
+    change_->moves.push_back({.block = number, .tier = tier, .is_stored = false});
+  }
+
   // Stores blocks in a tier; those that it had already stay as they are.
   template <class Tier>
-  void store(BlockManager<Tier>& manager, std::span<const SequenceHash> hashes, CacheChange& change,
+  void store(BlockManager<Tier>& manager, std::span<const SequenceHash> hashes,
              BlockList<ImmutableBlock<Tier>>* kept) {
     if (hashes.empty()) return;
     auto room = manager.allocate_blocks_with_evictions(hashes.size());
     ASHLAR_CHECK(room.has_value(), "there was room for %zu blocks", hashes.size());
-    for (const SequenceHash& hash : room->evicted) {
-      const std::uint32_t number = TraceTable::block_of(hash);
-      presence_.remove(worker_, kTierNumber<Tier>, number);
-      change.moves.push_back({.block = number, .tier = kTierNumber<Tier>, .is_stored = false});
-    }
+    for (const SequenceHash& hash : room->evicted) removed(kTierNumber<Tier>, hash);
     BlockList<CompleteBlock<Tier>> complete;
     complete.reserve(hashes.size());
     for (std::size_t i = 0; i < hashes.size(); ++i)
@@ -99,60 +103,76 @@ class PoolCache final : public WorkerCache {
     for (const SequenceHash& hash : hashes) {
       const std::uint32_t number = TraceTable::block_of(hash);
       if (presence_.store(worker_, kTierNumber<Tier>, number))
-        change.moves.push_back({.block = number, .tier = kTierNumber<Tier>, .is_stored = true});
+        change_->moves.push_back({.block = number, .tier = kTierNumber<Tier>, .is_stored = true});
     }
     if (kept == nullptr) return;  // released, from the last to the first
     for (auto& one : *registered) kept->push_back(std::move(one));
   }
 
-  // The next run that a lower tier has, into G1, as far as there is room. A run ends where a faster tier goes
-  // on.
-  void bring_up(std::span<const SequenceHash> all, BlockList<ImmutableBlock<G1>>& table,
-                CacheChange& change) {
+  // A batch of what the tiers have behind the table, into G1, as far as there is room.
+  void bring_up(std::span<const SequenceHash> all, BlockList<ImmutableBlock<G1>>& table) {
     if (!g2_) return;
     const std::span<const SequenceHash> rest =
-        all.subspan(table.size(), std::min(all.size() - table.size(), g1_->available_blocks()));
-    std::size_t count =
-        run_of(rest, [&](std::uint32_t number) { return has<G2>(number) && !has<G1>(number); });
-    if (count > 0) {
-      const BlockList<ImmutableBlock<G2>> held = g2_->match_blocks(rest.first(count));
-      ASHLAR_CHECK(held.size() == count, "G2 has the %zu blocks that it stored", count);
-      change.hits[1] += static_cast<std::uint32_t>(count);
-      store(*g1_, rest.first(count), change, &table);
-      return;
-    }
-    if (!g3_) return;
-    count = run_of(
-        rest, [&](std::uint32_t number) { return has<G3>(number) && !has<G2>(number) && !has<G1>(number); });
-    count = std::min(count, g2_->available_blocks());
-    if (count == 0) return;
-    const BlockList<ImmutableBlock<G3>> below = g3_->match_blocks(rest.first(count));
-    ASHLAR_CHECK(below.size() == count, "G3 has the %zu blocks that it stored", count);
-    change.hits[2] += static_cast<std::uint32_t>(count);
-    BlockList<ImmutableBlock<G2>> held;
-    store(*g2_, rest.first(count), change, &held);
-    store(*g1_, rest.first(count), change, &table);
-  }
-  template <class Test>
-  static std::size_t run_of(std::span<const SequenceHash> hashes, Test&& test) {
+        all.subspan(table.size(), batch_size(all.size() - table.size()));
+    std::vector<block::Hold> here;
+    std::vector<block::Hold> in_host;
+    std::vector<SequenceHash> below;
+    std::vector<SequenceHash> up;
     std::size_t count = 0;
-    while (count < hashes.size() && test(TraceTable::block_of(hashes[count]))) ++count;
-    return count;
+    for (; count < rest.size(); ++count) {
+      const std::uint32_t number = TraceTable::block_of(rest[count]);
+      if (has<G1>(number)) {
+        here.push_back(g1_->hold(rest[count]).value());
+        ++change_->hits[0];
+        continue;
+      }
+      if (has<G2>(number)) {
+        in_host.push_back(g2_->hold(rest[count]).value());
+        ++change_->hits[1];
+      } else if (has<G3>(number)) {
+        below.push_back(rest[count]);
+        ++change_->hits[2];
+      } else {
+        break;
+      }
+      up.push_back(rest[count]);
+    }
+    if (count == 0) return;
+    store<G2>(*g2_, below, nullptr);
+    for (const SequenceHash& hash : below) in_host.push_back(g2_->hold(hash).value());
+    BlockList<ImmutableBlock<G1>> arrived;
+    store<G1>(*g1_, up, &arrived);
+    const std::uint64_t evictions = g2_->counters().evictions;
+    in_host.clear();
+    // Those that were chosen as victims meanwhile are gone now.
+    if (g2_->counters().evictions != evictions)
+      for (const SequenceHash& hash : up)
+        if (has<G2>(TraceTable::block_of(hash)) && !g2_->hold(hash)) removed(kTierNumber<G2>, hash);
+    const std::size_t matched = g1_->match_blocks(rest.first(count), table);
+    ASHLAR_CHECK(matched == count, "%zu of %zu blocks came up", matched, count);
   }
 
-  // What a tier stored goes to the one below.
-  void copy_down(CacheChange& change) {
-    if (g2_) copy_down_to(*g2_, change);
-    if (g3_) copy_down_to(*g3_, change);
+  // As the manager divides a prefix, so that a batch never fills G2.
+  std::size_t batch_size(std::size_t left) const {
+    const std::size_t blocks = g2_->total_blocks();
+    const std::size_t most = std::max<std::size_t>({1, std::min<std::size_t>(4, blocks / 2), blocks / 8});
+    return std::min({left, most, g1_->available_blocks()});
   }
-  template <class Tier>
-  void copy_down_to(BlockManager<Tier>& manager, CacheChange& change) {
+
+  // What was computed goes to G2, and what enters G2 by this to G3.
+  void copy_down(std::span<const SequenceHash> computed) {
+    const std::size_t before = change_->moves.size();
     down_.clear();
-    for (const BlockMove& move : change.moves)
-      if (move.is_stored && move.tier + 1 == kTierNumber<Tier> && !has<Tier>(move.block))
-        down_.push_back(trace_.hash_of(move.block));
-    const std::size_t room = std::min(down_.size(), manager.available_blocks());
-    store<Tier>(manager, std::span(down_).first(room), change, nullptr);
+    for (const SequenceHash& hash : computed)
+      if (!has<G2>(TraceTable::block_of(hash))) down_.push_back(hash);
+    store<G2>(*g2_, std::span(down_).first(std::min(down_.size(), g2_->available_blocks())), nullptr);
+    if (!g3_) return;
+    down_.clear();
+    for (std::size_t i = before; i < change_->moves.size(); ++i) {
+      const BlockMove& move = change_->moves[i];
+      if (move.is_stored && !has<G3>(move.block)) down_.push_back(trace_.hash_of(move.block));
+    }
+    store<G3>(*g3_, std::span(down_).first(std::min(down_.size(), g3_->available_blocks())), nullptr);
   }
 
   template <class Tier>
@@ -163,6 +183,7 @@ class PoolCache final : public WorkerCache {
   const TraceTable& trace_;
   Presence& presence_;
   const std::uint32_t worker_;
+  CacheChange* change_ = nullptr;
   std::optional<BlockManager<G1>> g1_;
   std::optional<BlockManager<G2>> g2_;
   std::optional<BlockManager<G3>> g3_;

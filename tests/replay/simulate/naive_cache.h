@@ -21,47 +21,52 @@ class NaiveCache {
   std::array<std::uint32_t, 3> serve(std::span<const std::uint32_t> blocks) {
     std::array<std::uint32_t, 3> hits = {};
     used_.clear();
-    std::vector<std::uint32_t> fresh;  // entered G1
     std::size_t at = 0;
-    while (at < blocks.size()) {
-      const std::size_t tier = fastest(blocks[at]);
-      if (tier == 3) break;
-      // The run of which this is the fastest tier.
-      std::vector<std::uint32_t> run;
-      while (at + run.size() < blocks.size() && fastest(blocks[at + run.size()]) == tier)
-        run.push_back(blocks[at + run.size()]);
-      if (tier > 0) {
-        run.resize(std::min(run.size(), room(0)));
-        if (tier == 2) run.resize(std::min(run.size(), room(1)));
-        if (run.empty()) break;
+    while (at < blocks.size() && fastest(blocks[at]) < 3) {
+      std::vector<std::uint32_t> batch;
+      if (fastest(blocks[at]) == 0) {
+        while (at + batch.size() < blocks.size() && has(0, blocks[at + batch.size()]))
+          batch.push_back(blocks[at + batch.size()]);
+        hits[0] += static_cast<std::uint32_t>(batch.size());
+      } else {
+        const std::size_t most =
+            std::max<std::size_t>({1, std::min<std::size_t>(4, sizes_[1] / 2), sizes_[1] / 8});
+        const std::size_t limit = std::min(most, room(0));
+        std::vector<std::uint32_t> below;
+        std::vector<std::uint32_t> up;
+        for (std::size_t i = at; i < blocks.size() && batch.size() < limit && fastest(blocks[i]) < 3; ++i) {
+          const std::size_t tier = fastest(blocks[i]);
+          ++hits[tier];
+          batch.push_back(blocks[i]);
+          if (tier < 2) held_[tier].insert(blocks[i]);
+          if (tier == 2) below.push_back(blocks[i]);
+          if (tier > 0) up.push_back(blocks[i]);
+        }
+        if (batch.empty()) break;
+        enter(1, below);
+        held_[1].insert(below.begin(), below.end());
+        enter(0, up);
+        // A victim that was held leaves now; in G1 it is used first, and stays.
+        for (const std::uint32_t block : chosen_[1]) order_[1].remove(block);
+        for (auto& chosen : chosen_) chosen.clear();
+        for (auto& held : held_) held.clear();
       }
-      touch(run);
-      held_ = std::set<std::uint32_t>(run.begin(), run.end());
-      if (tier == 2) enter(1, run);
-      if (tier > 0) {
-        enter(0, run);
-        fresh.insert(fresh.end(), run.begin(), run.end());
-      }
-      held_.clear();
-      used_.insert(run.begin(), run.end());
-      hits[tier] += static_cast<std::uint32_t>(run.size());
-      at += run.size();
+      touch(batch);
+      used_.insert(batch.begin(), batch.end());
+      at += batch.size();
     }
     std::vector<std::uint32_t> rest(blocks.begin() + static_cast<std::ptrdiff_t>(at), blocks.end());
     rest.resize(std::min(rest.size(), room(0)));
-    const std::vector<std::uint32_t> entered = enter(0, rest);
-    fresh.insert(fresh.end(), entered.begin(), entered.end());
+    enter(0, rest);
     used_.insert(rest.begin(), rest.end());
-    std::vector<std::uint32_t> in_use(blocks.begin(),
-                                      blocks.begin() + static_cast<std::ptrdiff_t>(at + rest.size()));
+    const std::vector<std::uint32_t> in_use(blocks.begin(),
+                                            blocks.begin() + static_cast<std::ptrdiff_t>(at + rest.size()));
+    std::vector<std::uint32_t> down = rest;
     for (std::size_t tier = 1; tier < 3 && sizes_[tier] > 0; ++tier) {
-      std::vector<std::uint32_t> absent;
-      for (const std::uint32_t block : tier == 1 ? fresh : entered_g2_)
-        if (!has(tier, block)) absent.push_back(block);
-      absent.resize(std::min(absent.size(), sizes_[tier]));
-      enter(tier, absent);
+      std::erase_if(down, [&](std::uint32_t block) { return has(tier, block); });
+      down.resize(std::min(down.size(), sizes_[tier]));
+      enter(tier, down);
     }
-    entered_g2_.clear();
     used_.clear();
     if (is_lru_)
       for (auto i = in_use.rbegin(); i != in_use.rend(); ++i) renew(0, *i);
@@ -88,38 +93,33 @@ class NaiveCache {
     for (auto i = run.rbegin(); i != run.rend(); ++i)
       for (std::size_t tier = 0; tier < 3; ++tier) renew(tier, *i);
   }
-  bool is_kept(std::size_t tier, std::uint32_t block) const {
-    return (tier == 0 && used_.contains(block)) || (tier > 0 && held_.contains(block));
-  }
   std::size_t room(std::size_t tier) const {
     std::size_t kept = 0;
-    for (const std::uint32_t block : order_[tier]) kept += is_kept(tier, block) ? 1 : 0;
+    for (const std::uint32_t block : order_[tier])
+      kept += (tier == 0 && used_.contains(block)) || (tier < 2 && held_[tier].contains(block)) ? 1 : 0;
     return sizes_[tier] - kept;
   }
-  // Room for all first; then those that are not there enter. Returns them.
-  std::vector<std::uint32_t> enter(std::size_t tier, const std::vector<std::uint32_t>& blocks) {
+  // Room for all first, from the front of the list; then those that are not there enter.
+  void enter(std::size_t tier, const std::vector<std::uint32_t>& blocks) {
     auto& order = order_[tier];
-    for (auto i = order.begin(); order.size() + blocks.size() > sizes_[tier] && i != order.end();)
-      i = is_kept(tier, *i) ? std::next(i) : order.erase(i);
-    std::vector<std::uint32_t> entered;
-    for (const std::uint32_t block : blocks) {
-      if (has(tier, block)) continue;
-      order.push_back(block);
-      entered.push_back(block);
+    for (auto i = order.begin(); order.size() + blocks.size() > sizes_[tier] && i != order.end();) {
+      if (tier < 2 && held_[tier].contains(*i)) chosen_[tier].insert(*i);
+      const bool stays = (tier == 0 && used_.contains(*i)) || (tier < 2 && held_[tier].contains(*i));
+      i = stays ? std::next(i) : order.erase(i);
     }
-    if (tier == 1) entered_g2_.insert(entered_g2_.end(), entered.begin(), entered.end());
+    for (const std::uint32_t block : blocks)
+      if (!has(tier, block)) order.push_back(block);
     // What is released at once leaves from the last to the first.
     if (is_lru_)
       for (auto i = blocks.rbegin(); i != blocks.rend(); ++i) renew(tier, *i);
-    return entered;
   }
 
   const std::array<std::size_t, 3> sizes_;
   const bool is_lru_;
   std::array<std::list<std::uint32_t>, 3> order_;
-  std::set<std::uint32_t> used_;  // in G1, by this request
-  std::set<std::uint32_t> held_;  // below, on the way up
-  std::vector<std::uint32_t> entered_g2_;
+  std::set<std::uint32_t> used_;                   // in G1, by this request
+  std::array<std::set<std::uint32_t>, 2> held_;    // on the way up
+  std::array<std::set<std::uint32_t>, 2> chosen_;  // victims among them
 };
 
 }  // namespace ashlar::replay

@@ -46,7 +46,9 @@ inline TraceRequest request_of(std::uint64_t at, std::vector<std::uint64_t> bloc
           .blocks = std::move(blocks)};
 }
 
-inline TraceTable random_trace(std::uint64_t seed, std::size_t count, std::size_t longest) {
+// `reach`: how many requests back another may go on from.
+inline TraceTable random_trace(std::uint64_t seed, std::size_t count, std::size_t longest,
+                               std::size_t reach = 40) {
   Random random(seed);
   std::vector<TraceRequest> requests;
   std::uint64_t name = 0;
@@ -56,7 +58,8 @@ inline TraceTable random_trace(std::uint64_t seed, std::size_t count, std::size_
     std::uint64_t session = i + 1;
     if (!requests.empty() && random.chance(0.8)) {
       // Recent ones are more likely.
-      const std::size_t back = std::min<std::size_t>(requests.size(), 1 + random.below(1 + random.below(40)));
+      const std::size_t back =
+          std::min<std::size_t>(requests.size(), 1 + random.below(1 + random.below(reach)));
       const TraceRequest& old = requests[requests.size() - back];
       blocks = old.blocks;
       session = old.session;

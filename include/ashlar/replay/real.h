@@ -1,0 +1,36 @@
+// replay_real(): as simulate(), but each worker is a KvBlockManager with bytes: G1 and G2 in host memory, G3
+// in a file.
+//
+// Every block that is computed gets bytes of its own, and every block that is found is compared with them, in
+// whatever tiers it was meanwhile. Offloads are waited for after each request, so that a run has the hits of
+// the simulation, but for the batches in which blocks go down: a manager copies at most a sixteenth of a tier
+// at a time, and each batch is released from its end.
+//
+// Thread safety: functions.
+// Complexity:    O(blocks) copies; memory and disk: the blocks of all workers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ashlar/base/result.h"
+#include "ashlar/replay/simulate.h"
+
+namespace ashlar::replay {
+
+struct RealOptions {
+  // Of the files of G3, "worker-N.g3"; must exist. Empty: a folder in the system's temporary one, which is
+  // removed at the end.
+  std::string folder = {};
+  std::uint32_t block_bytes = 4'096;  // that a block has here, whatever the model's would have
+
+  // Errors: kInvalidArgument: not a multiple of 4,096, or 0.
+  Result<void> validate() const;
+};
+
+// Errors: those of simulate() and KvBlockManager; kCorruption: a block that was found has other bytes than it
+// was stored with.
+Result<ReplayOutcome> replay_real(const TraceTable& trace, const ReplayConfig& config,
+                                  const RealOptions& options = {}, const ReplayProgress& progress = {});
+
+}  // namespace ashlar::replay
