@@ -45,6 +45,8 @@ struct ServiceCounters {
   Counter delivered_tokens;
   Counter delivered_unknown;  // requests whose engine reported nothing
   Counter predictions_right;  // requests
+  // Blocks of answered requests that the chosen worker had reported, by their fastest tier.
+  std::array<Counter, events::kStorageTiers> hit_blocks;
   std::array<Counter, kMisroutes> misroutes;
   std::array<Counter, 3> states;  // decisions by the state of the chosen worker
   Histogram route_time{Histogram::exponential_bounds(1000, 2, 16), 1'000'000'000};
@@ -60,6 +62,7 @@ struct ServiceParts {
 
   ServeOptions options;
   std::uint64_t run = 0;
+  const Clock::TimePoint started = Clock::real().now();
   std::array<std::uint8_t, 16> session_key{};
   std::unique_ptr<JournalWriter> journal;  // before the router, which tells it everything
   std::unique_ptr<TraceRecorder> trace;

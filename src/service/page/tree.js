@@ -1,0 +1,2 @@
+export function showTree() {}
+export function treeIsShown() {}
