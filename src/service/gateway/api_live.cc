@@ -37,9 +37,7 @@ void write_route_time(JsonText& out, const Histogram& histogram) {
 
 void write_totals(JsonText& out, ServiceParts& parts) {
   const ServiceCounters& counters = parts.counters;
-  const auto total = [&](std::string_view name, const Counter& counter) {
-    out.field(name, counter.value());
-  };
+  const auto total = [&](std::string_view name, const Counter& counter) { out.field(name, counter.value()); };
   out.object([&] {
     total("requests", counters.requests);
     total("refused", counters.refused);

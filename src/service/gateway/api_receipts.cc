@@ -184,8 +184,7 @@ Reply answer_decisions(ServiceParts& parts, std::string_view query) {
   if (!count) return json_reply(400, R"({"error":"limit is a number"})");
   JsonText out;
   out.array([&] {
-    for (const Receipt& receipt : parts.receipts.last(*count))
-      write_receipt(out, parts.run, receipt);
+    for (const Receipt& receipt : parts.receipts.last(*count)) write_receipt(out, parts.run, receipt);
   });
   return json_reply(200, out.take());
 }

@@ -142,10 +142,9 @@ TEST(Chores, AWorkerThatLeavesIsNotRegisteredAgainBeforeItHasLeft) {
 }
 
 TEST(Chores, ThatThrowAnswerTheirClient) {
-  ServiceUnderTest service(ServiceUnderTest::options_of(1), {},
-                           [](const EngineEndpoint&) -> Result<std::unique_ptr<feed::EngineSource>> {
-                             throw std::bad_alloc();
-                           });
+  ServiceUnderTest service(
+      ServiceUnderTest::options_of(1), {},
+      [](const EngineEndpoint&) -> Result<std::unique_ptr<feed::EngineSource>> { throw std::bad_alloc(); });
   const auto registered = service.begin("/register", kRegistration);
   service.finish(*registered);
   EXPECT_EQ(std::get<Reply>(registered->step).status, 500u);

@@ -15,9 +15,9 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using testing::Json;
 using ::testing::Not;
 using ::testing::Pair;
-using testing::Json;
 
 std::set<std::string> page_references(std::string_view text) {
   const std::regex expression("[\"'](/ui/[a-z_.]+)[\"']");
@@ -53,11 +53,10 @@ TEST(LivePage, LoadsNothingFromElsewhere) {
   ServiceUnderTest service(ServiceUnderTest::options_of(1));
   for (const PageFile& file : page_files()) {
     const Reply reply = service.get("/ui/" + std::string(file.name));
-    EXPECT_THAT(reply.headers,
-                Contains(Pair("Content-Security-Policy", HasSubstr("default-src 'none'; script-src 'self'"))));
+    EXPECT_THAT(reply.headers, Contains(Pair("Content-Security-Policy",
+                                             HasSubstr("default-src 'none'; script-src 'self'"))));
     // The name of a vocabulary is no address.
-    const std::string text =
-        std::regex_replace(reply.body, std::regex("http://www\\.w3\\.org/2000/svg"), "");
+    const std::string text = std::regex_replace(reply.body, std::regex("http://www\\.w3\\.org/2000/svg"), "");
     EXPECT_THAT(text, Not(HasSubstr("://"))) << file.name;
   }
 }
@@ -115,8 +114,11 @@ TEST(LivePage, TiersCountWhatEventsTell) {
     std::vector<events::StoredBlock> blocks;
     for (std::size_t i = 0; i < count; ++i)
       blocks.push_back({.local = tokens::LocalHash(first + i), .name = events::BlockName(first + i)});
-    EXPECT_EQ(router.sink().store({.worker = worker, .tier = tier, .blocks = blocks}),
-              events::StoreVerdict::kApplied);
+    events::BlocksStored event;
+    event.worker = worker;
+    event.tier = tier;
+    event.blocks = blocks;
+    EXPECT_EQ(router.sink().store(event), events::StoreVerdict::kApplied);
   };
   const auto tier = [&](events::StorageTier of) {
     return router.loads()[0].tiers[static_cast<std::size_t>(of)];
