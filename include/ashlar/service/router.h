@@ -37,6 +37,7 @@
 #include "ashlar/base/result.h"
 #include "ashlar/base/strong_id.h"
 #include "ashlar/events/index_sink.h"
+#include "ashlar/index/flash_index.h"
 #include "ashlar/tokens/token.h"
 
 namespace ashlar::service {
@@ -254,6 +255,8 @@ class Router {
   std::size_t running() const;
   // Sends the calls that rebuild what the workers of the group hold.
   void dump(std::string_view group, events::IndexSink& sink) const;
+  // The shape of what the workers of the group report; empty: no such group. Requests go on meanwhile.
+  index::IndexOutline outline(std::string_view group) const;
   // Blocks, contents and bytes of the group's index.
   struct Sizes {
     std::size_t blocks = 0;

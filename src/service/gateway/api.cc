@@ -106,7 +106,7 @@ bool is_public_path(std::string_view method, std::string_view target) {
 
 bool is_slow_api(const ClientRequest& request) {
   const std::string_view path = split(request.target).path;
-  if (path == "/dump") return request.method == "GET" || request.method == "HEAD";
+  if (path == "/dump" || path == "/tree") return request.method == "GET" || request.method == "HEAD";
   return request.method == "POST" && (path == "/register" || path == "/unregister") && !has_origin(request);
 }
 
@@ -123,8 +123,8 @@ std::optional<Reply> answer_api(ServiceParts& parts, const ClientRequest& reques
   if (path.starts_with("/decisions/"))
     return is_get ? answer_decision(parts, path.substr(11)) : wrong_method("GET");
   if (path == "/health" || path == "/ready" || path == "/metrics" || path == "/openapi.json" ||
-      path == "/workers" || path == "/dump" || path == "/fleet" || path == "/live" || path == "/decisions" ||
-      path == "/v1/models" || is_page_path(path)) {
+      path == "/workers" || path == "/dump" || path == "/fleet" || path == "/live" || path == "/tree" ||
+      path == "/decisions" || path == "/v1/models" || is_page_path(path)) {
     if (!is_get) return wrong_method("GET");
     if (is_page_path(path)) return answer_page(path, !parts.options.token.empty());
     if (path == "/health") return json_reply(200, R"({"status":"ok"})");
@@ -133,6 +133,7 @@ std::optional<Reply> answer_api(ServiceParts& parts, const ClientRequest& reques
     if (path == "/workers") return answer_workers(parts, query);
     if (path == "/dump") return answer_dump(parts);
     if (path == "/fleet") return answer_fleet(parts);
+    if (path == "/tree") return answer_tree(parts, query);
     if (path == "/live") return answer_live(parts, query);
     if (path == "/decisions") return answer_decisions(parts, query);
     if (path == "/v1/models") return answer_models(parts);

@@ -20,7 +20,7 @@ bool is_slow_api(const ClientRequest& request);
 std::optional<Reply> answer_api(ServiceParts& parts, const ClientRequest& request);
 
 // Parts of it, by file: questions in the form of indexers (api_query.cc), receipts (api_receipts.cc), what
-// the page shows (api_live.cc).
+// the page shows (api_live.cc, api_tree.cc).
 Reply answer_query(ServiceParts& parts, std::string_view path, std::string_view body);
 Reply answer_register(ServiceParts& parts, std::string_view body);
 Reply answer_unregister(ServiceParts& parts, std::string_view body);
@@ -30,6 +30,7 @@ Reply answer_decision(ServiceParts& parts, std::string_view name);
 Reply answer_decisions(ServiceParts& parts, std::string_view query);
 Reply answer_fleet(ServiceParts& parts);
 Reply answer_live(ServiceParts& parts, std::string_view query);
+Reply answer_tree(ServiceParts& parts, std::string_view query);
 
 // A counted number of a query such as "limit=10", at most `most`; `standard` where there is none. Errors:
 // kInvalidArgument: it is no number.

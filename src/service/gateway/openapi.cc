@@ -100,6 +100,18 @@ std::string_view openapi_text() {
     "responses": {"200": {"description": "the state now"}}
    }
   },
+  "/tree": {
+   "get": {
+    "summary": "The prefixes that the workers of a model hold, as a tree of at most 2,000 elements",
+    "parameters": [
+     {"name": "model", "in": "query", "schema": {"type": "string"}},
+     {"name": "root", "in": "query", "schema": {"type": "string"}},
+     {"name": "depth", "in": "query", "schema": {"type": "integer"}},
+     {"name": "limit", "in": "query", "schema": {"type": "integer"}}
+    ],
+    "responses": {"200": {"description": "the tree"}, "404": {"description": "no such model or prefix"}}
+   }
+  },
   "/fleet": {
    "get": {
     "summary": "Workers with state, reason, events, load and blocks by tier",

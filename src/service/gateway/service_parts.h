@@ -17,6 +17,7 @@
 #include "service/gateway/late_verdicts.h"
 #include "service/gateway/receipts.h"
 #include "service/gateway/recent_ends.h"
+#include "service/gateway/tree_cache.h"
 #include "service/gateway/wait_line.h"
 #include "service/request/prompt_tokens.h"
 #include "service/request/trace_recorder.h"
@@ -74,6 +75,7 @@ struct ServiceParts {
   LateVerdicts late_verdicts;
   WaitLines lines;
   RecentEnds recent;
+  TreeCache trees;
   std::unique_ptr<Fleet> fleet;
   std::atomic<bool> is_draining{false};
   std::optional<HttpAddress> peer;  // to start from
