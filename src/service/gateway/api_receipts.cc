@@ -76,7 +76,7 @@ void write_candidate(JsonText& out, const Candidate& candidate) {
 
 }  // namespace
 
-void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt) {
+void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt, std::string_view replayed) {
   const Decision& decision = receipt.decision;
   const Candidate& choice = decision.choice();
   out.object([&] {
@@ -96,7 +96,11 @@ void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt) {
     out.field("cached_tokens", decision.cached_tokens);
     out.field("available_tokens", decision.available_tokens);
     if (decision.draw != 0) out.field("draw", decision.draw);
-    write_outcome(out, receipt.outcome);
+    if (replayed.empty()) {
+      write_outcome(out, receipt.outcome);
+    } else {
+      out.field("replayed", replayed);
+    }
     out.field("candidates", [&] {
       out.array([&] {
         for (const Candidate& candidate : decision.candidates) write_candidate(out, candidate);
@@ -154,7 +158,7 @@ void write_brief(JsonText& out, std::uint64_t run, const DecisionBrief& brief, C
     out.field("cached_tokens", brief.cached_tokens);
     out.field("available_tokens", brief.available_tokens);
     out.field("candidates", brief.candidates);
-    write_outcome(out, brief.outcome);
+    if (brief.outcome) write_outcome(out, *brief.outcome);
   });
 }
 

@@ -6,7 +6,9 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "ashlar/service/router.h"
 #include "service/gateway/json_text.h"
@@ -27,13 +29,14 @@ struct DecisionBrief {
   std::uint64_t cached_tokens = 0;
   std::uint64_t available_tokens = 0;
   std::size_t candidates = 0;
-  RequestOutcome outcome = {};
+  std::optional<RequestOutcome> outcome = {};  // nothing: it is not known, as in a journal
 };
 DecisionBrief brief_of(const Receipt& receipt);
 
 void write_brief(JsonText& out, std::uint64_t run, const DecisionBrief& brief, Clock::TimePoint now);
-// The whole of it, with every candidate and the terms of its cost.
-void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt);
+// The whole of it, with every candidate and the terms of its cost. In place of its outcome, which a journal
+// does not hold, `replayed` says what a replay showed.
+void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt, std::string_view replayed = {});
 // {"device": {"held", "most", "stored", "removed"}, …} of the tiers that the worker has used; the device
 // always.
 void write_tiers(JsonText& out, const std::array<TierChanges, events::kStorageTiers>& tiers);

@@ -68,8 +68,9 @@ Result<JournalHead> read_head(JournalFile& file, const JournalCipher& cipher, st
 class JournalReplay {
  public:
   // `replays`: its records begin with the first; otherwise decisions are only told.
-  JournalReplay(const RouterOptions& options, bool replays, const DecisionHearer& each)
-      : core_(options), replays_(replays), each_(each) {}
+  JournalReplay(const RouterOptions& options, bool replays, const DecisionHearer& each,
+                const MomentHearer& moments)
+      : core_(options), replays_(replays), each_(each), moments_(moments) {}
 
   // False: the record cannot be read.
   bool apply(JournalRecord type, std::span<const std::byte> payload, ReplayReport& report) {
@@ -123,10 +124,12 @@ class JournalReplay {
         return choose(in, payload, report);
       case JournalRecord::kFirstByte:
         core_.first_byte(DecisionId(in.get<std::uint64_t>()));
+        tell_moment(in);
         break;
       case JournalRecord::kReleased:
         // One that came out otherwise may not run here.
         if (const DecisionId ended(in.get<std::uint64_t>()); core_.is_running(ended)) core_.release(ended);
+        tell_moment(in);
         break;
       default:
         return false;
@@ -173,12 +176,19 @@ class JournalReplay {
     const Result<Decision> told = get_decision(in);
     if (!told && told.error().code() == ErrorCode::kCorruption) return false;
     if (each_ && told) each_(*told, request.group, verdict);
+    if (moments_ && replays_) moments_(now, [this] { return core_.loads(); });
     return true;
+  }
+
+  void tell_moment(ByteReader& in) {
+    const auto now = Clock::TimePoint(Clock::Duration(in.get<Clock::Duration::rep>()));
+    if (moments_ && in.ok()) moments_(now, [this] { return core_.loads(); });
   }
 
   RouteCore core_;
   const bool replays_;
   const DecisionHearer& each_;
+  const MomentHearer& moments_;
 };
 
 // `check`: of the head; then of the last record.
@@ -209,7 +219,7 @@ Result<void> replay_file(JournalFile& file, const JournalCipher& cipher, std::ui
 }  // namespace
 
 Result<ReplayReport> replay_journal(std::span<const std::string> files, const JournalKey& key,
-                                    const DecisionHearer& each) {
+                                    const DecisionHearer& each, const MomentHearer& moments) {
   ASHLAR_CHECK(!files.empty(), "a journal has a file");
   const JournalCipher cipher(key);
   ReplayReport report;
@@ -227,7 +237,7 @@ Result<ReplayReport> replay_journal(std::span<const std::string> files, const Jo
     if (!replay) {
       report.run = head.run;
       report.removed_files = head.number;
-      replay.emplace(head.options, head.number == 0, each);
+      replay.emplace(head.options, head.number == 0, each, moments);
     } else if (report.unfinished_bytes != 0 || head.run != report.run || head.number != number + 1 ||
                head.previous != last) {
       return file.damaged("this file does not go on where the one before ends: one is missing or was cut");

@@ -38,6 +38,8 @@ export function fateOf(totals) {
   return [delivered, lost, elsewhere, prompt - delivered - lost - elsewhere];
 }
 
+const turn = (series) => series[0].map((_, i) => series.map((one) => one[i]));
+
 export class History {
   constructor() {
     this.samples = [];
@@ -83,6 +85,15 @@ export class History {
       out.push(Math.max(0, (1000 * (of(b) - of(a))) / (b.time - a.time)));
     }
     return out;
+  }
+
+  // Rows for charts, per second.
+  fateRows() {
+    return turn([0, 1, 2, 3].map((i) => this.rates((s) => s.fate[i])));
+  }
+
+  flowRows() {
+    return turn([this.rates((s) => s.stored), this.rates((s) => s.removed)]);
   }
 
   // The mean rate of the last `seconds`.

@@ -20,9 +20,9 @@ const flows = [{name: 'stored', colour: 'host'}, {name: 'removed', colour: 'remo
 const cards = [
   ['requests', 'Requests', '/s'],
   ['running', 'Running', ''],
-  ['waiting', 'Waiting', ''],
+  ['waiting', 'Waiting', '', 'live'],
   ['hits', 'Tokens from cache', ''],
-  ['choice', 'Choice time, at most', ''],
+  ['choice', 'Choice time, at most', '', 'live'],
   ['held', 'Blocks held', ''],
   ['exact', 'Workers exact', ''],
 ];
@@ -32,11 +32,11 @@ let charts = null;
 
 function build() {
   numbers = new Map();
-  for (const [key, name, unit] of cards) {
+  for (const [key, name, unit, when = ''] of cards) {
     const value = make('span', {'data-number': key});
     const after = make('small', {text: unit});
     const line = spark();
-    byId('numbers').append(make('div', {class: 'number'}, make('h3', {text: name}), make('p', {}, value, after), line));
+    byId('numbers').append(make('div', {class: `number ${when}`}, make('h3', {text: name}), make('p', {}, value, after), line));
     numbers.set(key, {value, after, line});
   }
   charts = {
@@ -87,8 +87,6 @@ function showNumbers(live, history) {
     const [median, unit] = nanoseconds(totals.route_ns.p50);
     const [high, highUnit] = nanoseconds(totals.route_ns.p99);
     setNumber('choice', median, `${unit} · p99 ${high} ${highUnit}`);
-  } else {
-    setNumber('choice', '–', 'not in a journal');
   }
   setNumber('held', count(sumOfTiers(live, 'held')), '', history.values((s) => s.held));
   setNumber('exact', count(exact), `of ${count(ranks.length)}`, history.values((s) => s.exact));
@@ -154,8 +152,8 @@ function newWorkerRow() {
   return make('tr', {},
     make('td', {class: 'wide'}), make('td', {class: 'wide'}, make('span', {class: 'badge'}), ' ', make('span', {class: 'why'})),
     cell('running', 'n'), cell('prefill tokens', 'n'), cell('decode blocks', 'n'), cell('chosen', 'n'),
-    cell(undefined, 'wide', spark()), cell(undefined, 'wide', make('div', {class: 'tiercell'})),
-    cell('stored/s', 'n'), cell('removed/s', 'n'));
+    cell(undefined, 'wide live', spark()), cell(undefined, 'wide', make('div', {class: 'tiercell'})),
+    cell('stored/s', 'n live'), cell('removed/s', 'n live'));
 }
 
 function showWorkers(live, history) {
@@ -205,7 +203,7 @@ function newDecisionRow(decision) {
   const cell = (label, kind, ...children) => make('td', {class: kind, 'data-label': label}, ...children);
   return make('tr', {}, cell('age', 'n'), make('td', {}, open), cell('model', ''), cell('worker', ''),
     make('td', {}, make('span', {class: 'badge'})), cell('prompt', 'n'), cell('claimed', 'n'),
-    make('td', {class: 'wide'}, make('div', {class: 'track'})), cell('best', 'n'), cell('delivered', 'n'), make('td'));
+    make('td', {class: 'wide'}, make('div', {class: 'track'})), cell('best', 'n'), cell('delivered', 'n live'), make('td', {class: 'live'}));
 }
 
 function showDecisions(live) {
@@ -228,7 +226,7 @@ function showDecisions(live) {
     setText(delivered, found === undefined || found === null ? '–' : count(found));
     const [text, kind] = resultOf(decision);
     setText(result, text);
-    setAttribute(result, 'class', kind);
+    setAttribute(result, 'class', `live ${kind}`);
   });
 }
 
@@ -247,11 +245,4 @@ export function showCharts(fateRows, flowRows, points, cursor) {
   if (cursor === undefined) return;
   charts.fate.setCursor(cursor);
   charts.flow.setCursor(cursor);
-}
-
-export function liveCharts(history) {
-  const parts = [0, 1, 2, 3].map((i) => history.rates((s) => s.fate[i]));
-  const flow = [history.rates((s) => s.stored), history.rates((s) => s.removed)];
-  const turn = (series) => (series[0] ?? []).map((_, i) => series.map((one) => one[i]));
-  showCharts(turn(parts), turn(flow));
 }

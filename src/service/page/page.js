@@ -2,9 +2,10 @@
 import {ask, openSession} from '/ui/api.js';
 import {byId, duration, setAttribute, setText} from '/ui/dom.js';
 import {History} from '/ui/history.js';
-import {liveCharts, showOverview} from '/ui/overview.js';
+import {showCharts, showOverview} from '/ui/overview.js';
 import {learnNames} from '/ui/receipt.js';
-import {showTree, treeIsShown} from '/ui/tree.js';
+import {readTimeline, setUpTravel, showMoment} from '/ui/travel.js';
+import {learnModels, setUpTree, treeIsShown} from '/ui/tree.js';
 
 const period = 1000;
 const history = new History();
@@ -16,16 +17,34 @@ function setStatus(text, is) {
   setAttribute(document.body, 'data-live', is);
 }
 
+// What live pages and journals have in common.
+function showParts(now, samples) {
+  live = now;
+  showOverview(now, samples);
+  learnNames(now);
+}
+
 function show() {
-  showOverview(live, history);
-  liveCharts(history);
-  learnNames(live);
+  showParts(live, history);
+  showCharts(history.fateRows(), history.flowRows());
+  learnModels(live);
+}
+
+async function showJournal(first) {
+  setAttribute(document.body, 'data-source', 'journal');  // hides what a journal does not know
+  setText(byId('fate-span'), 'per second, over the journal');
+  setUpTravel(showParts);
+  await readTimeline(first.journal.to_ms);
+  showMoment(first, showParts);
+  setStatus('journal', 'paused');
 }
 
 async function poll() {
   if (!paused && !document.hidden) {
     try {
-      live = await ask('/live');
+      const now = await ask('/live');
+      if (now.source === 'journal') return await showJournal(now);
+      live = now;
       history.add(live);
       show();
       setStatus(live.draining ? 'stopping' : `live · up ${duration(live.time_ms)}`, live.draining ? 'no' : 'yes');
@@ -78,6 +97,6 @@ byId('pause').addEventListener('click', () => {
 });
 setUpTheme();
 await openSession();
+setUpTree();
 setUpViews();
-showTree();
 poll();

@@ -23,11 +23,12 @@ function facts(receipt) {
     fact('state', receipt.state_reason ? `${receipt.state}: ${receipt.state_reason}` : receipt.state),
     fact('policy', receipt.policy),
     fact('prompt tokens', `${receipt.prompt_tokens_are_estimated ? '~' : ''}${count(receipt.prompt_tokens)}`),
-    fact('tokens of the prompt', receipt.tokens ?? 'not known'),
     fact('block size', count(receipt.block_size)),
     fact('claimed tokens', count(receipt.cached_tokens)),
     fact('best worker', count(receipt.available_tokens)),
   );
+  if (receipt.tokens) list.append(fact('tokens of the prompt', receipt.tokens));
+  if (receipt.replayed) list.append(fact('replayed', receipt.replayed));
   if (receipt.claim_reason) list.append(fact('no claim', receipt.claim_reason));
   if (receipt.draw) list.append(fact('drawn', String(receipt.draw)));
   const {outcome} = receipt;
