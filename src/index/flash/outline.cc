@@ -1,9 +1,9 @@
 // outline(): the runs of the tree and who holds how much of each, without hashes and names.
 //
-// The walk goes a part at a time, and writers run in between. What waits to be visited is remembered as a node
-// and its parent, by their ids. A node that was replaced keeps its id; one that was cut in two has a new node
-// between itself and its parent, which is visited in its place; one that is gone is left out. So is what comes
-// below a node after its visit.
+// The walk goes a part at a time, and writers run in between. What waits to be visited is remembered as a
+// node and its parent, by their ids. A node that was replaced keeps its id; one that was cut in two has a new
+// node between itself and its parent, which is visited in its place; one that is gone is left out. So is what
+// comes below a node after its visit.
 #include <bit>
 #include <utility>
 #include <vector>
