@@ -48,9 +48,8 @@ export async function readTimeline(end) {
 function setBar(live) {
   const {journal} = live;
   const slider = byId('moment');
-  setAttribute(slider, 'max', journal.to_ms);
-  setAttribute(slider, 'step', Math.max(1, Math.round(journal.to_ms / 1000)));
-  if (document.activeElement !== slider || Number(slider.value) !== live.time_ms) slider.value = live.time_ms;
+  const place = Math.round((slider.max * live.time_ms) / journal.to_ms);
+  if (wanted === null && Number(slider.value) !== place) slider.value = place;
   setAttribute(slider, 'aria-valuetext', duration(live.time_ms));
   setText(byId('moment-text'), `${duration(live.time_ms)} of ${duration(journal.to_ms)}`);
   byId('back').disabled = journal.previous_ms === undefined;
@@ -105,7 +104,9 @@ function setPlaying(is) {
 
 export function setUpTravel(show) {
   byId('travel').hidden = false;
-  byId('moment').addEventListener('input', (event) => goTo(Number(event.target.value), show));
+  byId('moment').addEventListener('input', ({target}) => {
+    goTo((shown.journal.to_ms * target.value) / target.max, show);
+  });
   byId('back').addEventListener('click', () => goTo(shown.journal.previous_ms ?? 0, show));
   byId('forth').addEventListener('click', () => goTo(shown.journal.next_ms ?? shown.time_ms, show));
   byId('play').addEventListener('click', () => {

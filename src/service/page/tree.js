@@ -111,7 +111,7 @@ async function open(item) {
 async function refresh() {
   try {
     const answer = await ask(treePath('0', 1, atOnce));
-    const tree = byId('tree');
+    const tree = byId('prefixes');
     const hadFocus = tree.contains(document.activeElement);
     workers = answer.workers;
     shown = 0;
@@ -144,13 +144,13 @@ function showLegend() {
 // One element of the tree is in the order of tabs: the one that had the focus last.
 function focusOn(item) {
   if (!item) return;
-  for (const other of byId('tree').querySelectorAll('[tabindex="0"]')) other.tabIndex = -1;
+  for (const other of byId('prefixes').querySelectorAll('[tabindex="0"]')) other.tabIndex = -1;
   item.tabIndex = 0;
   item.focus();
   item.scrollIntoView({block: 'nearest'});
 }
 
-const visibleItems = () => [...byId('tree').querySelectorAll('[role="treeitem"]')];
+const visibleItems = () => [...byId('prefixes').querySelectorAll('[role="treeitem"]')];
 
 function onKey(event) {
   const item = event.target.closest?.('[role="treeitem"]');
@@ -231,7 +231,7 @@ async function search(event) {
 // --- What the page calls. ---
 
 export function setUpTree() {
-  const tree = byId('tree');
+  const tree = byId('prefixes');
   tree.addEventListener('keydown', onKey);
   tree.addEventListener('click', (event) => {
     const item = event.target.closest('[role="treeitem"]');
