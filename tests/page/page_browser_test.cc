@@ -177,9 +177,10 @@ std::string differences(const Json& shown, const Json& live) {
     compare("prompt", is["prompt"].number, decision["prompt_tokens"].number);
     compare("claimed", is["claimed"].number, decision["cached_tokens"].number);
     compare("best", is["best"].number, decision["available_tokens"].number);
-    if (decision["outcome"]["delivered_tokens"].kind == Json::Kind::kNumber)
-      compare("delivered", is["delivered"].number, decision["outcome"]["delivered_tokens"].number);
-    if (decision["outcome"]["misroute"].text == "none" && is["result"].text != "as claimed")
+    const Json& outcome = decision["outcome"];
+    if (outcome["delivered_tokens"].kind != Json::Kind::kNumber) continue;
+    compare("delivered", is["delivered"].number, outcome["delivered_tokens"].number);
+    if (outcome["misroute"].text == "none" && is["result"].text != "as claimed")
       found += is["id"].text + " is " + is["result"].text + "; ";
   }
   return found;
