@@ -10,12 +10,13 @@ const atOnce = 120;  // children of an element
 const colours = 8;   // of workers; more share them
 
 let live = null;
-let workers = [];   // of the last answer, by number
+let numbers = new Map();  // of workers on this page, by key: their colours
 let shown = 0;
 const items = new WeakMap();  // elements of the page -> of the tree
 
 const nameOf = (worker) => (worker.dp_rank > 0 ? `${worker.name} · ${worker.dp_rank}` : worker.name);
-const colourOf = (number) => `w${number % colours}`;
+const keyOf = (worker) => `${worker.id}.${worker.dp_rank}`;
+const colourOf = (worker) => `w${(numbers.get(keyOf(worker)) ?? 0) % colours}`;
 const isTreeShown = () => !byId('view-tree').hidden;
 
 // Fills a <select> with the models of the workers; the choice stays.
@@ -29,10 +30,25 @@ function setModels(select) {
 
 // --- The tree. ---
 
+// Answers number workers each in its own way: their elements are told by the workers themselves.
+function resolved(element, workers) {
+  element.held = element.held.map(([number, blocks]) => [workers[number], blocks]);
+  for (const child of element.shown) resolved(child, workers);
+  return element;
+}
+
+function learnWorkers(workers) {
+  const sorted = [...workers].sort((a, b) => a.id - b.id || a.dp_rank - b.dp_rank);
+  for (const worker of sorted) {
+    if (!numbers.has(keyOf(worker))) numbers.set(keyOf(worker), numbers.size);
+  }
+  return sorted;
+}
+
 function row(element, parentBelow) {
   const track = make('div', {class: 'track'});
-  const parts = element.held.map(([number, blocks]) => ({
-    value: blocks, colour: colourOf(number), title: `${nameOf(workers[number])}: ${count(blocks)} blocks`,
+  const parts = element.held.map(([worker, blocks]) => ({
+    value: blocks, colour: colourOf(worker), title: `${nameOf(worker)}: ${count(blocks)} blocks`,
   }));
   // Every worker may hold all of it: the bar is as long as its share of the parent, and divided among holders.
   const held = element.held.reduce((sum, [, blocks]) => sum + blocks, 0);
@@ -100,8 +116,8 @@ async function open(item) {
   try {
     const answer = await ask(treePath(element.name, 1, Math.min(atOnce, mostShown - shown)));
     if (item.getAttribute('aria-expanded') === 'true') return;  // twice clicked
-    if (answer.workers.length > workers.length) workers = answer.workers;
-    expand(item, answer.root);
+    learnWorkers(answer.workers);
+    expand(item, resolved(answer.root, answer.workers));
     setText(byId('tree-note'), `${count(shown)} elements shown.`);
   } catch (error) {
     setText(byId('tree-note'), error.message);
@@ -113,16 +129,17 @@ async function refresh() {
     const answer = await ask(treePath('0', 1, atOnce));
     const tree = byId('prefixes');
     const hadFocus = tree.contains(document.activeElement);
-    workers = answer.workers;
+    numbers = new Map();
+    const workers = learnWorkers(answer.workers);
     shown = 0;
     tree.replaceChildren();
-    fill(tree, answer.root, 1);
+    fill(tree, resolved(answer.root, answer.workers), 1);
     tree.dataset.blocks = answer.blocks;
     setText(byId('tree-facts'),
       `${count(answer.blocks)} different blocks, ${count(answer.copies)} held by ${count(workers.length)} workers, ` +
       `${count(answer.elements)} prefixes · ${duration(answer.age_ms)} old`);
     setText(byId('tree-note'), answer.blocks > 0 ? 'Arrow keys move, open and close.' : 'No blocks are held.');
-    showLegend();
+    showLegend(workers);
     const first = tree.querySelector('[role="treeitem"]');
     if (first) first.tabIndex = 0;
     if (first) await open(first);
@@ -132,11 +149,11 @@ async function refresh() {
   }
 }
 
-function showLegend() {
+function showLegend(workers) {
   const list = byId('tree-legend');
-  list.replaceChildren(...workers.slice(0, 24).map((worker, number) => {
+  list.replaceChildren(...workers.slice(0, 24).map((worker) => {
     const swatch = make('i', {class: 'swatch', 'aria-hidden': 'true'});
-    swatch.style.background = `var(--${colourOf(number)})`;
+    swatch.style.background = `var(--${colourOf(worker)})`;
     return make('div', {}, make('dt', {}, swatch, nameOf(worker)));
   }));
 }
