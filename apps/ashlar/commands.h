@@ -23,9 +23,11 @@ inline constexpr const char* kExitHelp =
 // Called when the command was given; returns the exit status.
 using Run = std::function<int()>;
 
+void add_run_command(CLI::App& program, Run& run);
 void add_relay_command(CLI::App& program, Run& run);
 void add_advisor_command(CLI::App& program, Run& run);
 void add_serve_command(CLI::App& program, Run& run);
 void add_explain_command(CLI::App& program, Run& run);
+void add_replay_command(CLI::App& program, Run& run);
 
 }  // namespace ashlar::apps

@@ -13,8 +13,10 @@ int main(int argc, char** argv) {
   program.require_subcommand(1);
   program.footer(ashlar::apps::FeedKinds::built().help() + ashlar::apps::kExitHelp);
   ashlar::apps::Run run;
+  ashlar::apps::add_run_command(program, run);
   ashlar::apps::add_serve_command(program, run);
   ashlar::apps::add_explain_command(program, run);
+  ashlar::apps::add_replay_command(program, run);
   ashlar::apps::add_relay_command(program, run);
   ashlar::apps::add_advisor_command(program, run);
   try {
