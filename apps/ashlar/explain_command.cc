@@ -1,13 +1,19 @@
 // ashlar explain: why a request went where it went, out of a journal.
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
+#include <vector>
 
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/console.h"
+#include "apps/ashlar/page_server.h"
 #include "ashlar/service/journal.h"
+#include "ashlar/service/journal_page.h"
 
 namespace ashlar::apps {
 namespace {
@@ -20,6 +26,8 @@ struct ExplainSettings {
   std::string journal;
   std::string decision;
   std::string key;
+  bool page = false;
+  std::uint16_t port = 8090;
 };
 
 int explain_failed(const Error& error) {
@@ -80,6 +88,31 @@ void tell(const service::JournalRun& journal, const service::ReplayReport& repor
       " files before it are not here: what is left is whole, and --decision shows what was written");
 }
 
+// The run that was written to last.
+const service::JournalRun& last_run(const std::vector<service::JournalRun>& runs) {
+  const auto written = [](const service::JournalRun& run) {
+    std::error_code failed;
+    return std::filesystem::last_write_time(run.files.back(), failed);
+  };
+  return *std::ranges::max_element(runs, {}, written);
+}
+
+int show_page(const std::vector<service::JournalRun>& runs, const service::JournalKey& key,
+              std::uint16_t port) {
+  const service::JournalRun& run = last_run(runs);
+  auto page = service::JournalPage::open(run.files, key);
+  if (!page) return explain_failed(page.error());
+  if (runs.size() > 1)
+    say("ashlar explain: " + std::to_string(runs.size()) + " runs are here; the page shows the last, " +
+        run.files.front());
+  const service::ReplayReport& report = (*page)->report();
+  if (report.differences != 0)
+    say("ashlar explain: " + std::to_string(report.differences) + " decisions did not replay as written");
+  const Result<void> served = serve_page(**page, port);
+  if (!served) return explain_failed(served.error());
+  return report.differences != 0 || report.removed_files != 0 ? kExitIncomplete : kExitDone;
+}
+
 int explain(const ExplainSettings& settings) {
   std::optional<service::DecisionName> wanted;
   if (!settings.decision.empty()) {
@@ -94,6 +127,7 @@ int explain(const ExplainSettings& settings) {
     key_path = (std::filesystem::path(runs->front().files.front()).parent_path() / "key").string();
   const auto key = service::load_journal_key(key_path, false);
   if (!key) return explain_failed(key.error());
+  if (settings.page) return show_page(*runs, *key, settings.port);
   bool is_found = false;
   bool is_incomplete = false;
   for (const service::JournalRun& journal : *runs) {
@@ -132,6 +166,10 @@ void add_explain_command(CLI::App& program, Run& run) {
   command->add_option("journal", settings->journal, "Folder or file of the journal")->required();
   command->add_option("--decision", settings->decision, "The decision, as in x-ashlar-decision-id");
   command->add_option("--key", settings->key, "File of the journal's key (default: `key` beside it)");
+  command->add_flag("--page", settings->page, "Show the last run in a browser, with a slider for the time")
+      ->excludes("--decision");
+  command->add_option("--port", settings->port, "Port of the page, on loopback; 0: any (default 8090)")
+      ->needs("--page");
   command->callback([settings, &run] { run = [settings] { return explain(*settings); }; });
 }
 

@@ -31,6 +31,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "ashlar/index/indexer.h"
 
@@ -52,6 +53,26 @@ struct FlashWork {
   std::uint64_t most_in_one_hold = 0;  // of the writers' lock
 
   friend bool operator==(const FlashWork&, const FlashWork&) = default;
+};
+
+// The shape of an index: runs of consecutive blocks, and who holds how much of each. No hash but the first of
+// a run, no names.
+struct IndexOutline {
+  static constexpr std::uint32_t kNoRun = UINT32_MAX;
+  struct Run {
+    std::uint32_t parent = kNoRun;  // of `runs`; kNoRun: it starts a sequence
+    std::uint32_t position = 0;     // of its first block
+    std::uint32_t blocks = 0;       // that anybody holds; 0: it only bridges a hole
+    LocalHash first = {};
+    std::uint32_t holders = 0;  // so many more of `holders`
+  };
+  struct Holder {
+    std::uint32_t worker = 0;  // of `workers`
+    std::uint32_t blocks = 0;  // of the run, in any tier
+  };
+  std::vector<Worker> workers;
+  std::vector<Run> runs;        // parents first
+  std::vector<Holder> holders;  // run by run
 };
 
 class FlashIndex {
@@ -80,6 +101,9 @@ class FlashIndex {
   bool list(const Worker& worker, std::vector<BlockPresence>& out) const;
   // The sink is called without the lock, after the index was copied: it may be slow, or write to this index.
   void dump(IndexSink& sink) const;
+  // O(nodes + holders). Takes the writers' lock for 1,024 nodes at a time, and the children of one at a time:
+  // each run is told as it was at some instant of the call.
+  void outline(IndexOutline& out) const;
   // Finishes the sweep behind clear() first, and frees what readers have left.
   IndexSizes sizes() const;
   IndexCounters counters() const;

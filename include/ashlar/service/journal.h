@@ -106,8 +106,12 @@ enum class ReplayVerdict : std::uint8_t { kSame, kDifferent, kNotReplayed };
 // record that does not belong there, with its place.
 using DecisionHearer =
     std::function<void(const Decision& decision, const std::string& group, ReplayVerdict verdict)>;
+// Hears of the times in a replay: after each choice, first byte and end. `loads` tells what every worker does
+// and holds then.
+using MomentHearer =
+    std::function<void(Clock::TimePoint time, const std::function<std::vector<WorkerLoad>()>& loads)>;
 Result<ReplayReport> replay_journal(std::span<const std::string> files, const JournalKey& key,
-                                    const DecisionHearer& each = {});
+                                    const DecisionHearer& each = {}, const MomentHearer& moments = {});
 inline Result<ReplayReport> replay_journal(const std::string& file, const JournalKey& key,
                                            const DecisionHearer& each = {}) {
   return replay_journal(std::span(&file, 1), key, each);

@@ -37,6 +37,7 @@
 #include "ashlar/base/result.h"
 #include "ashlar/base/strong_id.h"
 #include "ashlar/events/index_sink.h"
+#include "ashlar/index/flash_index.h"
 #include "ashlar/tokens/token.h"
 
 namespace ashlar::service {
@@ -179,6 +180,17 @@ class RouteLog {
   virtual void released(DecisionId decision, Clock::TimePoint now) = 0;
 };
 
+// Blocks in one tier of a worker, as its events tell. A store of a block that the tier holds counts again:
+// feeders send none.
+struct TierChanges {
+  std::uint64_t held = 0;     // now
+  std::uint64_t most = 0;     // held at a time, since the worker came
+  std::uint64_t stored = 0;   // in all
+  std::uint64_t removed = 0;  // in all, one by one; what a clear takes is not counted
+
+  friend bool operator==(const TierChanges&, const TierChanges&) = default;
+};
+
 // What one (worker, rank) does and holds now.
 struct WorkerLoad {
   events::Worker worker;
@@ -189,6 +201,7 @@ struct WorkerLoad {
   std::uint64_t prefill_tokens = 0;
   std::uint64_t decode_blocks = 0;
   std::uint64_t chosen = 0;  // times
+  std::array<TierChanges, events::kStorageTiers> tiers{};
 };
 
 class RouteCore;
@@ -242,6 +255,8 @@ class Router {
   std::size_t running() const;
   // Sends the calls that rebuild what the workers of the group hold.
   void dump(std::string_view group, events::IndexSink& sink) const;
+  // The shape of what the workers of the group report; empty: no such group. Requests go on meanwhile.
+  index::IndexOutline outline(std::string_view group) const;
   // Blocks, contents and bytes of the group's index.
   struct Sizes {
     std::size_t blocks = 0;

@@ -115,6 +115,15 @@ void FlashIndex::dump(IndexSink& sink) const {
   calls.apply(sink);
 }
 
+void FlashIndex::outline(IndexOutline& out) const {
+  out = {};
+  detail::FlashTree::OutlineWalk walk;
+  for (bool has_more = true; has_more;) {
+    const MutexLock lock(state_->writer);
+    has_more = state_->tree.outline_some(walk, out);
+  }
+}
+
 IndexSizes FlashIndex::sizes() const {
   const MutexLock lock(state_->writer);
   return state_->tree.sizes();

@@ -9,6 +9,7 @@
 //   tidy.cc          clear() and its sweep; work that one call leaves to later ones
 //   find.cc          find()
 //   dump.cc          dump(), sizes
+//   outline.cc       outline_some()
 //   presence.cc      presence(), list()
 //
 // Invariants, between the writer's calls:
@@ -76,6 +77,9 @@ class FlashTree {
   // Finishes the sweep, releases idle slots and frees memory that no reader holds.
   void settle();
   void dump(CallBatch& calls);
+  // A part of the outline; true: there is more. Other calls may come in between.
+  struct OutlineWalk;
+  bool outline_some(OutlineWalk& walk, IndexOutline& out);
   void presence(const Worker& worker, std::span<const BlockName> names,
                 std::span<BlockPresence> out) noexcept;
   void list(const Worker& worker, std::vector<BlockPresence>& out);
@@ -139,6 +143,12 @@ class FlashTree {
     std::uint32_t slot = 0;
     std::array<Mask, kStorageTiers> masks{};
   };
+  // --- Outline (outline.cc). ---
+  static constexpr std::uint32_t kOutlineNodes = 1024;  // in one hold of the lock
+  void outline_node(Node& node, std::uint32_t parent_run, OutlineWalk& walk, IndexOutline& out);
+  // The node, or the one of its ancestors, that is a child of `parent`; null: it is gone.
+  Node* find_below(std::uint32_t id, std::uint32_t parent) noexcept;
+
   // The non-empty entries of a node, dead slots aside.
   void collect_entries(Node& node, std::vector<Entry>& entries) const;
   OwnerSet* new_set(std::span<const Entry> entries, std::uint32_t room, bool lower);
@@ -359,6 +369,18 @@ class FlashTree {
   std::vector<Node*> fresh_;
   std::vector<NameKind> kinds_;  // of the event's blocks; empty while all are plain
   std::vector<Entry> entries_;
+};
+
+struct FlashTree::OutlineWalk {
+  struct Open {
+    std::uint32_t node;
+    std::uint32_t parent;
+    std::uint32_t parent_run;
+  };
+  bool has_begun = false;
+  std::vector<Open> todo;
+  std::vector<std::uint32_t> numbers;  // of workers, by slot
+  std::vector<Entry> entries;          // of one node
 };
 
 }  // namespace ashlar::index::detail

@@ -88,14 +88,25 @@ std::string query_value(std::string_view query, std::string_view name) {
   return {};
 }
 
+Result<std::size_t> query_number(std::string_view query, std::string_view name, std::size_t standard,
+                                 std::size_t most) {
+  const std::string text = query_value(query, name);
+  if (text.empty()) return std::min(standard, most);
+  std::size_t number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (read.ptr != text.data() + text.size() || read.ec == std::errc::invalid_argument)
+    return Error(ErrorCode::kInvalidArgument, std::string(name) + " is a number");
+  return read.ec == std::errc() ? std::min(number, most) : most;
+}
+
 bool is_public_path(std::string_view method, std::string_view target) {
   const std::string_view path = split(target).path;
-  return method == "GET" && (path == "/health" || path == "/ready");
+  return method == "GET" && (path == "/health" || path == "/ready" || is_page_path(path));
 }
 
 bool is_slow_api(const ClientRequest& request) {
   const std::string_view path = split(request.target).path;
-  if (path == "/dump") return request.method == "GET" || request.method == "HEAD";
+  if (path == "/dump" || path == "/tree") return request.method == "GET" || request.method == "HEAD";
   return request.method == "POST" && (path == "/register" || path == "/unregister") && !has_origin(request);
 }
 
@@ -112,15 +123,18 @@ std::optional<Reply> answer_api(ServiceParts& parts, const ClientRequest& reques
   if (path.starts_with("/decisions/"))
     return is_get ? answer_decision(parts, path.substr(11)) : wrong_method("GET");
   if (path == "/health" || path == "/ready" || path == "/metrics" || path == "/openapi.json" ||
-      path == "/workers" || path == "/dump" || path == "/fleet" || path == "/decisions" ||
-      path == "/v1/models") {
+      path == "/workers" || path == "/dump" || path == "/fleet" || path == "/live" || path == "/tree" ||
+      path == "/decisions" || path == "/v1/models" || is_page_path(path)) {
     if (!is_get) return wrong_method("GET");
+    if (is_page_path(path)) return answer_page(path, !parts.options.token.empty());
     if (path == "/health") return json_reply(200, R"({"status":"ok"})");
     if (path == "/ready") return answer_ready(parts);
     if (path == "/openapi.json") return json_reply(200, std::string(openapi_text()));
     if (path == "/workers") return answer_workers(parts, query);
     if (path == "/dump") return answer_dump(parts);
     if (path == "/fleet") return answer_fleet(parts);
+    if (path == "/tree") return answer_tree(parts, query);
+    if (path == "/live") return answer_live(parts, query);
     if (path == "/decisions") return answer_decisions(parts, query);
     if (path == "/v1/models") return answer_models(parts);
     return Reply{.status = 200,

@@ -1,9 +1,6 @@
-// Receipts, decisions and the fleet as JSON.
-#include <algorithm>
-#include <charconv>
-
+// Receipts and decisions as JSON.
 #include "service/gateway/api.h"
-#include "service/gateway/json_text.h"
+#include "service/gateway/live_json.h"
 
 namespace ashlar::service {
 
@@ -32,6 +29,20 @@ void write_optional(JsonText& out, std::string_view name, const std::optional<st
   } else {
     out.null();
   }
+}
+
+void write_outcome(JsonText& out, const RequestOutcome& outcome) {
+  out.field("outcome", [&] {
+    if (!outcome.is_over) return out.null();
+    out.object([&] {
+      out.field("end", to_text(outcome.end));
+      out.field("status", outcome.status);
+      write_optional(out, "delivered_tokens", outcome.delivered_tokens);
+      write_optional(out, "prompt_tokens", outcome.prompt_tokens);
+      write_optional(out, "output_tokens", outcome.output_tokens);
+      out.field("misroute", to_string(outcome.misroute));
+    });
+  });
 }
 
 void write_candidate(JsonText& out, const Candidate& candidate) {
@@ -63,7 +74,9 @@ void write_candidate(JsonText& out, const Candidate& candidate) {
   });
 }
 
-void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt) {
+}  // namespace
+
+void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt, std::string_view replayed) {
   const Decision& decision = receipt.decision;
   const Candidate& choice = decision.choice();
   out.object([&] {
@@ -83,17 +96,11 @@ void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt) {
     out.field("cached_tokens", decision.cached_tokens);
     out.field("available_tokens", decision.available_tokens);
     if (decision.draw != 0) out.field("draw", decision.draw);
-    out.field("outcome", [&] {
-      if (!receipt.outcome.is_over) return out.null();
-      out.object([&] {
-        out.field("end", to_text(receipt.outcome.end));
-        out.field("status", receipt.outcome.status);
-        write_optional(out, "delivered_tokens", receipt.outcome.delivered_tokens);
-        write_optional(out, "prompt_tokens", receipt.outcome.prompt_tokens);
-        write_optional(out, "output_tokens", receipt.outcome.output_tokens);
-        out.field("misroute", to_string(receipt.outcome.misroute));
-      });
-    });
+    if (replayed.empty()) {
+      write_outcome(out, receipt.outcome);
+    } else {
+      out.field("replayed", replayed);
+    }
     out.field("candidates", [&] {
       out.array([&] {
         for (const Candidate& candidate : decision.candidates) write_candidate(out, candidate);
@@ -101,8 +108,6 @@ void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt) {
     });
   });
 }
-
-}  // namespace
 
 std::string_view to_string(Misroute misroute) noexcept {
   switch (misroute) {
@@ -122,6 +127,39 @@ std::string_view to_string(Misroute misroute) noexcept {
       return "unexplained";
   }
   return "unknown";
+}
+
+DecisionBrief brief_of(const Receipt& receipt) {
+  const Decision& decision = receipt.decision;
+  return {.id = decision.id,
+          .time = decision.time,
+          .model = receipt.group,
+          .worker_name = receipt.worker_name,
+          .worker = decision.choice().worker,
+          .state = decision.choice().state,
+          .prompt_tokens = decision.prompt_tokens,
+          .is_estimate = decision.is_estimate,
+          .cached_tokens = decision.cached_tokens,
+          .available_tokens = decision.available_tokens,
+          .candidates = decision.candidates.size(),
+          .outcome = receipt.outcome};
+}
+
+void write_brief(JsonText& out, std::uint64_t run, const DecisionBrief& brief, Clock::TimePoint now) {
+  out.object([&] {
+    out.field("id", decision_name(run, brief.id));
+    out.field("age_ms", milliseconds_between(brief.time, now));
+    out.field("model", brief.model);
+    out.field("worker", brief.worker_name);
+    out.field("dp_rank", brief.worker.rank);
+    out.field("state", to_string(brief.state));
+    out.field("prompt_tokens", brief.prompt_tokens);
+    out.field("prompt_tokens_are_estimated", brief.is_estimate);
+    out.field("cached_tokens", brief.cached_tokens);
+    out.field("available_tokens", brief.available_tokens);
+    out.field("candidates", brief.candidates);
+    if (brief.outcome) write_outcome(out, *brief.outcome);
+  });
 }
 
 Reply answer_decision(ServiceParts& parts, std::string_view name) {
@@ -146,68 +184,11 @@ Reply answer_decision(ServiceParts& parts, std::string_view name) {
 }
 
 Reply answer_decisions(ServiceParts& parts, std::string_view query) {
-  const std::string limit = query_value(query, "limit");
-  std::size_t count = 100;
-  if (!limit.empty() &&
-      std::from_chars(limit.data(), limit.data() + limit.size(), count).ptr != limit.data() + limit.size())
-    return json_reply(400, R"({"error":"limit is a number"})");
+  const Result<std::size_t> count = query_number(query, "limit", 100, kMostDecisions);
+  if (!count) return json_reply(400, R"({"error":"limit is a number"})");
   JsonText out;
   out.array([&] {
-    for (const Receipt& receipt : parts.receipts.last(std::min(count, kMostDecisions)))
-      write_receipt(out, parts.run, receipt);
-  });
-  return json_reply(200, out.take());
-}
-
-Reply answer_fleet(ServiceParts& parts) {
-  const std::vector<WorkerLoad> loads = parts.router->loads();
-  JsonText out;
-  out.object([&] {
-    out.field("draining", parts.is_draining.load(std::memory_order_relaxed));
-    out.field("waiting", parts.lines.size());
-    out.field("workers", [&] {
-      out.array([&] {
-        for (const MemberStatus& member : parts.fleet->status()) {
-          out.object([&] {
-            out.field("id", member.id.value());
-            out.field("name", member.name);
-            out.field("model", member.group);
-            if (!member.is_registered) out.field("address", member.address.authority());
-            out.field("up", member.is_up);
-            if (!member.problem.empty()) out.field("problem", member.problem);
-            out.field("ranks", [&] {
-              out.array([&] {
-                for (const RankStatus& rank : member.ranks) {
-                  const auto load = std::ranges::find(
-                      loads, events::Worker{.id = member.id, .rank = rank.rank}, &WorkerLoad::worker);
-                  const FollowerStatus& follower = rank.follower;
-                  out.object([&] {
-                    out.field("dp_rank", rank.rank);
-                    out.field("state", to_string(follower.state));
-                    if (!follower.reason.empty()) out.field("reason", follower.reason);
-                    if (!rank.endpoint.empty()) out.field("events", rank.endpoint);
-                    out.field("block_size", follower.block_size);
-                    out.field("blocks", follower.present);
-                    out.field("messages", follower.session.applied);
-                    out.field("lost", follower.session.lost);
-                    out.field("gaps", follower.session.gaps);
-                    out.field("replays", follower.session.replays);
-                    out.field("restarts", follower.session.restarts);
-                    out.field("clears", follower.ingest.clears);
-                    if (load != loads.end()) {
-                      out.field("requests", load->requests);
-                      out.field("prefill_tokens", load->prefill_tokens);
-                      out.field("decode_blocks", load->decode_blocks);
-                      out.field("chosen", load->chosen);
-                    }
-                  });
-                }
-              });
-            });
-          });
-        }
-      });
-    });
+    for (const Receipt& receipt : parts.receipts.last(*count)) write_receipt(out, parts.run, receipt);
   });
   return json_reply(200, out.take());
 }

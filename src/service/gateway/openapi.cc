@@ -82,9 +82,39 @@ std::string_view openapi_text() {
   "/v1/models": {
    "get": {"summary": "The models of all workers", "responses": {"200": {"description": "a list"}}}
   },
+  "/ui": {
+   "get": {"summary": "The live page, as /", "security": [], "responses": {"200": {"description": "HTML"}}}
+  },
+  "/ui/{file}": {
+   "get": {
+    "summary": "Files of the live page",
+    "security": [],
+    "parameters": [{"name": "file", "in": "path", "required": true, "schema": {"type": "string"}}],
+    "responses": {"200": {"description": "the file"}, "404": {"description": "no such file"}}
+   }
+  },
+  "/live": {
+   "get": {
+    "summary": "What the live page shows: counters, workers, the last decisions in brief",
+    "parameters": [{"name": "decisions", "in": "query", "schema": {"type": "integer"}}],
+    "responses": {"200": {"description": "the state now"}}
+   }
+  },
+  "/tree": {
+   "get": {
+    "summary": "The prefixes that the workers of a model hold, as a tree of at most 2,000 elements",
+    "parameters": [
+     {"name": "model", "in": "query", "schema": {"type": "string"}},
+     {"name": "root", "in": "query", "schema": {"type": "string"}},
+     {"name": "depth", "in": "query", "schema": {"type": "integer"}},
+     {"name": "limit", "in": "query", "schema": {"type": "integer"}}
+    ],
+    "responses": {"200": {"description": "the tree"}, "404": {"description": "no such model or prefix"}}
+   }
+  },
   "/fleet": {
    "get": {
-    "summary": "Workers with state, reason, events and load",
+    "summary": "Workers with state, reason, events, load and blocks by tier",
     "responses": {"200": {"description": "the fleet"}}
    }
   },

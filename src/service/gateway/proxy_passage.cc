@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <exception>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -163,8 +164,13 @@ Step ProxyPassage::start_chore() {
       parts_.chores->add([&parts = parts_, to = chore_, method = std::string(request_.method),
                           target = std::string(request_.target), body = std::string(request_.body)] {
         if (to->is_left() && method != "POST") return;  // nobody reads it
-        std::optional<Reply> reply =
-            answer_api(parts, {.method = method, .target = target, .headers = {}, .body = body});
+        std::optional<Reply> reply;
+        try {
+          reply = answer_api(parts, {.method = method, .target = target, .headers = {}, .body = body});
+        } catch (const std::exception& error) {  // its client waits for it
+          ASHLAR_LOG(LogLevel::kError, "serve", "%s failed: %s", target.c_str(), error.what());
+          reply = openai_error(500, "internal_error", "this failed here; the log says why");
+        }
         ASHLAR_CHECK(reply.has_value(), "a chore is for an answer of our own");
         to->set(*std::move(reply));
       });
@@ -480,6 +486,8 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
     tokens.prompt.add(prompt_tokens_);
     tokens.available.add(decision_->available_tokens);
     tokens.captured.add(decision_->cached_tokens);
+    for (std::size_t tier = 0; tier < counters.hit_blocks.size(); ++tier)
+      counters.hit_blocks[tier].add(decision_->choice().blocks[tier]);
     if (outcome.delivered_tokens) {
       counters.delivered_tokens.add(*outcome.delivered_tokens);
       if (*outcome.delivered_tokens % model_.block_size != 0 && !has_other_tokens)

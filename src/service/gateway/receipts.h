@@ -116,6 +116,16 @@ class Receipts {
       if (*slot) out.push_back(**slot);
     return out;
   }
+  // Calls `fn` with the last `count` receipts, the youngest first, under the lock: it copies what it needs.
+  template <class Fn>
+  void for_each_last(std::size_t count, const Fn& fn) const {
+    MutexLock lock(mu_);
+    for (auto slot = slots_.rbegin(); slot != slots_.rend() && count > 0; ++slot)
+      if (*slot) {
+        fn(std::as_const(**slot));
+        --count;
+      }
+  }
   // Of all receipts, in memory.
   std::size_t bytes() const {
     MutexLock lock(mu_);

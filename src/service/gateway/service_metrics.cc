@@ -108,6 +108,11 @@ Result<void> register_metrics(ServiceParts& parts) {
   for (std::size_t i = 1; i < kMisroutes; ++i)
     names.count("ashlar_serve_misroute_total", "Requests whose engine found something else, by reason",
                 counters.misroutes[i], {{"reason", std::string(to_string(static_cast<Misroute>(i)))}});
+  for (std::size_t tier = 0; tier < counters.hit_blocks.size(); ++tier)
+    names.count("ashlar_serve_hit_blocks_total",
+                "Blocks of answered requests that the chosen worker had reported, by tier",
+                counters.hit_blocks[tier],
+                {{"tier", std::string(to_string(static_cast<events::StorageTier>(tier)))}});
   for (const WorkerState state : {WorkerState::kExact, WorkerState::kDegraded, WorkerState::kFallback})
     names.count("ashlar_serve_decisions_total", "Choices by the state of the chosen worker",
                 counters.states[static_cast<std::size_t>(state)], {{"state", std::string(to_string(state))}});

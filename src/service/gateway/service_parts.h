@@ -17,6 +17,7 @@
 #include "service/gateway/late_verdicts.h"
 #include "service/gateway/receipts.h"
 #include "service/gateway/recent_ends.h"
+#include "service/gateway/tree_cache.h"
 #include "service/gateway/wait_line.h"
 #include "service/request/prompt_tokens.h"
 #include "service/request/trace_recorder.h"
@@ -46,6 +47,8 @@ struct ServiceCounters {
   Counter delivered_tokens;
   Counter delivered_unknown;  // requests whose engine reported nothing
   Counter predictions_right;  // requests
+  // Blocks of answered requests that the chosen worker had reported, by their fastest tier.
+  std::array<Counter, events::kStorageTiers> hit_blocks;
   std::array<Counter, kMisroutes> misroutes;
   std::array<Counter, 3> states;  // decisions by the state of the chosen worker
   Histogram route_time{Histogram::exponential_bounds(1000, 2, 16), 1'000'000'000};
@@ -61,6 +64,7 @@ struct ServiceParts {
 
   ServeOptions options;
   std::uint64_t run = 0;
+  const Clock::TimePoint started = Clock::real().now();
   std::array<std::uint8_t, 16> session_key{};
   std::unique_ptr<JournalWriter> journal;  // before the router, which tells it everything
   std::unique_ptr<TraceRecorder> trace;
@@ -72,6 +76,7 @@ struct ServiceParts {
   LateVerdicts late_verdicts;
   WaitLines lines;
   RecentEnds recent;
+  TreeCache trees;
   std::unique_ptr<Fleet> fleet;
   std::atomic<bool> is_draining{false};
   std::optional<HttpAddress> peer;  // to start from

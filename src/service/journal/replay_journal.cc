@@ -69,8 +69,8 @@ class JournalReplay {
  public:
   // `replays`: its records begin with the first; otherwise decisions are only told.
   JournalReplay(const RouterOptions& options, bool replays, const DecisionHearer& each,
-                const RequestHearer& each_request)
-      : core_(options), replays_(replays), each_(each), each_request_(each_request) {}
+                const RequestHearer& each_request, const MomentHearer& moments)
+      : core_(options), replays_(replays), each_(each), each_request_(each_request), moments_(moments) {}
 
   // False: the record cannot be read.
   bool apply(JournalRecord type, std::span<const std::byte> payload, ReplayReport& report) {
@@ -124,10 +124,12 @@ class JournalReplay {
         return choose(in, payload, report);
       case JournalRecord::kFirstByte:
         core_.first_byte(DecisionId(in.get<std::uint64_t>()));
+        tell_moment(in);
         break;
       case JournalRecord::kReleased:
         // One that came out otherwise may not run here.
         if (const DecisionId ended(in.get<std::uint64_t>()); core_.is_running(ended)) core_.release(ended);
+        tell_moment(in);
         break;
       default:
         return false;
@@ -175,13 +177,20 @@ class JournalReplay {
     if (!told && told.error().code() == ErrorCode::kCorruption) return false;
     if (each_ && told) each_(*told, request.group, verdict);
     if (each_request_ && told && request.tried.empty()) each_request_(request.request, now);
+    if (moments_ && replays_) moments_(now, [this] { return core_.loads(); });
     return true;
+  }
+
+  void tell_moment(ByteReader& in) {
+    const auto now = Clock::TimePoint(Clock::Duration(in.get<Clock::Duration::rep>()));
+    if (moments_ && in.ok()) moments_(now, [this] { return core_.loads(); });
   }
 
   RouteCore core_;
   const bool replays_;
   const DecisionHearer& each_;
   const RequestHearer& each_request_;
+  const MomentHearer& moments_;
 };
 
 // `check`: of the head; then of the last record.
@@ -210,7 +219,8 @@ Result<void> replay_file(JournalFile& file, const JournalCipher& cipher, std::ui
 }
 
 Result<ReplayReport> read_journal(std::span<const std::string> files, const JournalKey& key, bool replays,
-                                  const DecisionHearer& each, const RequestHearer& each_request) {
+                                  const DecisionHearer& each, const RequestHearer& each_request,
+                                  const MomentHearer& moments) {
   ASHLAR_CHECK(!files.empty(), "a journal has a file");
   const JournalCipher cipher(key);
   ReplayReport report;
@@ -228,7 +238,7 @@ Result<ReplayReport> read_journal(std::span<const std::string> files, const Jour
     if (!replay) {
       report.run = head.run;
       report.removed_files = head.number;
-      replay.emplace(head.options, replays && head.number == 0, each, each_request);
+      replay.emplace(head.options, replays && head.number == 0, each, each_request, moments);
     } else if (report.unfinished_bytes != 0 || head.run != report.run || head.number != number + 1 ||
                head.previous != last) {
       return file.damaged("this file does not go on where the one before ends: one is missing or was cut");
@@ -244,13 +254,13 @@ Result<ReplayReport> read_journal(std::span<const std::string> files, const Jour
 }  // namespace
 
 Result<ReplayReport> replay_journal(std::span<const std::string> files, const JournalKey& key,
-                                    const DecisionHearer& each) {
-  return read_journal(files, key, true, each, {});
+                                    const DecisionHearer& each, const MomentHearer& moments) {
+  return read_journal(files, key, true, each, {}, moments);
 }
 
 Result<ReplayReport> read_journal_requests(std::span<const std::string> files, const JournalKey& key,
                                            const RequestHearer& each) {
-  return read_journal(files, key, false, {}, each);
+  return read_journal(files, key, false, {}, each, {});
 }
 
 Result<std::vector<JournalRun>> find_journals(const std::string& path) {

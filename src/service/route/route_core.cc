@@ -193,8 +193,13 @@ events::StoreVerdict RouteCore::store(const events::BlocksStored& event) {
   const auto found = workers_.find(event.worker.id);
   if (found == workers_.end()) return events::StoreVerdict::kFull;
   const events::StoreVerdict verdict = found->second.group->reported.store(event);
-  if (Rank* rank = rank_of(event.worker); rank != nullptr && verdict == events::StoreVerdict::kApplied)
+  if (Rank* rank = rank_of(event.worker); rank != nullptr && verdict == events::StoreVerdict::kApplied) {
     rank->changes.stored += event.blocks.size();
+    TierChanges& tier = rank->tiers[static_cast<std::size_t>(event.tier)];
+    tier.stored += event.blocks.size();
+    tier.held += event.blocks.size();
+    tier.most = std::max(tier.most, tier.held);
+  }
   return verdict;
 }
 
@@ -203,7 +208,13 @@ std::size_t RouteCore::remove(const Worker& worker, events::StorageTier tier,
   const auto found = workers_.find(worker.id);
   if (found == workers_.end()) return 0;
   const std::size_t removed = found->second.group->reported.remove(worker, tier, names);
-  if (Rank* rank = rank_of(worker)) rank->changes.removed += removed;
+  if (Rank* rank = rank_of(worker); rank != nullptr && removed > 0) {
+    rank->changes.removed += removed;
+    TierChanges& changes = rank->tiers[static_cast<std::size_t>(tier)];
+    changes.removed += removed;
+    // A rank that left and came back starts at 0, whatever the index kept of it.
+    changes.held -= std::min<std::uint64_t>(changes.held, removed);
+  }
   return removed;
 }
 
@@ -215,7 +226,10 @@ void RouteCore::clear(const Worker& worker) {
   found->second.group->soon.clear(worker);
   if (!found->second.spec.has_events) found->second.group->lasting.clear(worker);
   found->second.group->expected.clear();
-  if (Rank* rank = rank_of(worker)) rank->changes.cleared += 1;
+  if (Rank* rank = rank_of(worker)) {
+    rank->changes.cleared += 1;
+    for (TierChanges& tier : rank->tiers) tier.held = 0;
+  }
 }
 
 bool RouteCore::presence(const Worker& worker, std::span<const events::BlockName> names,
@@ -487,7 +501,8 @@ std::vector<WorkerLoad> RouteCore::loads() const {
                        .requests = rank.requests,
                        .prefill_tokens = rank.prefill_tokens,
                        .decode_blocks = rank.decode_blocks,
-                       .chosen = rank.chosen});
+                       .chosen = rank.chosen,
+                       .tiers = rank.tiers});
     }
   return loads;
 }

@@ -9,6 +9,7 @@
 //                index.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -76,6 +77,7 @@ class RouteCore {
     std::uint64_t decode_blocks = 0;
     std::uint64_t chosen = 0;
     WorkerChanges changes;
+    std::array<TierChanges, events::kStorageTiers> tiers{};
   };
   struct WorkerRecord {
     WorkerSpec spec;

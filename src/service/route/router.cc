@@ -178,7 +178,7 @@ std::size_t Router::running() const {
   return core_->running();
 }
 
-// Both walk the whole index, which has a lock of its own: requests go on meanwhile.
+// These walk the whole index, which has a lock of its own: requests go on meanwhile, unless an event waits.
 void Router::dump(std::string_view group, events::IndexSink& sink) const {
   const index::FlashIndex* reported = nullptr;
   {
@@ -186,6 +186,17 @@ void Router::dump(std::string_view group, events::IndexSink& sink) const {
     reported = core_->reported(group);
   }
   if (reported != nullptr) reported->dump(sink);
+}
+
+index::IndexOutline Router::outline(std::string_view group) const {
+  const index::FlashIndex* reported = nullptr;
+  {
+    MutexLock lock(mu_);
+    reported = core_->reported(group);
+  }
+  index::IndexOutline outline;
+  if (reported != nullptr) reported->outline(outline);
+  return outline;
 }
 
 Router::Sizes Router::sizes(std::string_view group) const {

@@ -141,6 +141,16 @@ TEST(Chores, AWorkerThatLeavesIsNotRegisteredAgainBeforeItHasLeft) {
   EXPECT_EQ(fleet.status().size(), 1u);
 }
 
+TEST(Chores, ThatThrowAnswerTheirClient) {
+  ServiceUnderTest service(
+      ServiceUnderTest::options_of(1), {},
+      [](const EngineEndpoint&) -> Result<std::unique_ptr<feed::EngineSource>> { throw std::bad_alloc(); });
+  const auto registered = service.begin("/register", kRegistration);
+  service.finish(*registered);
+  EXPECT_EQ(std::get<Reply>(registered->step).status, 500u);
+  EXPECT_EQ(service.get("/dump").status, 200u) << "the next one is done";
+}
+
 TEST(Chores, GoOnAfterOneThatFails) {
   auto chores = Chores::create().value();
   std::promise<void> done;

@@ -1,0 +1,10 @@
+// Where the build has no HTTP.
+#include "apps/ashlar/page_server.h"
+
+namespace ashlar::apps {
+
+Result<void> serve_page(service::Gateway&, std::uint16_t) {
+  return Error(ErrorCode::kUnsupported, "this build has no HTTP: install libboost1.81-dev and libssl-dev");
+}
+
+}  // namespace ashlar::apps

@@ -1,0 +1,36 @@
+# Writes the files of a page into a C++ source, so that a program needs no folder beside it.
+#
+#   cmake -DOUTPUT=page_files.cc -DFOLDER=src/service/page "-DFILES=index.html|page.css" -P embed_files.cmake
+#
+# The source defines page_files() of service/page/page_files.h. A raw string ends at the mark below, which no
+# file may hold; compilers need not take a longer one than 65,536 bytes.
+set(mark "EMBEDDED")
+set(text "// Written by cmake/embed_files.cmake.\n#include \"service/page/page_files.h\"\n\n")
+string(APPEND text "namespace ashlar::service {\n\nnamespace {\n\nconstexpr PageFile kFiles[] = {\n")
+string(REPLACE "|" ";" FILES "${FILES}")
+foreach(name IN LISTS FILES)
+  file(READ ${FOLDER}/${name} content)
+  string(FIND "${content}" ")${mark}\"" found)
+  string(LENGTH "${content}" length)
+  if(NOT found EQUAL -1 OR length GREATER 65000)
+    message(FATAL_ERROR "${name} holds the mark ${mark}, or is longer than 65,000 characters: divide it")
+  endif()
+  if(name MATCHES "\\.html$")
+    set(type "text/html; charset=utf-8")
+  elseif(name MATCHES "\\.css$")
+    set(type "text/css; charset=utf-8")
+  elseif(name MATCHES "\\.js$")
+    set(type "text/javascript; charset=utf-8")
+  elseif(name MATCHES "\\.svg$")
+    set(type "image/svg+xml")
+  else()
+    message(FATAL_ERROR "${name}: no media type for it here")
+  endif()
+  string(APPEND text "    {.name = \"${name}\", .type = \"${type}\",\n     .content = R\"${mark}(")
+  string(APPEND text "${content}")
+  string(APPEND text ")${mark}\"},\n")
+endforeach()
+string(APPEND text "};\n\n}  // namespace\n\n")
+string(APPEND text "std::span<const PageFile> page_files() noexcept {\n  return kFiles;\n}\n\n")
+string(APPEND text "}  // namespace ashlar::service\n")
+file(WRITE ${OUTPUT} "${text}")

@@ -1,0 +1,251 @@
+#include "ashlar/service/journal_page.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "ashlar/base/check.h"
+#include "service/gateway/api.h"
+#include "service/gateway/live_json.h"
+#include "service/journal/journal_timeline.h"
+
+namespace ashlar::service {
+
+namespace {
+
+constexpr std::size_t kMomentBriefs = 50;
+
+// A journal has numbers and no names. The router's own workers are counted from 0.
+std::string numbered_name(events::WorkerId worker) {
+  return worker.value() >= kFirstOwnId ? "worker " + std::to_string(worker.value() - kFirstOwnId)
+                                       : std::to_string(worker.value());
+}
+
+Receipt receipt_of(const JournalTimeline::Made& made) {
+  Receipt receipt;
+  receipt.decision = made.decision;
+  receipt.group = made.group;
+  receipt.worker_name = numbered_name(made.decision.choice().worker.id);
+  return receipt;
+}
+
+std::string_view to_text(ReplayVerdict verdict) {
+  switch (verdict) {
+    case ReplayVerdict::kSame:
+      return "the same";
+    case ReplayVerdict::kDifferent:
+      return "NOT the same";
+    case ReplayVerdict::kNotReplayed:
+      return "no: the run's first files were removed";
+  }
+  return "unknown";
+}
+
+std::uint64_t sum_over_tiers(const std::vector<WorkerLoad>& loads, std::uint64_t TierChanges::* field) {
+  std::uint64_t sum = 0;
+  for (const WorkerLoad& load : loads)
+    for (const TierChanges& tier : load.tiers) sum += tier.*field;
+  return sum;
+}
+
+std::uint64_t running_of(const std::vector<WorkerLoad>& loads) {
+  std::uint64_t running = 0;
+  for (const WorkerLoad& load : loads) running += load.requests;
+  return running;
+}
+
+void write_moment_totals(JsonText& out, const JournalTotals& totals, std::uint64_t running) {
+  out.object([&] {
+    out.field("requests", totals.decisions);
+    out.field("running", running);
+    out.field("waiting", 0);
+    out.field("decisions", [&] {
+      out.object([&] {
+        for (std::size_t i = 0; i < totals.states.size(); ++i)
+          out.field(to_string(static_cast<WorkerState>(i)), totals.states[i]);
+      });
+    });
+    out.field("prompt_tokens", totals.prompt_tokens);
+    out.field("available_tokens", totals.available_tokens);
+    out.field("captured_tokens", totals.cached_tokens);
+    out.field("delivered_tokens", [&] { out.null(); });
+    out.field("hit_blocks", [&] {
+      out.object([&] {
+        for (std::size_t i = 0; i < totals.hit_blocks.size(); ++i)
+          out.field(to_string(static_cast<events::StorageTier>(i)), totals.hit_blocks[i]);
+      });
+    });
+  });
+}
+
+void write_moment_workers(JsonText& out, const std::vector<WorkerLoad>& loads) {
+  out.array([&] {
+    for (std::size_t i = 0; i < loads.size();) {
+      const WorkerLoad& worker = loads[i];
+      out.object([&] {
+        out.field("id", worker.worker.id.value());
+        out.field("name", numbered_name(worker.worker.id));
+        out.field("model", worker.group);
+        out.field("up", worker.is_up);
+        out.field("ranks", [&] {
+          out.array([&] {
+            for (; i < loads.size() && loads[i].worker.id == worker.worker.id; ++i)
+              out.object([&] {
+                out.field("dp_rank", loads[i].worker.rank);
+                out.field("state", to_string(loads[i].state));
+                write_load(out, loads[i]);
+              });
+          });
+        });
+      });
+    }
+  });
+}
+
+Reply answer_moment(const JournalTimeline& timeline, std::string_view query) {
+  const std::uint64_t span = milliseconds_between(timeline.begin(), timeline.end()) + 1;
+  const Result<std::size_t> at = query_number(query, "at", span, span);
+  if (!at) return json_reply(400, R"({"error":"at is a number of ms since the first decision"})");
+  const Clock::TimePoint time = timeline.begin() + std::chrono::milliseconds(*at);
+  const std::size_t made = timeline.made_until(time);
+  const JournalTimeline::Moment* moment = timeline.moment_at(time);
+  static const std::vector<WorkerLoad> kNone;
+  const std::vector<WorkerLoad>& loads = moment != nullptr ? moment->loads : kNone;
+  const auto& all = timeline.decisions();
+  // Where the first ones were left out, the moment tells what they summed up to.
+  const JournalTotals totals = made > 0            ? all[made - 1].totals
+                               : moment != nullptr ? moment->totals
+                                                   : JournalTotals();
+  const auto time_of = [&](std::size_t number) {
+    return milliseconds_between(timeline.begin(), all[number].decision.time + std::chrono::microseconds(999));
+  };
+  JsonText out;
+  out.object([&] {
+    out.field("source", "journal");
+    out.field("run", decision_name(timeline.report().run, DecisionId(0)).substr(0, 16));
+    out.field("time_ms", *at);
+    out.field("draining", false);
+    out.field("journal", [&] {
+      out.object([&] {
+        out.field("to_ms", span);
+        out.field("decisions", timeline.report().decisions);
+        out.field("differences", timeline.report().differences);
+        out.field("replayed", timeline.report().removed_files == 0);
+        out.field("left_out", timeline.left_out());
+        out.field("moment_ms", moment != nullptr ? milliseconds_between(timeline.begin(), moment->time) : 0);
+        // Of the decisions beside this moment, as `at` for the next question.
+        if (made > 1) out.field("previous_ms", time_of(made - 2));
+        if (made < all.size()) out.field("next_ms", time_of(made));
+      });
+    });
+    out.field("totals", [&] { write_moment_totals(out, totals, running_of(loads)); });
+    out.field("workers", [&] { write_moment_workers(out, loads); });
+    out.field("decisions", [&] {
+      out.array([&] {
+        for (std::size_t i = made; i > 0 && made - i < kMomentBriefs; --i) {
+          DecisionBrief brief = brief_of(receipt_of(all[i - 1]));
+          brief.outcome.reset();
+          write_brief(out, timeline.report().run, brief, time);
+        }
+      });
+    });
+  });
+  return json_reply(200, out.take());
+}
+
+Reply answer_timeline(const JournalTimeline& timeline) {
+  JsonText out;
+  out.object([&] {
+    out.field("columns", [&] {
+      out.array([&] {
+        for (const char* name : {"time_ms", "requests", "running", "held", "stored", "removed", "exact",
+                                 "prompt_tokens", "available_tokens", "captured_tokens"})
+          out.value(name);
+      });
+    });
+    out.field("rows", [&] {
+      out.array([&] {
+        for (const JournalTimeline::Moment& moment : timeline.moments())
+          out.array([&] {
+            out.value(milliseconds_between(timeline.begin(), moment.time));
+            out.value(moment.totals.decisions);
+            out.value(running_of(moment.loads));
+            out.value(sum_over_tiers(moment.loads, &TierChanges::held));
+            out.value(sum_over_tiers(moment.loads, &TierChanges::stored));
+            out.value(sum_over_tiers(moment.loads, &TierChanges::removed));
+            out.value(std::ranges::count(moment.loads, WorkerState::kExact, &WorkerLoad::state));
+            out.value(moment.totals.prompt_tokens);
+            out.value(moment.totals.available_tokens);
+            out.value(moment.totals.cached_tokens);
+          });
+      });
+    });
+  });
+  return json_reply(200, out.take());
+}
+
+Reply answer_made(const JournalTimeline& timeline, std::string_view name) {
+  const auto parsed = parse_decision_name(name);
+  const JournalTimeline::Made* made =
+      parsed && parsed->run == timeline.report().run ? timeline.find(parsed->decision) : nullptr;
+  if (made == nullptr) return json_reply(404, R"({"error":"this decision is not kept here"})");
+  JsonText out;
+  write_receipt(out, timeline.report().run, receipt_of(*made), to_text(made->verdict));
+  return json_reply(200, out.take());
+}
+
+Reply answer_journal(const JournalTimeline& timeline, const ClientRequest& request) {
+  if (request.method != "GET" && request.method != "HEAD")
+    return json_reply(405, R"({"error":"a journal is only read: GET"})");
+  const std::size_t mark = std::min(request.target.find('?'), request.target.size());
+  const std::string_view path = request.target.substr(0, mark);
+  const std::string_view query = request.target.substr(std::min(mark + 1, request.target.size()));
+  if (is_page_path(path)) return answer_page(path, false);
+  if (path == "/live") return answer_moment(timeline, query);
+  if (path == "/timeline") return answer_timeline(timeline);
+  if (path.starts_with("/decisions/")) return answer_made(timeline, path.substr(11));
+  if (path == "/health") return json_reply(200, R"({"status":"ok"})");
+  return json_reply(404, R"({"error":"a journal has /live, /timeline and /decisions/{id}"})");
+}
+
+// Everything is answered at once.
+class JournalPassage final : public Passage {
+ public:
+  explicit JournalPassage(const JournalTimeline& timeline) : timeline_(timeline) {}
+
+  Step begin(const ClientRequest& request, Wake) override { return answer_journal(timeline_, request); }
+  Step answered(Result<Answer>) override { return nothing(); }
+  Step resumed() override { return nothing(); }
+  Step failed(ForwardFailure, std::string_view) override { return nothing(); }
+  HeadVerdict head(unsigned, std::span<const HeaderView>) override { return {.instead = nothing()}; }
+  void bytes(std::string_view) override {}
+  void ended(PassageEnd) override {}
+
+ private:
+  static Reply nothing() {
+    ASHLAR_CHECK(false, "a journal asks no worker");
+    return {};
+  }
+  const JournalTimeline& timeline_;
+};
+
+}  // namespace
+
+JournalPage::JournalPage(std::unique_ptr<const JournalTimeline> timeline) : timeline_(std::move(timeline)) {}
+JournalPage::~JournalPage() = default;
+
+Result<std::unique_ptr<JournalPage>> JournalPage::open(std::span<const std::string> files,
+                                                       const JournalKey& key, std::size_t max_bytes) {
+  ASHLAR_TRY(auto timeline, JournalTimeline::read(files, key, max_bytes));
+  return std::unique_ptr<JournalPage>(new JournalPage(std::move(timeline)));
+}
+
+std::unique_ptr<Passage> JournalPage::open() {
+  return std::make_unique<JournalPassage>(*timeline_);
+}
+
+const ReplayReport& JournalPage::report() const noexcept {
+  return timeline_->report();
+}
+
+}  // namespace ashlar::service

@@ -1,0 +1,49 @@
+// What the live page reads, as JSON: workers with their tiers, decisions in brief, receipts. The service
+// writes it of itself (api_live.cc), and journal_page.cc of a journal.
+//
+// Thread safety: free functions.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "ashlar/service/router.h"
+#include "service/gateway/json_text.h"
+#include "service/gateway/receipts.h"
+
+namespace ashlar::service {
+
+// A receipt without its candidates: thousands of them would be too much to send every second.
+struct DecisionBrief {
+  DecisionId id;
+  Clock::TimePoint time;
+  std::string model;
+  std::string worker_name;
+  events::Worker worker;
+  WorkerState state = WorkerState::kFallback;
+  std::uint64_t prompt_tokens = 0;
+  bool is_estimate = false;
+  std::uint64_t cached_tokens = 0;
+  std::uint64_t available_tokens = 0;
+  std::size_t candidates = 0;
+  std::optional<RequestOutcome> outcome = {};  // nothing: it is not known, as in a journal
+};
+DecisionBrief brief_of(const Receipt& receipt);
+
+void write_brief(JsonText& out, std::uint64_t run, const DecisionBrief& brief, Clock::TimePoint now);
+// The whole of it, with every candidate and the terms of its cost. In place of its outcome, which a journal
+// does not hold, `replayed` says what a replay showed.
+void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt, std::string_view replayed = {});
+// {"device": {"held", "most", "stored", "removed"}, …} of the tiers that the worker has used; the device
+// always.
+void write_tiers(JsonText& out, const std::array<TierChanges, events::kStorageTiers>& tiers);
+// The load's fields of an object.
+void write_load(JsonText& out, const WorkerLoad& load);
+
+// A time span in ms; 0 if it ends before it begins.
+std::uint64_t milliseconds_between(Clock::TimePoint from, Clock::TimePoint to);
+
+}  // namespace ashlar::service

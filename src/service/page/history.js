@@ -1,0 +1,110 @@
+// The samples of the last minutes, and what can be said of them: rates, shares, sums over workers.
+import {tierNames} from '/ui/dom.js';
+
+const kept = 301;
+
+export const ranksOf = (live) => live.workers.flatMap((worker) => worker.ranks.map((rank) => ({worker, rank})));
+
+export function sumOfTiers(live, field) {
+  let sum = 0;
+  for (const {rank} of ranksOf(live)) {
+    for (const tier of Object.values(rank.tiers ?? {})) sum += tier[field];
+  }
+  return sum;
+}
+
+// Sums over workers by tier: [{tier, held, most, stored, removed}], those in use.
+export function tiersOf(live) {
+  const sums = new Map();
+  for (const {rank} of ranksOf(live)) {
+    for (const [tier, changes] of Object.entries(rank.tiers ?? {})) {
+      const sum = sums.get(tier) ?? {tier, held: 0, most: 0, stored: 0, removed: 0};
+      for (const field of ['held', 'most', 'stored', 'removed']) sum[field] += changes[field];
+      sums.set(tier, sum);
+    }
+  }
+  return tierNames.filter((tier) => sums.has(tier)).map((tier) => sums.get(tier));
+}
+
+// Where the tokens of prompts were found. The parts add up to the prompt.
+export function fateOf(totals) {
+  const prompt = totals.prompt_tokens;
+  const claimed = totals.captured_tokens;
+  const known = totals.delivered_tokens !== null;  // a journal does not say
+  const delivered = Math.min(prompt, known ? totals.delivered_tokens : claimed);
+  const lost = Math.min(prompt - delivered, Math.max(0, claimed - delivered));
+  const elsewhere = Math.min(
+    prompt - delivered - lost, Math.max(0, totals.available_tokens - Math.max(claimed, delivered)));
+  return [delivered, lost, elsewhere, prompt - delivered - lost - elsewhere];
+}
+
+const turn = (series) => series[0].map((_, i) => series.map((one) => one[i]));
+
+export class History {
+  constructor() {
+    this.samples = [];
+  }
+
+  add(live) {
+    const last = this.samples.at(-1);
+    if (last && live.time_ms <= last.time) {
+      if (live.time_ms === last.time) return;
+      this.samples = [];  // another run
+    }
+    const changes = new Map();
+    for (const {worker, rank} of ranksOf(live)) {
+      const key = `${worker.id}.${rank.dp_rank}`;
+      let stored = 0;
+      let removed = 0;
+      for (const tier of Object.values(rank.tiers ?? {})) {
+        stored += tier.stored;
+        removed += tier.removed;
+      }
+      changes.set(key, {stored, removed, chosen: rank.chosen ?? 0});
+    }
+    this.samples.push({
+      time: live.time_ms,
+      requests: live.totals.requests,
+      running: live.totals.running,
+      waiting: live.totals.waiting,
+      held: sumOfTiers(live, 'held'),
+      stored: sumOfTiers(live, 'stored'),
+      removed: sumOfTiers(live, 'removed'),
+      exact: ranksOf(live).filter(({rank}) => rank.state === 'EXACT').length,
+      fate: fateOf(live.totals),
+      changes,
+    });
+    if (this.samples.length > kept) this.samples.shift();
+  }
+
+  // Per second between two samples, of a number that `of` tells; never negative: a worker may have left.
+  rates(of) {
+    const out = [];
+    for (let i = 1; i < this.samples.length; ++i) {
+      const [a, b] = [this.samples[i - 1], this.samples[i]];
+      out.push(Math.max(0, (1000 * (of(b) - of(a))) / (b.time - a.time)));
+    }
+    return out;
+  }
+
+  // Rows for charts, per second.
+  fateRows() {
+    return turn([0, 1, 2, 3].map((i) => this.rates((s) => s.fate[i])));
+  }
+
+  flowRows() {
+    return turn([this.rates((s) => s.stored), this.rates((s) => s.removed)]);
+  }
+
+  // The mean rate of the last `seconds`.
+  recent(of, seconds = 10) {
+    const last = this.samples.at(-1);
+    const first = this.samples.find((sample) => sample.time >= (last?.time ?? 0) - 1000 * seconds);
+    if (!last || !first || first === last) return 0;
+    return Math.max(0, (1000 * (of(last) - of(first))) / (last.time - first.time));
+  }
+
+  values(of) {
+    return this.samples.map(of);
+  }
+}

@@ -1,0 +1,102 @@
+// The live page of Ashlar: asks the server every second, and shows what it says.
+import {ask, openSession} from '/ui/api.js';
+import {byId, duration, setAttribute, setText} from '/ui/dom.js';
+import {History} from '/ui/history.js';
+import {showCharts, showOverview} from '/ui/overview.js';
+import {learnNames} from '/ui/receipt.js';
+import {readTimeline, setUpTravel, showMoment} from '/ui/travel.js';
+import {learnModels, setUpTree, treeIsShown} from '/ui/tree.js';
+
+const period = 1000;
+const history = new History();
+let live = null;
+let paused = false;
+
+function setStatus(text, is) {
+  setText(byId('status'), text);
+  setAttribute(document.body, 'data-live', is);
+}
+
+// What live pages and journals have in common.
+function showParts(now, samples) {
+  live = now;
+  showOverview(now, samples);
+  learnNames(now);
+}
+
+function show() {
+  showParts(live, history);
+  showCharts(history.fateRows(), history.flowRows());
+  learnModels(live);
+}
+
+async function showJournal(first) {
+  setAttribute(document.body, 'data-source', 'journal');  // hides what a journal does not know
+  setText(byId('fate-span'), 'per second, over the journal');
+  setUpTravel(showParts);
+  await readTimeline(first.journal.to_ms);
+  showMoment(first, showParts);
+  setStatus('journal', 'paused');
+}
+
+async function poll() {
+  if (!paused && !document.hidden) {
+    try {
+      const now = await ask('/live');
+      if (now.source === 'journal') return await showJournal(now);
+      live = now;
+      history.add(live);
+      show();
+      setStatus(live.draining ? 'stopping' : `live · up ${duration(live.time_ms)}`, live.draining ? 'no' : 'yes');
+      setAttribute(document.body, 'data-time', live.time_ms);
+    } catch (error) {
+      setStatus(error.status ? error.message : 'no answer; trying again', 'no');
+    }
+  }
+  setTimeout(poll, period);
+}
+
+function setUpTheme() {
+  const names = {auto: 'Auto', light: 'Light', dark: 'Dark'};
+  const order = Object.keys(names);
+  const button = byId('theme');
+  const set = (theme) => {
+    document.documentElement.dataset.theme = theme;
+    setText(button, names[theme]);
+    setAttribute(button, 'aria-label', theme === 'auto' ? 'Colours: as the system' : `Colours: ${theme}`);
+  };
+  const stored = localStorage.getItem('ashlar.theme');
+  set(order.includes(stored) ? stored : 'auto');
+  button.addEventListener('click', () => {
+    const next = order[(order.indexOf(document.documentElement.dataset.theme) + 1) % order.length];
+    localStorage.setItem('ashlar.theme', next);
+    set(next);
+  });
+}
+
+function setUpViews() {
+  const show = () => {
+    const view = location.hash === '#tree' ? 'tree' : 'overview';
+    for (const name of ['overview', 'tree']) byId(`view-${name}`).hidden = name !== view;
+    for (const link of document.querySelectorAll('nav a')) {
+      if (link.dataset.view === view) link.setAttribute('aria-current', 'page');
+      else link.removeAttribute('aria-current');
+    }
+    if (view === 'tree') treeIsShown();
+  };
+  addEventListener('hashchange', show);
+  show();
+}
+
+byId('filter').addEventListener('input', () => live && show());
+byId('pause').addEventListener('click', () => {
+  paused = !paused;
+  setAttribute(byId('pause'), 'aria-pressed', paused);
+  setText(byId('pause'), paused ? 'Go on' : 'Pause');
+  if (paused) setStatus('paused', 'paused');
+});
+setUpTheme();
+await openSession();
+setUpTree();
+setUpViews();
+poll();

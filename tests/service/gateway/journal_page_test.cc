@@ -1,0 +1,156 @@
+// The page over a journal tells every decision and what workers did then.
+#include "ashlar/service/journal_page.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "service/journal/journal_timeline.h"
+#include "service/route/random_routes.h"
+#include "support/scratch_folder.h"
+#include "support/small_json.h"
+
+namespace ashlar::service {
+namespace {
+
+using testing::Json;
+
+// A random run, its journal, and what its router said of the workers at the end.
+class JournalPageTest : public ::testing::Test {
+ protected:
+  JournalPageTest() : key_(load_journal_key(folder_.file("key"), true).value()) {}
+
+  void record(int steps, std::uint64_t file_bytes = std::uint64_t{1} << 20, std::uint64_t kept_bytes = 0) {
+    auto journal = JournalWriter::create({.path = folder_.file("a.journal"),
+                                          .key = key_,
+                                          .run = 0xABC,
+                                          .router = {.seed = 5, .max_sessions = 4},
+                                          .file_bytes = file_bytes,
+                                          .kept_bytes = kept_bytes})
+                       .value();
+    RandomRoutes routes(3, journal.get());
+    routes.run(steps);
+    made_ = routes.decisions();
+    EXPECT_TRUE(journal->flush());
+    const auto runs = find_journals(folder_.path());
+    ASSERT_TRUE(runs) << runs.error();
+    files_ = runs->front().files;
+  }
+  std::unique_ptr<JournalPage> open(std::size_t max_bytes = std::size_t{1} << 30) {
+    auto page = JournalPage::open(files_, key_, max_bytes);
+    EXPECT_TRUE(page) << page.error();
+    return *std::move(page);
+  }
+  static Reply get(Gateway& page, const std::string& target, std::string_view method = "GET") {
+    const auto passage = page.open();
+    const Step step = passage->begin({.method = method, .target = target, .headers = {}, .body = {}}, {});
+    return std::get<Reply>(step);
+  }
+
+  const ScratchFolder folder_;
+  JournalKey key_;
+  std::vector<Decision> made_;
+  std::vector<std::string> files_;
+};
+
+TEST_F(JournalPageTest, TellsTheStateOfAnyMoment) {
+  record(600);
+  const auto page = open();
+  const Json last = Json::parse(get(*page, "/live").body);
+  EXPECT_EQ(last["source"].text, "journal");
+  EXPECT_EQ(last["totals"]["requests"].number, static_cast<double>(made_.size()));
+  EXPECT_EQ(last["journal"]["differences"].number, 0);
+  std::uint64_t cached = 0;
+  for (const Decision& decision : made_)
+    if (!decision.is_estimate) cached += decision.cached_tokens;
+  EXPECT_EQ(last["totals"]["captured_tokens"].number, static_cast<double>(cached));
+  EXPECT_EQ(last["totals"]["delivered_tokens"].kind, Json::Kind::kNull) << "a journal does not know it";
+
+  // Just after each decision its worker has the load that it saw, and the request.
+  for (std::size_t i = 0; i < made_.size(); i += 7) {
+    const std::uint64_t at = static_cast<std::uint64_t>(
+        std::chrono::ceil<std::chrono::milliseconds>(made_[i].time - made_[0].time).count());
+    const Json then = Json::parse(get(*page, "/live?at=" + std::to_string(at)).body);
+    ASSERT_FALSE(then["decisions"].list.empty());
+    const Json& youngest = then["decisions"].list[0];
+    const Json receipt = Json::parse(get(*page, "/decisions/" + youngest["id"].text).body);
+    EXPECT_EQ(receipt["replayed"].text, "the same");
+    EXPECT_EQ(receipt["candidates"].list.size(), youngest["candidates"].number);
+    EXPECT_EQ(receipt.map.count("outcome"), 0u);
+    if (youngest["id"].text != decision_name(0xABC, made_[i].id)) continue;  // another in the same ms
+    EXPECT_EQ(then["totals"]["requests"].number, static_cast<double>(i + 1));
+    if (i > 0) {
+      EXPECT_LE(then["journal"]["previous_ms"].number, static_cast<double>(at));
+    }
+    if (i + 1 < made_.size()) {
+      const auto next = static_cast<std::uint64_t>(then["journal"]["next_ms"].number);
+      const Json after = Json::parse(get(*page, "/live?at=" + std::to_string(next)).body);
+      EXPECT_GT(after["totals"]["requests"].number, static_cast<double>(i + 1)) << "a step forward is one";
+    }
+  }
+}
+
+TEST_F(JournalPageTest, MomentsAreThoseOfTheRouter) {
+  record(600);
+  const auto timeline = JournalTimeline::read(files_, key_, std::size_t{1} << 30).value();
+  std::vector<WorkerLoad> last;
+  const auto report =
+      replay_journal(files_, key_, {}, [&](Clock::TimePoint, const auto& loads) { last = loads(); });
+  ASSERT_TRUE(report);
+  ASSERT_FALSE(timeline->moments().empty());
+  const std::vector<WorkerLoad>& told = timeline->moment_at(timeline->end())->loads;
+  ASSERT_EQ(told.size(), last.size());
+  for (std::size_t i = 0; i < told.size(); ++i) {
+    EXPECT_EQ(told[i].worker, last[i].worker);
+    EXPECT_EQ(told[i].requests, last[i].requests);
+    EXPECT_EQ(told[i].tiers, last[i].tiers);
+  }
+  EXPECT_EQ(timeline->moment_at(timeline->begin() - std::chrono::seconds(1)), nullptr);
+}
+
+TEST_F(JournalPageTest, KeepsSoManyMomentsAndBytes) {
+  record(12'000);
+  const auto whole = JournalTimeline::read(files_, key_, std::size_t{1} << 30).value();
+  EXPECT_EQ(whole->decisions().size(), made_.size());
+  EXPECT_EQ(whole->left_out(), 0u);
+  EXPECT_LT(whole->moments().size(), 2 * JournalTimeline::kMostMoments);
+  EXPECT_GT(whole->moments().size(), JournalTimeline::kMostMoments / 4);
+  EXPECT_TRUE(std::ranges::is_sorted(whole->moments(), {}, &JournalTimeline::Moment::time));
+  const auto part = JournalTimeline::read(files_, key_, 100'000).value();
+  EXPECT_GT(part->left_out(), 0u);
+  EXPECT_EQ(part->left_out() + part->decisions().size(), made_.size());
+  EXPECT_EQ(part->decisions().back().totals.decisions, made_.size()) << "those left out count";
+  EXPECT_EQ(part->find(made_.front().id), nullptr);
+  EXPECT_NE(part->find(made_.back().id), nullptr);
+}
+
+TEST_F(JournalPageTest, ShowsWhatWasWrittenWhereTheFirstFilesAreGone) {
+  record(2000, 20'000, 60'000);
+  const auto page = open();
+  EXPECT_GT(page->report().removed_files, 0u);
+  const Json live = Json::parse(get(*page, "/live").body);
+  EXPECT_EQ(live["journal"]["replayed"].number, 0);
+  EXPECT_TRUE(live["workers"].list.empty()) << "nobody knows what they did";
+  EXPECT_FALSE(live["decisions"].list.empty());
+  EXPECT_THAT(get(*page, "/decisions/" + live["decisions"].list[0]["id"].text).body,
+              ::testing::HasSubstr("first files were removed"));
+}
+
+TEST_F(JournalPageTest, AnswersWhatThePageAsks) {
+  record(200);
+  const auto page = open();
+  EXPECT_EQ(get(*page, "/").status, 200u);
+  EXPECT_EQ(get(*page, "/ui/travel.js").status, 200u);
+  EXPECT_EQ(get(*page, "/ui/session.json").body, R"({"needs_token":false})");
+  const Json timeline = Json::parse(get(*page, "/timeline").body);
+  ASSERT_FALSE(timeline["rows"].list.empty());
+  EXPECT_EQ(timeline["rows"].list[0].list.size(), timeline["columns"].list.size());
+  EXPECT_EQ(get(*page, "/live?at=x").status, 400u);
+  EXPECT_EQ(get(*page, "/live?at=99999999999999999999").status, 200u);
+  EXPECT_EQ(get(*page, "/decisions/nothing").status, 404u);
+  EXPECT_EQ(get(*page, "/decisions/0000000000000001-1").status, 404u) << "of another run";
+  EXPECT_EQ(get(*page, "/metrics").status, 404u);
+  EXPECT_EQ(get(*page, "/live", "POST").status, 405u);
+}
+
+}  // namespace
+}  // namespace ashlar::service
