@@ -27,5 +27,6 @@ void add_relay_command(CLI::App& program, Run& run);
 void add_advisor_command(CLI::App& program, Run& run);
 void add_serve_command(CLI::App& program, Run& run);
 void add_explain_command(CLI::App& program, Run& run);
+void add_inspect_command(CLI::App& program, Run& run);
 
 }  // namespace ashlar::apps
