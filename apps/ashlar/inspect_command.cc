@@ -101,6 +101,9 @@ void add_inspect_command(CLI::App& program, Run& run) {
   command->add_option("--timeout", settings->timeout, "seconds to wait for a service")
       ->check(real_number(0.1, 3600))
       ->capture_default_str();
+  end_help(command, {"ashlar inspect /nvme0/kv", "ashlar inspect --verify /nvme0/kv /data/volume",
+                     "ashlar inspect --json journal/ | jq .decisions",
+                     "ashlar inspect http://127.0.0.1:8080 --token-file token"});
   command->callback([settings, &run] { run = [settings] { return inspect_all(*settings); }; });
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/storage/external_storage.h"
 #include "base/checked_math.h"
 #include "base/wide.h"
@@ -9,6 +10,7 @@
 namespace ashlar::inspect {
 
 Result<CanonicalBlock> CanonicalBlock::create(std::span<const PlanePart> planes) {
+  ASHLAR_CHECK(!planes.empty(), "a block has a plane");
   std::vector<layout::Layout> layouts;
   std::uint64_t total = 0;
   for (const PlanePart& plane : planes) {
@@ -35,6 +37,7 @@ Result<CanonicalBlock> CanonicalBlock::create(std::span<const PlanePart> planes)
     parts.push_back({layouts[i], planes[i].shard, {{memory, at}}});
     at += layouts[i].region_bytes();
   }
+  ASHLAR_DCHECK(at == total, "the planes take %llu bytes of %llu", wide(at), wide(total));
   ASHLAR_TRY(block.set_, transfer::BlockSet::create(std::move(parts)));
   return block;
 }

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "base/wide.h"
 #include "inspect/canonical_block.h"
 #include "inspect/inspected_file.h"
@@ -36,6 +37,7 @@ Result<G3Plan> plan_of(const InspectedFile& file, const tiers::G3Superblock& sup
     plan.planes.push_back({descriptor.layout, descriptor.shard});
     plan.kind.block_bytes += descriptor.layout.config().block_bytes();
   }
+  ASHLAR_CHECK(!plan.planes.empty(), "a superblock describes a plane");
   plan.kind.shard = plan.planes.front().shard;
   plan.places = tiers::G3Places::of(plan.planes);
   return plan;
@@ -69,6 +71,7 @@ class G3Verifier {
   }
   // Errors: kCorruption: the bytes differ, or the file ends before them; kIo.
   Result<void> verify(std::uint32_t slot, const G3Header& header) {
+    ASHLAR_DCHECK(slot < plan_.capacity, "block %u of %u", slot, plan_.capacity);
     std::span<std::byte> to = block_.bytes();
     Result<void> read;
     for (std::size_t i = 0; i < plan_.planes.size(); ++i)
@@ -79,6 +82,7 @@ class G3Verifier {
                                       to = to.subspan(bytes);
                                     });
     ASHLAR_RETURN_IF_ERROR(read);
+    ASHLAR_DCHECK(to.empty(), "%zu bytes of the block were not read", to.size());
     ASHLAR_TRY(const transfer::BlockChecksum checksum,
                block_.checksum({.hash = header.hash, .keys = plan_.keys}));
     if (checksum == header.checksum) return {};

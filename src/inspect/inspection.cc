@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
 #include "service/gateway/json_text.h"
 
@@ -98,6 +99,7 @@ void write_texts(service::JsonText& out, const char* name, const std::vector<std
 }  // namespace
 
 void Inspection::damage(std::string problem, std::uint64_t count) {
+  ASHLAR_DCHECK(count != 0, "damage of nothing: %s", problem.c_str());
   damaged += count;
   if (problems.size() < kMostProblems) problems.push_back(std::move(problem));
 }

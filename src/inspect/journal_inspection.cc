@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 
+#include "ashlar/base/check.h"
 #include "ashlar/service/journal.h"
 #include "base/byte_io.h"
 #include "base/wide.h"
@@ -21,6 +22,9 @@ constexpr std::array<const char*, kRecordKinds> kRecordNames = {
     "",         "workers_added", "workers_removed", "state_changes", "availability_changes",
     "stored",   "removed",       "cleared",         "decisions",     "first_bytes",
     "released", "expected"};
+
+static_assert(static_cast<std::size_t>(JournalRecord::kExpected) + 1 == kRecordKinds,
+              "every record has a name");
 
 struct WalkedFile {
   std::uint64_t run = 0;
@@ -61,6 +65,7 @@ Result<WalkedFile> walk(const InspectedFile& file, std::array<std::uint64_t, kRe
       walked.unfinished = file.size() - at;
       break;
     }
+    ASHLAR_DCHECK(type < kinds.size(), "a record of type %u", type);
     ++kinds[type];
     ++walked.records;
     at += start.size() + bytes + 8;
@@ -88,6 +93,7 @@ Result<void> inspect_journal(const std::string& path, const InspectOptions& opti
   std::uint64_t files = 0;
   std::uint64_t bytes = 0;
   for (const JournalRun& run : runs) {
+    ASHLAR_CHECK(!run.files.empty(), "a run has a file");
     WalkedFile first;
     std::uint64_t records = 0;
     std::uint64_t run_bytes = 0;

@@ -75,7 +75,10 @@ class StreamCensus final : public feed::BatchConsumer {
   };
   std::map<events::StreamId, Stream> streams_;
   std::set<std::string> locations_;
-  std::array<std::uint64_t, 5> kinds_{};
+  static constexpr std::size_t kEventKinds = 5;
+  static_assert(static_cast<std::size_t>(events::KvEventKind::kCleared) + 1 == kEventKinds,
+                "each is counted");
+  std::array<std::uint64_t, kEventKinds> kinds_{};
   std::uint64_t batches_ = 0;
   std::uint64_t snapshot_parts_ = 0;
 };
@@ -132,6 +135,7 @@ Result<void> inspect_recording(const InspectedFile& file, Inspection& seen) {
   std::uint64_t last = 0;
   std::uint64_t jumps = 0;
   std::array<std::uint64_t, 4> kinds{};
+  static_assert(static_cast<std::size_t>(events::EngineEventKind::kUnknown) + 1 == 4, "each is counted");
   std::uint64_t blocks = 0;
   std::uint64_t undecodable = 0;
   events::EngineBatch batch;

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "base/wide.h"
 #include "inspect/canonical_block.h"
 #include "inspect/inspected_file.h"
@@ -188,6 +189,7 @@ Result<void> compare_slot(const InspectedFile& file, std::uint64_t at,
 
 Result<void> inspect_file_volume(const InspectedFile& file, const InspectOptions& options, Inspection& seen) {
   namespace format = tiers::file_volume;
+  static_assert((1 << 20) % format::kHeaderBytes == 0, "reads cover whole headers");
   seen.kind = "file volume";
   format::Superblock superblock{};
   ASHLAR_RETURN_IF_ERROR(file.read(0, superblock));
@@ -212,6 +214,7 @@ Result<void> inspect_file_volume(const InspectedFile& file, const InspectOptions
       table.resize(std::min<std::uint64_t>(std::uint64_t{1} << 20, (shape.slots - i) * format::kHeaderBytes));
       ASHLAR_RETURN_IF_ERROR(file.read(format::kTable + i * format::kHeaderBytes, table));
     }
+    ASHLAR_DCHECK(inside + format::kHeaderBytes <= table.size(), "header %llu is not read", wide(i));
     const std::span<const std::byte> part = std::span(table).subspan(inside, format::kHeaderBytes);
     if (std::ranges::all_of(part, [](std::byte byte) { return byte == std::byte{0}; })) continue;
     const auto slot = static_cast<std::uint32_t>(i);

@@ -404,6 +404,11 @@ TEST(Serve, ClaimsHoldWhileThingsBreak) {
   EXPECT_EQ(status, 0) << said;
   EXPECT_THAT(said, HasSubstr(" 0 not the same"));
   EXPECT_THAT(said, HasSubstr(" files that follow: "));
+  const auto [json, json_status] =
+      run_program(std::string(ASHLAR_PROGRAM) + " explain --json " + folder.file("journal"));
+  EXPECT_EQ(json_status, 0) << json;
+  EXPECT_EQ(Json::parse(json)["differences"].number, 0);
+  EXPECT_GT(Json::parse(json)["decisions"].number, 0);
   std::ifstream trace(folder.file("trace.jsonl"));
   std::string line;
   int lines = 0;
