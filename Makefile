@@ -76,7 +76,7 @@ test:
 # What `make test` leaves to the sanitizers, against what ships.
 test-release:
 	@scripts/bootstrap test
-	$(call stage,release,all ashlar_unit_tests,release-all)
+	$(call stage,release,all ashlar_unit_tests ashlar_concurrency_tests,release-all)
 
 test-long: export ASHLAR_TEST_SECONDS = 300
 test-long: test

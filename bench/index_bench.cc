@@ -382,7 +382,7 @@ void print_timed_replay(const Options& options, const Replay& replay) {
 }
 
 int print_replay(const Options& options) {
-  std::vector<TraceRequest> trace;
+  std::vector<IndexRequest> trace;
   if (options.trace.empty()) {
     trace = generate_trace();
   } else {

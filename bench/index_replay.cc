@@ -53,10 +53,10 @@ struct CachedWorker {
 
 }  // namespace
 
-Result<std::vector<TraceRequest>> read_trace(const std::string& path) {
+Result<std::vector<IndexRequest>> read_trace(const std::string& path) {
   std::ifstream file(path);
   if (!file) return make_error(ErrorCode::kIo, "cannot read %s", path.c_str());
-  std::vector<TraceRequest> trace;
+  std::vector<IndexRequest> trace;
   std::string line;
   for (std::size_t number = 1; std::getline(file, line); ++number) {
     if (line.empty()) continue;
@@ -67,7 +67,7 @@ Result<std::vector<TraceRequest>> read_trace(const std::string& path) {
     if (close == std::string::npos) {
       return make_error(ErrorCode::kInvalidArgument, "%s, line %zu has no hash_ids", path.c_str(), number);
     }
-    TraceRequest request{.at = static_cast<double>(number - 1), .ids = {}};
+    IndexRequest request{.at = static_cast<double>(number - 1), .ids = {}};
     constexpr std::string_view kTime = "\"timestamp\"";
     if (const std::size_t time = line.find(kTime); time != std::string::npos) {
       const std::size_t digits = line.find_first_not_of(" :", time + kTime.size());
@@ -88,12 +88,12 @@ Result<std::vector<TraceRequest>> read_trace(const std::string& path) {
     }
     if (!request.ids.empty()) trace.push_back(std::move(request));
   }
-  std::ranges::stable_sort(trace, {}, &TraceRequest::at);
+  std::ranges::stable_sort(trace, {}, &IndexRequest::at);
   if (trace.empty()) return make_error(ErrorCode::kInvalidArgument, "%s has no requests", path.c_str());
   return trace;
 }
 
-std::vector<TraceRequest> generate_trace() {
+std::vector<IndexRequest> generate_trace() {
   constexpr std::size_t kRequests = 20'000, kConversations = 400, kPrompts = 8;
   Random random(41);
   std::uint64_t next_id = 0;
@@ -105,7 +105,7 @@ std::vector<TraceRequest> generate_trace() {
   std::vector<std::vector<std::uint64_t>> prompts(kPrompts);
   for (auto& prompt : prompts) prompt = blocks(4, 32);
   std::vector<std::vector<std::uint64_t>> conversations(kConversations);
-  std::vector<TraceRequest> trace;
+  std::vector<IndexRequest> trace;
   double now = 0;
   while (trace.size() < kRequests) {
     auto& conversation = conversations[random.below(kConversations)];
@@ -118,10 +118,10 @@ std::vector<TraceRequest> generate_trace() {
   return trace;
 }
 
-Replay Replay::plan(std::span<const TraceRequest> trace, const ReplayOptions& options) {
+Replay Replay::plan(std::span<const IndexRequest> trace, const ReplayOptions& options) {
   Replay out;
   std::vector<CachedWorker> workers(options.workers, CachedWorker(options.cache_blocks));
-  for (const TraceRequest& request : trace) {
+  for (const IndexRequest& request : trace) {
     const std::size_t length = std::min(request.ids.size(), options.cache_blocks);
     const double at = request.at - trace.front().at;
     const std::size_t first = out.locals.size();

@@ -23,7 +23,7 @@
 
 namespace ashlar::bench {
 
-struct TraceRequest {
+struct IndexRequest {
   double at = 0;                   // milliseconds
   std::vector<std::uint64_t> ids;  // of the blocks of the prompt, in order; equal ids are equal blocks
 };
@@ -31,9 +31,9 @@ struct TraceRequest {
 // One JSON object per line with an array `hash_ids` and a number `timestamp` in milliseconds; without that
 // requests come a millisecond apart. The requests are in the order of their times.
 // Errors: kIo when the file cannot be read, kInvalidArgument with the line that has no ids.
-Result<std::vector<TraceRequest>> read_trace(const std::string& path);
+Result<std::vector<IndexRequest>> read_trace(const std::string& path);
 // Conversations of several turns, each turn with the whole history before it, on a few system prompts.
-std::vector<TraceRequest> generate_trace();
+std::vector<IndexRequest> generate_trace();
 
 struct ReplayOptions {
   std::uint32_t workers = 16;
@@ -58,7 +58,7 @@ struct Replay {
   std::vector<index::StoredBlock> stored;
   std::size_t hits = 0;  // blocks that a request found on its worker
 
-  static Replay plan(std::span<const TraceRequest> trace, const ReplayOptions& options);
+  static Replay plan(std::span<const IndexRequest> trace, const ReplayOptions& options);
 
   template <class Index>
   void write(Index& index, const ReplayStep& step) const {

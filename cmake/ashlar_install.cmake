@@ -23,7 +23,7 @@ if(TARGET ashlar_shell_files)
   include(ashlar_package)
 endif()
 set(ASHLAR_INSTALLED ashlar ashlar_base ashlar_memory ashlar_routing ashlar_service
-  ashlar_testing)
+  ashlar_replay ashlar_testing)
 foreach(leaf uring ucx s3 redis nats zmq http)
   if(TARGET ashlar_${leaf})
     list(APPEND ASHLAR_INSTALLED ashlar_${leaf})

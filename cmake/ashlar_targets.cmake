@@ -54,16 +54,16 @@ set(ASHLAR_SHARDS 4 CACHE STRING "ctests that share the cases of a test program;
 
 option(ASHLAR_ALL_TESTS "Build also the tests that make test runs under a sanitizer alone" ON)
 
-# ashlar_test(NAME x [WHOLE] [OPTIMIZED] [SHIPPED] SOURCES … LABELS unit|concurrency|… [LIBRARIES …]): one
-# GoogleTest executable; its ctests are x.1, x.2 … WHOLE: its cases share something that is dear to start, so
-# the program is one ctest. OPTIMIZED: its own code, not the library, is what takes the time under a
-# sanitizer. SHIPPED: a unit test that `make test` also runs against what ships, not under AddressSanitizer
-# alone: it counts allocations or bytes, searches at random for as long as it may, or depends on how code is
-# optimised.
+# ashlar_test(NAME x [WHOLE] [OPTIMIZED] [SHIPPED|SANITIZED] SOURCES … LABELS unit|concurrency|…
+# [LIBRARIES …]): one GoogleTest executable; its ctests are x.1, x.2 … WHOLE: its cases share something that
+# is dear to start, so the program is one ctest. OPTIMIZED: its own code, not the library, is what takes the
+# time under a sanitizer. SHIPPED: a unit test that `make test` also runs against what ships, not under
+# AddressSanitizer alone: it counts allocations or bytes, searches at random for as long as it may, or depends
+# on how code is optimised. SANITIZED: a test of threads that `make test` runs under ThreadSanitizer alone.
 function(ashlar_test)
-  cmake_parse_arguments(T "WHOLE;OPTIMIZED;SHIPPED" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(T "WHOLE;OPTIMIZED;SHIPPED;SANITIZED" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
   add_executable(${T_NAME})
-  if("unit" IN_LIST T_LABELS AND NOT T_SHIPPED)
+  if(T_SANITIZED OR ("unit" IN_LIST T_LABELS AND NOT T_SHIPPED))
     list(APPEND T_LABELS sanitized)
     if(NOT ASHLAR_ALL_TESTS)
       set_target_properties(${T_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
@@ -77,6 +77,10 @@ function(ashlar_test)
   # The library is what ships; cases run once, and compile in a half to a third of the time.
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${T_NAME} PRIVATE $<IF:$<CXX_COMPILER_ID:GNU>,-Og,-O1>)
+  endif()
+  # What is checked is the library; a fifth of the time to compile a test goes into checks of its own code.
+  if(ASHLAR_SANITIZE MATCHES undefined)
+    target_compile_options(${T_NAME} PRIVATE -fno-sanitize=undefined)
   endif()
   if(T_OPTIMIZED)
     ashlar_precompiled(${T_NAME} TEST)

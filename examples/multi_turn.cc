@@ -39,15 +39,15 @@ class Engine {
 
   Engine(const MultiTurnWorkload& workload, const std::string& backend)
       : workload_(workload),
-        manager_(BlockManager<G1>::builder()
-                     .block_count(kPool)
-                     .block_size(workload.options().block_size)
-                     .registry(block::BlockRegistry::create(
-                                   {.frequency = block::TinyLfuOptions{.capacity = std::size_t{1} << 16}})
-                                   .value())
-                     .with_backend(backend)
-                     .build()
-                     .value()) {}
+        manager_(
+            BlockManager<G1>::builder()
+                .block_count(kPool)
+                .block_size(workload.options().block_size)
+                .registry(block::BlockRegistry::create({.frequency = block::TinyLfuOptions::for_pool(kPool)})
+                              .value())
+                .with_backend(backend)
+                .build()
+                .value()) {}
 
   template <class MakeRoom>
   Held begin(const MultiTurnWorkload::Request& request, std::size_t& hits, MakeRoom&& make_room) {
@@ -116,6 +116,9 @@ std::string note_of(const std::string& backend) {
       {"hashmap_fifo", "released first, evicted first; as lru: every use ends with a release"},
       {"hashmap_lifo", "released last, evicted first"},
       {"hashmap_lru", "as lru"},
+      {"fifo", "registered longest ago, evicted first"},
+      {"lfu", "names used least often first, then as lru"},
+      {"s3_fifo", "new blocks first, unless used again"},
       {"hashmap_priority", "system prompts have priority " + std::to_string(kSystemPriority)},
       {"lineage", "ends of sequences first; as lru: requests drop their blocks from the end"},
       {"lineage_round_robin", "ends of sequences first, of all sequences in turn"},

@@ -36,5 +36,6 @@ void add_inspect_command(CLI::App& program, Run& run);
 void add_bench_command(CLI::App& program, Run& run);
 // completion and man; `program` must stay.
 void add_shell_commands(CLI::App& program, Run& run);
+void add_replay_command(CLI::App& program, Run& run);
 
 }  // namespace ashlar::apps

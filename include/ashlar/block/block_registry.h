@@ -12,6 +12,7 @@
 // Complexity:    O(1) per hash; batch calls take a shard's lock once per run of 16 positions.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -39,6 +40,12 @@ struct TinyLfuOptions {
   // Touches after which all counters are halved; 0 means ten times the capacity, kNever means no decay.
   std::uint64_t decay_after = 0;
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
+  // Large enough for a pool of so many blocks: 16 names for each, so 32 bytes. A smaller sketch takes names
+  // for others and decays too soon (docs/eviction.md).
+  static TinyLfuOptions for_pool(std::size_t blocks) noexcept {
+    return {.capacity = std::clamp(blocks, std::size_t{64}, std::size_t{1} << 28) * 16};
+  }
 
   // Errors: kInvalidArgument for a capacity of 0 or above 2^32.
   Result<void> validate() const;

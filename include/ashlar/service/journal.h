@@ -113,6 +113,13 @@ inline Result<ReplayReport> replay_journal(const std::string& file, const Journa
   return replay_journal(std::span(&file, 1), key, each);
 }
 
+// The requests of a run for which a worker was chosen, in their order and once each: those that were tried
+// again elsewhere are not told again. Hashes and sessions are keyed, and point into memory of the call.
+// Nothing is replayed. Errors: as replay_journal().
+using RequestHearer = std::function<void(const RouteRequest& request, Clock::TimePoint now)>;
+Result<ReplayReport> read_journal_requests(std::span<const std::string> files, const JournalKey& key,
+                                           const RequestHearer& each);
+
 // The files of one run, in their order.
 struct JournalRun {
   std::string name;

@@ -20,7 +20,7 @@ Result<MultiLruBackend> MultiLruBackend::create(const EvictionContext& context,
     return make_error(
         ErrorCode::kInvalidArgument,
         "the multi-LRU backend needs a registry that counts uses, and this one has no frequency "
-        "tracker; set RegistryOptions::frequency");
+        "tracker; set RegistryOptions::frequency to TinyLfuOptions::for_pool(blocks)");
   }
   return MultiLruBackend(context, thresholds);
 }

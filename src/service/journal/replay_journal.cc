@@ -68,8 +68,9 @@ Result<JournalHead> read_head(JournalFile& file, const JournalCipher& cipher, st
 class JournalReplay {
  public:
   // `replays`: its records begin with the first; otherwise decisions are only told.
-  JournalReplay(const RouterOptions& options, bool replays, const DecisionHearer& each)
-      : core_(options), replays_(replays), each_(each) {}
+  JournalReplay(const RouterOptions& options, bool replays, const DecisionHearer& each,
+                const RequestHearer& each_request)
+      : core_(options), replays_(replays), each_(each), each_request_(each_request) {}
 
   // False: the record cannot be read.
   bool apply(JournalRecord type, std::span<const std::byte> payload, ReplayReport& report) {
@@ -173,12 +174,14 @@ class JournalReplay {
     const Result<Decision> told = get_decision(in);
     if (!told && told.error().code() == ErrorCode::kCorruption) return false;
     if (each_ && told) each_(*told, request.group, verdict);
+    if (each_request_ && told && request.tried.empty()) each_request_(request.request, now);
     return true;
   }
 
   RouteCore core_;
   const bool replays_;
   const DecisionHearer& each_;
+  const RequestHearer& each_request_;
 };
 
 // `check`: of the head; then of the last record.
@@ -206,10 +209,8 @@ Result<void> replay_file(JournalFile& file, const JournalCipher& cipher, std::ui
   }
 }
 
-}  // namespace
-
-Result<ReplayReport> replay_journal(std::span<const std::string> files, const JournalKey& key,
-                                    const DecisionHearer& each) {
+Result<ReplayReport> read_journal(std::span<const std::string> files, const JournalKey& key, bool replays,
+                                  const DecisionHearer& each, const RequestHearer& each_request) {
   ASHLAR_CHECK(!files.empty(), "a journal has a file");
   const JournalCipher cipher(key);
   ReplayReport report;
@@ -227,7 +228,7 @@ Result<ReplayReport> replay_journal(std::span<const std::string> files, const Jo
     if (!replay) {
       report.run = head.run;
       report.removed_files = head.number;
-      replay.emplace(head.options, head.number == 0, each);
+      replay.emplace(head.options, replays && head.number == 0, each, each_request);
     } else if (report.unfinished_bytes != 0 || head.run != report.run || head.number != number + 1 ||
                head.previous != last) {
       return file.damaged("this file does not go on where the one before ends: one is missing or was cut");
@@ -238,6 +239,18 @@ Result<ReplayReport> replay_journal(std::span<const std::string> files, const Jo
     last = check;
   }
   return report;
+}
+
+}  // namespace
+
+Result<ReplayReport> replay_journal(std::span<const std::string> files, const JournalKey& key,
+                                    const DecisionHearer& each) {
+  return read_journal(files, key, true, each, {});
+}
+
+Result<ReplayReport> read_journal_requests(std::span<const std::string> files, const JournalKey& key,
+                                           const RequestHearer& each) {
+  return read_journal(files, key, false, {}, each);
 }
 
 Result<std::vector<JournalRun>> find_journals(const std::string& path) {

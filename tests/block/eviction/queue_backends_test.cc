@@ -48,11 +48,19 @@ struct FifoModel {
 };
 
 struct LfuModel {
-  std::map<std::uint32_t, int> uses;
-  std::vector<std::uint32_t> inactive;  // by release or touch
+  std::map<std::uint32_t, std::uint32_t> uses;
+  std::map<std::uint32_t, std::uint64_t> names;
+  std::vector<std::uint32_t> inactive;                 // by release or touch
+  UseCounts past{LfuBackend::kNamesPerBlock * kPool};  // which has a test of its own
 
-  void registered(std::uint32_t id, std::uint64_t) { uses[id] = 0; }
-  void gone(std::uint32_t id) { uses.erase(id), std::erase(inactive, id); }
+  void registered(std::uint32_t id, std::uint64_t name) {
+    names[id] = name;
+    uses[id] = past.take(name_of(0, name));
+  }
+  void gone(std::uint32_t id) {
+    std::erase(inactive, id);
+    if (uses[id] != 0) past.put(name_of(0, names[id]), uses[id]);
+  }
   void insert(std::uint32_t id) { ++uses[id], inactive.push_back(id); }
   void remove(std::uint32_t id) { std::erase(inactive, id); }
   void touch(std::uint32_t id) { remove(id), insert(id); }
@@ -201,6 +209,35 @@ TEST(LfuBackendTest, TheLeastUsedGoesAndAmongEqualsTheOldest) {
   backend.touch(BlockId(2));
   backend.touch(BlockId(2));
   EXPECT_THAT(drained(backend), ElementsAre(1u, 3u, 0u, 2u));
+}
+
+TEST(LfuBackendTest, CountsOutliveBlocks) {
+  EvictionWorld world(4);
+  LfuBackend backend(world.context);
+  for (std::uint32_t id = 0; id < 4; ++id) backend.insert(BlockId(id), name_of(0, id));
+  for (int i = 0; i < 3; ++i) backend.touch(BlockId(1));
+  ASSERT_THAT(drained(backend), ElementsAre(0u, 2u, 3u, 1u));
+  backend.registered(BlockId(2), name_of(0, 1));  // the popular one, as another block
+  backend.insert(BlockId(2), name_of(0, 1));
+  backend.registered(BlockId(3), name_of(0, 7));
+  backend.insert(BlockId(3), name_of(0, 7));
+  backend.touch(BlockId(3));
+  EXPECT_THAT(drained(backend), ElementsAre(3u, 2u));
+}
+
+TEST(UseCountsTest, RemembersTheLastOnes) {
+  UseCounts counts(1000);
+  for (std::uint64_t i = 0; i < 5000; ++i) counts.put(name_of(0, i), static_cast<std::uint32_t>(i + 1));
+  std::size_t last = 0;
+  std::size_t wrong = 0;
+  for (std::uint64_t i = 5000; i-- > 0;) {
+    const std::uint32_t found = counts.take(name_of(0, i));
+    if (i >= 4500) last += found == i + 1 ? 1 : 0;
+    if (found != 0 && found != i + 1) ++wrong;
+    EXPECT_EQ(counts.take(name_of(0, i)), 0u) << "taken once";
+  }
+  EXPECT_GT(last, 400u);  // of 500; buckets are not equally full
+  EXPECT_LT(wrong, 5u);
 }
 
 // A scan of names that come once passes through the small queue; what was used again stays.

@@ -64,7 +64,7 @@ class FleetTest : public ::testing::Test {
 
   // GET /workers without what the threads that read events change in their own time.
   static std::string workers_of(ServiceUnderTest& service) {
-    static const std::regex state(R"("(status|last_error)":"[^"]*")");
+    static const std::regex state(R"x("(status|last_error)":"[^"]*")x");
     return std::regex_replace(service.get("/workers").body, state, "");
   }
 

@@ -1,0 +1,267 @@
+// ashlar replay: a trace, or a generated workload, through workers, tiers, policies and routers.
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "apps/ashlar/arguments.h"
+#include "apps/ashlar/commands.h"
+#include "apps/ashlar/console.h"
+#include "apps/ashlar/stop_signal.h"
+#include "ashlar/block/eviction.h"
+#include "ashlar/replay/generate.h"
+#include "ashlar/replay/report.h"
+
+namespace ashlar::apps {
+namespace {
+
+constexpr double kGiga = 1e9;
+
+struct ReplaySettings {
+  std::string trace;
+  std::string generate;
+  std::string format = "detect";
+  replay::TraceOptions reading;
+  std::string write;
+  std::uint32_t workers = 1;
+  std::array<std::vector<std::uint32_t>, replay::kReplayTiers> blocks = {{{10'000}, {0}, {0}}};
+  std::vector<std::string> policies = {"lru"};
+  std::vector<std::string> routers = {"prefix"};
+  bool simulates = false;
+  bool no_bound = false;
+  double g2_gb = 40;
+  double g3_gb = 5;
+  replay::ReplayConfig config;
+  std::string report;
+  bool json = false;
+  bool quiet = false;
+};
+
+// One line on a terminal that is written over; nothing elsewhere.
+class ProgressLine {
+ public:
+  explicit ProgressLine(bool is_shown) : is_shown_(is_shown && isatty(STDERR_FILENO) == 1) {}
+  ~ProgressLine() { clear(); }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  void show(const std::string& what, std::uint64_t done, std::uint64_t all) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!is_shown_ || now - last_ < std::chrono::milliseconds(50)) return;
+    last_ = now;
+    constexpr std::uint64_t kWidth = 32;
+    std::string bar;
+    if (all > 0) {
+      bar = " [" + std::string(kWidth * done / all, '#') + std::string(kWidth - kWidth * done / all, ' ') +
+            "] " + std::to_string(100 * done / all) + " %";
+    } else {
+      bar = " " + std::to_string(done) + " requests";
+    }
+    std::fprintf(stderr, "\r\x1B[K%s%s", what.c_str(), bar.c_str());
+    std::fflush(stderr);
+    is_dirty_ = true;
+  }
+  void clear() {
+    if (is_dirty_) std::fprintf(stderr, "\r\x1B[K");
+    is_dirty_ = false;
+  }
+
+ private:
+  const bool is_shown_;
+  bool is_dirty_ = false;
+  std::chrono::steady_clock::time_point last_;
+};
+
+int replay_failed(const Error& error) {
+  say("ashlar replay: " + error.message());
+  return kExitFailed;
+}
+
+// Every combination of the lists.
+Result<std::vector<replay::ReplayConfig>> configs_of(const ReplaySettings& settings) {
+  std::vector<std::string> policies = settings.policies;
+  if (policies == std::vector<std::string>{"all"}) policies = block::eviction_names();
+  std::vector<replay::ReplayConfig> configs;
+  for (const std::uint32_t g1 : settings.blocks[0])
+    for (const std::uint32_t g2 : settings.blocks[1])
+      for (const std::uint32_t g3 : settings.blocks[2])
+        for (const std::string& router : settings.routers)
+          for (const std::string& policy : policies) {
+            replay::ReplayConfig config = settings.config;
+            config.workers = settings.workers;
+            config.tier_blocks = {g1, g2, g3};
+            config.policy = policy;
+            ASHLAR_TRY(config.routing, replay::parse_routing(router));
+            config.has_bound = !settings.no_bound;
+            config.tier_bytes_per_second = {0, settings.g2_gb * kGiga, settings.g3_gb * kGiga};
+            ASHLAR_RETURN_IF_ERROR(config.validate());
+            configs.push_back(std::move(config));
+          }
+  return configs;
+}
+
+Result<std::unique_ptr<replay::TraceSource>> open_workload(const ReplaySettings& settings) {
+  if (settings.trace.empty() == settings.generate.empty())
+    return Error(ErrorCode::kInvalidArgument,
+                 "one of a trace and --generate is needed; see ashlar replay --help");
+  if (!settings.generate.empty()) {
+    ASHLAR_TRY(const replay::GeneratorOptions options, replay::parse_generator(settings.generate));
+    return replay::generate_trace(options);
+  }
+  replay::TraceOptions options = settings.reading;
+  ASHLAR_TRY(options.format, replay::parse_trace_format(settings.format));
+  return replay::open_trace(settings.trace, options);
+}
+
+Result<void> write_report(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file)
+    return make_error(ErrorCode::kIo, "cannot write %s: %s", path.c_str(),
+                      std::generic_category().message(errno).c_str());
+  return {};
+}
+
+int run_replay(const ReplaySettings& settings) {
+  const auto configs = configs_of(settings);
+  if (!configs) return replay_failed(configs.error());
+  auto source = open_workload(settings);
+  if (!source) return replay_failed(source.error());
+  if (!settings.write.empty()) {
+    const auto written = replay::write_trace(**source, settings.write);
+    if (!written) return replay_failed(written.error());
+    if (!settings.quiet) say(settings.write + ": " + std::to_string(*written) + " requests");
+    return (*source)->facts().skipped_lines > 0 ? kExitIncomplete : kExitDone;
+  }
+  ProgressLine progress(!settings.quiet);
+  const auto trace = replay::TraceTable::load(**source, [&](std::uint64_t requests) {
+    progress.show("reading", requests, 0);
+    return !StopSignal::received();
+  });
+  if (!trace) {
+    progress.clear();
+    return replay_failed(trace.error());
+  }
+  const replay::ReplaySubject subject =
+      replay::subject_of(settings.generate.empty() ? settings.trace : settings.generate, *trace);
+  std::vector<replay::ReplayOutcome> runs;
+  for (const replay::ReplayConfig& config : *configs) {
+    const std::string what = std::to_string(runs.size() + 1) + "/" + std::to_string(configs->size()) + " " +
+                             config.policy + ", " + std::string(to_string(config.routing));
+    auto run = replay::simulate(*trace, config, [&](std::uint64_t done, std::uint64_t all) {
+      progress.show(what, done, all);
+      return !StopSignal::received();
+    });
+    if (!run) {
+      progress.clear();
+      return replay_failed(run.error());
+    }
+    runs.push_back(*std::move(run));
+  }
+  progress.clear();
+  const std::string text =
+      settings.json ? replay::replay_json(subject, runs) : replay::replay_table(subject, runs);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (!settings.report.empty()) {
+    if (const auto written = write_report(settings.report, replay::replay_html(subject, runs)); !written)
+      return replay_failed(written.error());
+    if (!settings.quiet) say("report: " + settings.report);
+  }
+  const replay::TraceFacts& facts = subject.facts;
+  if (facts.skipped_lines == 0 && facts.unfinished_bytes == 0) return kExitDone;
+  if (settings.json)
+    for (const std::string& note : replay::notes_of(subject)) say("ashlar replay: " + note);
+  return kExitIncomplete;
+}
+
+}  // namespace
+
+void add_replay_command(CLI::App& program, Run& run) {
+  auto settings = std::make_shared<ReplaySettings>();
+  CLI::App* command = program.add_subcommand(
+      "replay",
+      "Replay a trace through workers, tiers, eviction policies and routers: what would hit, and where");
+  end_help(command, {"ashlar replay trace.jsonl --g1 5000,20000 --policy lru,lfu,s3_fifo",
+                     "ashlar replay trace.jsonl --workers 8 --g1 2000 --g2 10000 --g3 100000 \\",
+                     "    --router prefix,round_robin --report report.html",
+                     "ashlar replay --generate agents,seed=7,requests=20000 --policy all --json",
+                     "ashlar replay --generate chat --write chat.jsonl",
+                     "ashlar replay /var/lib/ashlar/journal --g1 4096"});
+  command->add_option("trace", settings->trace, "trace: a file, a folder, or - for standard input");
+  command->add_option("--generate", settings->generate,
+                      "a workload instead: chat, prompts, agents, documents or mix, then "
+                      ",seed=N,requests=N,block=N,rate=N");
+  command->add_option("--format", settings->format,
+                      "mooncake, bailian, weka, azure, burstgpt or journal (default: as it looks)");
+  command
+      ->add_option("--block-size", settings->reading.block_size,
+                   "tokens per block, where the trace does not say")
+      ->check(whole_number(1, 1 << 20));
+  command->add_flag("--lenient", settings->reading.is_lenient,
+                    "skip lines that cannot be read, and count them");
+  command
+      ->add_option("--session-interval", settings->reading.session_interval_ms,
+                   "ms between the starts of Weka sessions")
+      ->check(whole_number(0, 1'000'000'000))
+      ->capture_default_str();
+  command->add_option("--key", settings->reading.journal_key,
+                      "file of a journal's key (default: `key` beside it)");
+  command->add_option("--write", settings->write, "write the trace in Mooncake's form to FILE, and end");
+  command->add_flag("--simulate", settings->simulates,
+                    "policies and routing only, without bytes (the default)");
+  command->add_option("--workers", settings->workers, "workers")
+      ->check(whole_number(1, 4'096))
+      ->capture_default_str();
+  const char* const tiers[] = {"blocks of G1 at each worker; several: one run each", "blocks of G2; 0: none",
+                               "blocks of G3; 0: none"};
+  for (std::size_t i = 0; i < replay::kReplayTiers; ++i)
+    command->add_option("--g" + std::to_string(i + 1), settings->blocks[i], tiers[i])
+        ->delimiter(',')
+        ->check(whole_number(i == 0 ? 1 : 0, UINT32_MAX - 3))
+        ->capture_default_str();
+  command
+      ->add_option("--policy", settings->policies,
+                   "eviction policies by name, or all (docs/eviction.md); several: one run each")
+      ->delimiter(',')
+      ->capture_default_str();
+  command
+      ->add_option("--router", settings->routers,
+                   "prefix, least_loaded, round_robin, random or sticky; several: one run each")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--seed", settings->config.seed, "of random routing")
+      ->check(whole_number())
+      ->capture_default_str();
+  command->add_flag("--no-bound", settings->no_bound,
+                    "leave out what a cache that knows the future would find");
+  command->add_option("--bytes-per-token", settings->config.bytes_per_token, "for bytes and times")
+      ->check(whole_number(1, std::uint64_t{1} << 32))
+      ->capture_default_str();
+  command
+      ->add_option("--prefill-rate", settings->config.prefill_tokens_per_second,
+                   "prompt tokens that a worker computes per second")
+      ->check(real_number(1e-3, 1e12))
+      ->capture_default_str();
+  command->add_option("--decode-ms", settings->config.decode_ms_per_token, "ms per token of an answer")
+      ->check(real_number(0, 1e9))
+      ->capture_default_str();
+  command->add_option("--g2-gb", settings->g2_gb, "GB/s from G2 up; 0: at once")
+      ->check(real_number(0, 1e6))
+      ->capture_default_str();
+  command->add_option("--g3-gb", settings->g3_gb, "GB/s from G3 up; 0: at once")
+      ->check(real_number(0, 1e6))
+      ->capture_default_str();
+  command->add_option("--report", settings->report, "write an HTML report with charts to FILE");
+  command->add_flag("--json", settings->json, "JSON on standard output instead of the table");
+  command->add_flag("--quiet", settings->quiet, "no progress on standard error");
+  command->callback([settings, &run] { run = [settings] { return run_replay(*settings); }; });
+}
+
+}  // namespace ashlar::apps

@@ -1,0 +1,80 @@
+// ashlar replay as a person runs it: tables, JSON, reports, traces that are written, and how it ends.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "apps/run_program.h"
+#include "support/scratch_folder.h"
+#include "support/small_json.h"
+
+namespace ashlar {
+namespace {
+
+std::string text_of(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+TEST(AshlarReplay, WritesATraceAndReplaysIt) {
+  const ScratchFolder folder;
+  const std::string trace = folder.file("chat.jsonl");
+  const Ended written = run("replay --generate chat,requests=300,seed=4 --write '" + trace + "'");
+  EXPECT_EQ(written.status, 0) << written.output;
+  const Ended table = run("replay '" + trace +
+                          "' --workers 2 --g1 200,400 --policy lru,fifo --router prefix,random "
+                          "--report '" +
+                          folder.file("r.html") + "'");
+  EXPECT_EQ(table.status, 0) << table.output;
+  EXPECT_TRUE(says(table, "300 requests")) << table.output;
+  EXPECT_TRUE(says(table, "bound"));
+  EXPECT_FALSE(says(table, "\x1B")) << "no progress where there is no terminal";
+  EXPECT_NE(text_of(folder.file("r.html")).find("</html>"), std::string::npos);
+
+  const Ended json = run("replay '" + trace +
+                         "' --workers 2 --g1 200,400 --policy lru,fifo --router prefix,random "
+                         "--json 2>/dev/null");
+  EXPECT_EQ(json.status, 0);
+  const auto parsed = testing::Json::parse(json.output);
+  EXPECT_EQ(parsed["runs"].list.size(), 8u);
+  // Generated and read back, the requests are the same.
+  const Ended again =
+      run("replay --generate chat,requests=300,seed=4 --workers 2 --g1 200,400 --policy lru,fifo "
+          "--router prefix,random --json 2>/dev/null");
+  const auto direct = testing::Json::parse(again.output);
+  for (std::size_t i = 0; i < 8; ++i)
+    EXPECT_EQ(parsed["runs"].list[i]["hit_blocks"].number, direct["runs"].list[i]["hit_blocks"].number) << i;
+}
+
+TEST(AshlarReplay, SaysWhatIsWrongAndHowItEnded) {
+  const ScratchFolder folder;
+  const std::string bad = folder.file("bad.jsonl");
+  std::ofstream(bad) << "{\"timestamp\": 0, \"input_length\": 600, \"hash_ids\": [1, 2]}\n{broken\n";
+  const Ended strict = run("replay '" + bad + "'");
+  EXPECT_EQ(strict.status, 1);
+  EXPECT_TRUE(says(strict, "line 2")) << strict.output;
+  const Ended lenient = run("replay '" + bad + "' --lenient");
+  EXPECT_EQ(lenient.status, 3);
+  EXPECT_TRUE(says(lenient, "1 lines were skipped; the first")) << lenient.output;
+  std::ofstream(folder.file("a.csv"))
+      << "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6,374,44\n";
+  const Ended azure = run("replay '" + folder.file("a.csv") + "'");
+  EXPECT_EQ(azure.status, 0);
+  EXPECT_TRUE(says(azure, "carries no reuse")) << azure.output;
+
+  EXPECT_TRUE(says(run("replay"), "--generate"));
+  EXPECT_TRUE(says(run("replay '" + bad + "' --policy best"), "lru"));
+  EXPECT_TRUE(says(run("replay '" + bad + "' --router best"), "round_robin"));
+  EXPECT_TRUE(says(run("replay '" + bad + "' --g3 5"), "G2"));
+  EXPECT_TRUE(says(run("replay /absent"), "cannot open"));
+  EXPECT_EQ(run("replay /absent").status, 1);
+  EXPECT_GE(run("replay x --workers 0").status, 100);
+  const Ended help = run("replay --help");
+  EXPECT_EQ(help.status, 0);
+  EXPECT_TRUE(says(help, "examples:"));
+  EXPECT_TRUE(says(help, "exit status:"));
+}
+
+}  // namespace
+}  // namespace ashlar

@@ -1,0 +1,273 @@
+// The simulator against a naive one, against real managers, and against what its counts promise.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "ashlar/block/block_manager.h"
+#include "ashlar/replay/simulate.h"
+#include "replay/simulate/naive_cache.h"
+#include "replay/simulate/offline_bound.h"
+#include "replay/simulate/pool_cache.h"
+#include "replay/simulate/random_trace.h"
+#include "replay/simulate/replay_run.h"
+
+namespace ashlar::replay {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+using TierHits = std::array<std::uint32_t, kReplayTiers>;
+
+// Hits of every request, and the outcome.
+struct Served {
+  std::vector<TierHits> hits;
+  std::vector<std::uint32_t> workers;
+  ReplayOutcome outcome;
+};
+Served serve_all(const TraceTable& trace, const ReplayConfig& config) {
+  ReplayRun run(trace, config);
+  for (std::uint32_t worker = 0; worker < config.workers; ++worker)
+    run.add_cache(make_pool_cache(trace, config, run.presence(), worker).value());
+  Served served;
+  served.outcome = run.run({},
+                           [&](std::uint32_t worker, const CacheChange& change) {
+                             served.hits.push_back(change.hits);
+                             served.workers.push_back(worker);
+                           })
+                       .value();
+  return served;
+}
+
+TEST(SimulateTest, AgreesWithANaiveSimulator) {
+  const std::vector<std::array<std::uint32_t, 3>> shapes = {
+      {40, 0, 0}, {30, 60, 0}, {30, 50, 120}, {24, 24, 24}};
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    const TraceTable trace = random_trace(seed, 400, 24);
+    for (const auto& shape : shapes) {
+      for (const char* policy : {"lru", "fifo"}) {
+        // How fifo orders blocks on their way up and down is the backend's own; in one tier it is the rule.
+        if (shape[1] != 0 && std::string(policy) == "fifo") continue;
+        for (const std::uint32_t workers : {1u, 3u}) {
+          const Served served = serve_all(
+              trace,
+              {.workers = workers, .tier_blocks = shape, .policy = policy, .routing = Routing::kSticky});
+          std::vector<NaiveCache> naive(
+              workers, NaiveCache({shape[0], shape[1], shape[2]}, std::string(policy) == "lru"));
+          for (std::size_t i = 0; i < trace.requests().size(); ++i) {
+            ASSERT_EQ(served.hits[i], naive[served.workers[i]].serve(trace.blocks_of(trace.requests()[i])))
+                << "request " << i << " of seed " << seed << ", " << policy << ", tiers " << shape[0] << " "
+                << shape[1] << " " << shape[2] << ", " << workers << " workers";
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(SimulateTest, AgreesWithABlockManagerForEveryPolicy) {
+  for (const std::string& policy : block::eviction_names()) {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      const TraceTable trace = random_trace(seed, 300, 24);
+      const Served served = serve_all(trace, {.tier_blocks = {48, 0, 0}, .policy = policy});
+      auto manager =
+          block::BlockManager<block::G1>::builder()
+              .block_count(48)
+              .registry(block::BlockRegistry::create({.frequency = block::TinyLfuOptions{.capacity = 1'024}})
+                            .value())
+              .duplicate_policy(block::DuplicatePolicy::kReject)
+              .with_backend(policy)
+              .build()
+              .value();
+      for (std::size_t i = 0; i < trace.requests().size(); ++i) {
+        std::vector<tokens::SequenceHash> hashes;
+        for (const std::uint32_t number : trace.blocks_of(trace.requests()[i]))
+          hashes.push_back(trace.hash_of(number));
+        auto table = manager.match_blocks(hashes);
+        ASSERT_EQ(table.size(), served.hits[i][0]) << policy << ", request " << i << " of seed " << seed;
+        auto fresh = manager.allocate_blocks(hashes.size() - table.size()).value();
+        block::BlockList<block::CompleteBlock<block::G1>> complete;
+        for (std::size_t k = 0; k < fresh.size(); ++k)
+          complete.push_back(
+              std::move(fresh[k]).stage(hashes[table.size() + k], block::KvReady::asserted_by_caller()));
+        auto registered = manager.register_blocks(std::move(complete)).value();
+        for (auto& one : registered) table.push_back(std::move(one));
+      }
+      EXPECT_EQ(manager.counters().evictions, served.outcome.total.evictions[0]) << policy;
+    }
+  }
+}
+
+TEST(SimulateTest, NoPolicyBeatsTheBound) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const TraceTable trace = random_trace(seed, 500, 20);
+    for (const std::uint32_t capacity : {20u, 60u, 200u, 5'000u}) {
+      for (const std::string& policy : block::eviction_names()) {
+        const auto outcome = simulate(trace, {.tier_blocks = {capacity, 0, 0}, .policy = policy}).value();
+        EXPECT_GE(outcome.bound_hits, outcome.total.hit_blocks()) << policy << " at " << capacity;
+        if (capacity == 5'000) {
+          // Everything fits: only new blocks are missed.
+          EXPECT_EQ(outcome.bound_hits, trace.named() - trace.distinct());
+          EXPECT_EQ(outcome.total.hit_blocks(), outcome.bound_hits) << policy;
+        }
+      }
+    }
+  }
+}
+
+// What the best choice of victims would find, by trying all of them.
+std::uint64_t best_hits(const std::vector<std::vector<std::uint32_t>>& requests, std::size_t at,
+                        const std::set<std::uint32_t>& cached, std::size_t capacity) {
+  if (at == requests.size()) return 0;
+  const auto& blocks = requests[at];
+  std::size_t found = 0;
+  while (found < blocks.size() && cached.contains(blocks[found])) ++found;
+  std::set<std::uint32_t> all = cached;
+  all.insert(blocks.begin(), blocks.end());
+  std::vector<std::uint32_t> others;
+  for (const std::uint32_t block : cached)
+    if (std::find(blocks.begin(), blocks.end(), block) == blocks.end()) others.push_back(block);
+  const std::size_t excess = all.size() > capacity ? all.size() - capacity : 0;
+  std::uint64_t best = 0;
+  for (std::uint32_t chosen = 0; chosen < 1u << others.size(); ++chosen) {
+    if (static_cast<std::size_t>(__builtin_popcount(chosen)) != excess) continue;
+    std::set<std::uint32_t> left = all;
+    for (std::size_t i = 0; i < others.size(); ++i)
+      if ((chosen >> i & 1) != 0) left.erase(others[i]);
+    best = std::max(best, best_hits(requests, at + 1, left, capacity));
+  }
+  return found + best;
+}
+
+TEST(SimulateTest, TheBoundIsWhatTheBestChoicesFind) {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    const TraceTable trace = random_trace(seed, 7, 4);
+    std::vector<std::vector<std::uint32_t>> requests;
+    std::vector<std::uint32_t> order;
+    for (const auto& request : trace.requests()) {
+      const auto blocks = trace.blocks_of(request);
+      order.push_back(static_cast<std::uint32_t>(requests.size()));
+      requests.emplace_back(blocks.begin(), blocks.end());
+    }
+    for (const std::size_t capacity : {4u, 6u})
+      EXPECT_EQ(offline_hits(trace, order, capacity), best_hits(requests, 0, {}, capacity))
+          << "seed " << seed << " at " << capacity;
+  }
+}
+
+TEST(SimulateTest, MissesHaveTheirReasons) {
+  // Two workers in turn; G1 of three blocks each.
+  const TraceTable trace = table_of({
+      request_of(0, {1, 2, 3}),       // worker 0: never seen
+      request_of(10'000, {1, 2, 3}),  // worker 1: elsewhere
+      request_of(20'000, {4, 5}),     // worker 0: never seen; evicts 3 and 2
+      request_of(30'000, {1, 2, 3}),  // worker 1: hits
+      request_of(40'000, {1, 2}),     // worker 0: a hit, then elsewhere
+      request_of(50'000, {6, 7, 8}),  // worker 1: never seen; evicts all
+      request_of(60'000, {1, 2, 3}),  // worker 0: two hits, then evicted
+  });
+  const auto outcome =
+      simulate(trace, {.workers = 2, .tier_blocks = {3, 0, 0}, .routing = Routing::kRoundRobin, .windows = 7})
+          .value();
+  EXPECT_THAT(outcome.total.misses, ElementsAre(8u, 1u, 4u, 0u));
+  EXPECT_THAT(outcome.total.hits, ElementsAre(6u, 0u, 0u));
+  EXPECT_THAT(outcome.windows[1].misses, ElementsAre(0u, 0u, 3u, 0u));
+  EXPECT_EQ(outcome.windows[3].hits[0], 3u);
+  EXPECT_EQ(outcome.total.hit_tokens, 6u * 16);
+  EXPECT_EQ(outcome.workers[0].requests, 4u);
+  EXPECT_EQ(outcome.workers[1].requests, 3u);
+  EXPECT_EQ(outcome.total.written[0], 13u);
+  EXPECT_EQ(outcome.total.evictions[0], 7u);
+
+  // fifo evicts heads: what stays is behind a gap.
+  const auto broken =
+      simulate(table_of({request_of(0, {1, 2, 3}), request_of(1, {4}), request_of(2, {1, 2})}),
+               {.tier_blocks = {3, 0, 0}, .policy = "fifo"})
+          .value();
+  EXPECT_THAT(broken.total.misses, ElementsAre(4u, 1u, 0u, 1u));
+}
+
+TEST(SimulateTest, TiersCatchWhatG1Evicts) {
+  std::vector<TraceRequest> requests;
+  for (std::uint64_t round = 0; round < 3; ++round)
+    for (std::uint64_t text = 0; text < 10; ++text)
+      requests.push_back(request_of(round * 100 + text, {10 * text + 1, 10 * text + 2}));
+  const TraceTable trace = table_of(std::move(requests));
+  const auto g1 = simulate(trace, {.tier_blocks = {4, 0, 0}}).value();
+  EXPECT_EQ(g1.total.hit_blocks(), 0u);  // a round is longer than the pool
+  const auto g2 = simulate(trace, {.tier_blocks = {4, 30, 0}}).value();
+  EXPECT_THAT(g2.total.hits, ElementsAre(0u, 40u, 0u));
+  const auto g3 = simulate(trace, {.tier_blocks = {4, 4, 30}}).value();
+  EXPECT_THAT(g3.total.hits, ElementsAre(0u, 0u, 40u));
+  EXPECT_EQ(g3.total.written[2], 20u);
+  EXPECT_DOUBLE_EQ(g3.written_per_hit(), 0.5);
+  EXPECT_GT(g3.latency.mean, g2.latency.mean);
+  EXPECT_GT(g1.latency.mean, g3.latency.mean);
+}
+
+TEST(SimulateTest, ThePrefixRouterFindsMoreThanChance) {
+  const TraceTable trace = random_trace(5, 2'000, 24);
+  const auto rate = [&](Routing routing) {
+    const Served served = serve_all(trace, {.workers = 4, .tier_blocks = {300, 0, 0}, .routing = routing});
+    EXPECT_EQ(std::accumulate(served.outcome.workers.begin(), served.outcome.workers.end(), std::uint64_t{0},
+                              [](std::uint64_t sum, const WorkerTotals& one) { return sum + one.requests; }),
+              2'000u);
+    for (const WorkerTotals& one : served.outcome.workers) EXPECT_GT(one.requests, 0u);
+    EXPECT_GE(served.outcome.bound_hits, served.outcome.total.hit_blocks());
+    return served.outcome.total.hit_rate();
+  };
+  const double prefix = rate(Routing::kPrefix);
+  EXPECT_GT(prefix, rate(Routing::kRandom));
+  EXPECT_GT(prefix, rate(Routing::kRoundRobin));
+  EXPECT_GT(prefix, rate(Routing::kLeastLoaded));
+  EXPECT_GT(rate(Routing::kSticky), rate(Routing::kRandom));
+}
+
+TEST(SimulateTest, TheRouterSeesWhatWorkersHold) {
+  // All tiers, and pools so small that blocks come, go and come again within a request.
+  const TraceTable trace = random_trace(9, 1'500, 20);
+  const ReplayConfig config{.workers = 3, .tier_blocks = {24, 30, 60}, .routing = Routing::kPrefix};
+  const Served once = serve_all(trace, config);
+  const Served again = serve_all(trace, config);
+  EXPECT_EQ(once.hits, again.hits);
+  EXPECT_EQ(once.workers, again.workers);
+  EXPECT_GT(once.outcome.total.hits[2], 0u);
+}
+
+TEST(SimulateTest, KeepsTheHeadOfARequestThatIsTooLong) {
+  const TraceTable trace = table_of({request_of(0, {1, 2, 3, 4, 5}), request_of(1, {1, 2, 3, 4, 5})});
+  const auto outcome = simulate(trace, {.tier_blocks = {3, 0, 0}}).value();
+  EXPECT_EQ(outcome.refused, 2u);
+  EXPECT_EQ(outcome.total.hits[0], 3u);
+  EXPECT_EQ(outcome.bound_hits, 3u);
+}
+
+TEST(SimulateTest, TracesWithoutBlocksAreServed) {
+  TraceRequest plain{.arrival_ms = 5, .input_tokens = 100, .output_tokens = 5};
+  const TraceTable trace = table_of({plain, plain});
+  const auto outcome = simulate(trace, {.workers = 2}).value();
+  EXPECT_EQ(outcome.total.blocks, 0u);
+  EXPECT_EQ(outcome.total.hit_rate(), 0);
+  EXPECT_DOUBLE_EQ(outcome.latency.p50, 5);  // 100 tokens at 20,000 a second, at two workers
+}
+
+TEST(SimulateTest, RefusesWhatCannotBe) {
+  const TraceTable trace = table_of({request_of(0, {1})});
+  const auto refusal = [&](const ReplayConfig& config) { return simulate(trace, config).error().message(); };
+  EXPECT_THAT(refusal({.workers = 0}), HasSubstr("workers"));
+  EXPECT_THAT(refusal({.tier_blocks = {0, 1, 1}}), HasSubstr("G1"));
+  EXPECT_THAT(refusal({.tier_blocks = {1, 0, 1}}), HasSubstr("through G2"));
+  EXPECT_THAT(refusal({.policy = "best"}), HasSubstr("lru"));
+  EXPECT_THAT(refusal({.tier_policy = {"", "best", ""}}), HasSubstr("lru"));
+  EXPECT_THAT(refusal({.prefill_tokens_per_second = 0}), HasSubstr("prefill"));
+  EXPECT_THAT(refusal({.windows = 0}), HasSubstr("windows"));
+  EXPECT_THAT(parse_routing("best").error().message(), HasSubstr("round_robin"));
+  EXPECT_EQ(simulate(random_trace(1, 5'000, 4), {}, [](std::uint64_t, std::uint64_t) { return false; })
+                .error()
+                .code(),
+            ErrorCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace ashlar::replay
