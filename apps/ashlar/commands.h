@@ -37,5 +37,6 @@ void add_bench_command(CLI::App& program, Run& run);
 // completion and man; `program` must stay.
 void add_shell_commands(CLI::App& program, Run& run);
 void add_replay_command(CLI::App& program, Run& run);
+void add_plan_command(CLI::App& program, Run& run);
 
 }  // namespace ashlar::apps

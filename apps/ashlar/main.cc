@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   ashlar::apps::add_explain_command(program, run);
   ashlar::apps::add_inspect_command(program, run);
   ashlar::apps::add_replay_command(program, run);
+  ashlar::apps::add_plan_command(program, run);
   ashlar::apps::add_relay_command(program, run);
   ashlar::apps::add_advisor_command(program, run);
   ashlar::apps::add_bench_command(program, run);
