@@ -10,12 +10,14 @@ JOBS ?= $(shell nproc)
 HOST := $(shell uname -m)
 SOURCES = $(shell find include src apps tests bench examples -name '*.h' -o -name '*.cc' -o -name '*.cu')
 
-.PHONY: help run program test test-release test-long test-aarch64 test-vllm bench bench-peers format tidy
+.PHONY: help run examples program test test-release test-long test-aarch64 test-vllm bench bench-peers format tidy
 .PHONY: clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make run           build and run the examples: prefix reuse, eviction, index, tiers, nodes, an engine"
+	@echo "make run           four tiny engines with tiers, the router, its page, and what that gains; a minute"
+	@echo "                   (DURATION=seconds WORKERS=engines STAY=1: traffic goes on until Ctrl-C)"
+	@echo "make examples      prefix reuse, eviction, index, tiers, nodes, an engine"
 	@echo "make program       build/run/bin/ashlar (ashlar serve …) and tiny_server, with every component"
 	@echo "make test          every test: what ships, then ThreadSanitizer, then AddressSanitizer"
 	@echo "make test-release  every test against what ships, also those that make test runs sanitized alone"
@@ -43,29 +45,26 @@ define stage
 	echo "== $(1): all tests passed; $$((built - start)) s to build, $$((SECONDS - built)) s to test"
 endef
 
-run:
+# The main job: engines with tiers, the router in front of them, its page, and what that gains.
+DURATION ?= 60
+WORKERS ?= 4
+run: program
+	@build/run/bin/ashlar run --duration $(DURATION) --workers $(WORKERS) $(if $(STAY),--stay)
+
+examples:
 	@scripts/bootstrap run
 	@$(MAKE) -s --no-print-directory build/run/build.ninja
 	@cmake --build --preset run -j $(JOBS) \
 	  --target prefix_reuse multi_turn router_index tiered_chat two_nodes tiny_engine -- --quiet
-	@build/run/bin/prefix_reuse
-	@echo
-	@build/run/bin/multi_turn
-	@echo
-	@build/run/bin/router_index
-	@echo
-	@build/run/bin/tiered_chat
-	@echo
-	@build/run/bin/two_nodes
-	@echo
-	@build/run/bin/tiny_engine
+	@for example in prefix_reuse multi_turn router_index tiered_chat two_nodes tiny_engine; do \
+	  build/run/bin/$$example && echo || exit 1; \
+	done
 
 # The program with everything that Debian has for it: HTTP, ZeroMQ, NATS.
 program:
 	@scripts/bootstrap program
 	@cmake --preset run --log-level=NOTICE --no-warn-unused-cli
 	@cmake --build --preset run -j $(JOBS) --target ashlar_program tiny_server -- --quiet
-	@echo "build/run/bin/ashlar serve --help"
 
 test:
 	@scripts/bootstrap test

@@ -28,6 +28,7 @@ void end_help(CLI::App* command, const std::vector<std::string>& examples, const
 // Called when the command was given; returns the exit status.
 using Run = std::function<int()>;
 
+void add_run_command(CLI::App& program, Run& run);
 void add_relay_command(CLI::App& program, Run& run);
 void add_advisor_command(CLI::App& program, Run& run);
 void add_serve_command(CLI::App& program, Run& run);

@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
                           "ashlar inspect --verify /nvme0/kv", "ashlar inspect --help"},
                          ashlar::apps::FeedKinds::built().help());
   ashlar::apps::Run run;
+  ashlar::apps::add_run_command(program, run);
   ashlar::apps::add_serve_command(program, run);
   ashlar::apps::add_explain_command(program, run);
   ashlar::apps::add_inspect_command(program, run);

@@ -149,6 +149,8 @@ HttpFace::HttpFace(FaceOptions options) : options_(std::move(options)) {}
 
 Result<std::unique_ptr<HttpFace>> HttpFace::create(FaceOptions options) {
   options.engine.model = byte_model(options.seed);
+  if (options.layers != 0) options.engine.model.layers = options.layers;
+  if (options.hidden != 0) options.engine.model.hidden = options.hidden;
   if (options.card.created == 0) options.card.created = unix_seconds();
   if (options.data_parallel == 0)
     return Error(ErrorCode::kInvalidArgument, "there must be at least one data-parallel rank");

@@ -42,6 +42,8 @@ struct FaceOptions {
   std::uint32_t data_parallel = 1;  // engines, each with a cache of its own
   EngineOptions engine = {};        // of each; the model is set by the face
   std::uint64_t seed = 1;           // of the model
+  std::uint32_t layers = 0;         // of the model; 0: as byte_model() says
+  std::uint32_t hidden = 0;         // likewise
   ModelCard card = {};
   bool shows_cached_tokens = true;  // in usage
   bool renders = false;             // its render endpoints answer; else they are forbidden

@@ -5,8 +5,10 @@
 #include <sys/resource.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "tiny_engine/http_face.h"
 #include "tiny_engine/options.h"
@@ -26,9 +28,13 @@ constexpr std::string_view kUsage =
     "  --dp N               engines, as data-parallel ranks (default 1)\n"
     "  --model NAME         (default tiny)\n"
     "  --seed N             of the model (default 1)\n"
+    "  --layers N --hidden N  of the model (default 2, 32): a larger one computes longer\n"
     "  --max-model-len N    tokens of a prompt and its reply (default: what G1 holds, at most 2048)\n"
     "  --block-size N       tokens (default 8)\n"
     "  --g1 N --g2 N        blocks of G1 and G2 (default 512, 0; 0: no G2)\n"
+    "  --g3 N               blocks of a file in --folder (default 0: none; needs G2)\n"
+    "  --folder PATH        holds the file of G3 and a volume, which is G4 (needs G2)\n"
+    "  --no-prefix-caching  every prompt is computed whole\n"
     "  --max-running N      requests in a batch (default 64)\n"
     "  --step-tokens N      computed in a step (default 256)\n"
     "  --no-cached-tokens   usage does not name them\n"
@@ -58,10 +64,14 @@ Result<Arguments> parse(int count, char** words) {
   face.engine.max_running = 64;
   face.engine.step_tokens = 256;
   std::uint32_t g2 = 0;
+  std::uint32_t g3 = 0;
   std::uint32_t late = 0;
+  std::string folder;
+  bool computes_all = false;
   bool hides_cached_tokens = false;
   OptionTable table;
   table.flags = {{"--no-cached-tokens", &hides_cached_tokens},
+                 {"--no-prefix-caching", &computes_all},
                  {"--enable-scale-out", &face.renders},
                  {"--lie-usage", &face.faults.lie_usage},
                  {"--no-tokenize", &face.faults.no_tokenize}};
@@ -73,10 +83,14 @@ Result<Arguments> parse(int count, char** words) {
                   {"--dp", number_option(face.data_parallel)},
                   {"--model", text_option(face.card.name)},
                   {"--seed", number_option(face.seed)},
+                  {"--layers", number_option(face.layers, 64u)},
+                  {"--hidden", number_option(face.hidden, 65'536u)},
                   {"--max-model-len", number_option(face.card.max_model_len)},
                   {"--block-size", number_option(face.engine.block_size)},
                   {"--g1", number_option(face.engine.kv.g1.block_count)},
                   {"--g2", number_option(g2)},
+                  {"--g3", number_option(g3)},
+                  {"--folder", text_option(folder)},
                   {"--max-running", number_option(face.engine.max_running)},
                   {"--step-tokens", number_option(face.engine.step_tokens)},
                   {"--late-events", number_option(late)},
@@ -85,7 +99,17 @@ Result<Arguments> parse(int count, char** words) {
                   {"--stall-after", number_option(face.faults.stall_after)}};
   ASHLAR_TRY(arguments.help, read_options(count, words, table));
   face.shows_cached_tokens = !hides_cached_tokens;
+  face.engine.prefix_caching = !computes_all;
+  if ((g3 > 0 || !folder.empty()) && g2 == 0)
+    return Error(ErrorCode::kInvalidArgument, "--g3 and --folder need --g2: what lies below stands on it");
+  if (g3 > 0 && folder.empty())
+    return Error(ErrorCode::kInvalidArgument, "--g3 needs --folder, for its file");
   if (g2 > 0) face.engine.kv.g2 = tiers::TierShape{.block_count = g2};
+  if (g3 > 0) face.engine.kv.g3 = tiers::DiskShape{.block_count = g3, .paths = {folder + "/g3"}};
+  if (!folder.empty())
+    face.engine.kv.g4 = tiers::VolumeShape{
+        .block_count = 100'000,
+        .volumes = {{.name = "volume", .kind = "directory", .location = folder + "/volume"}}};
   face.late_events = std::chrono::milliseconds(late);
   if (face.card.max_model_len == 0)
     face.card.max_model_len =
@@ -128,6 +152,10 @@ int main(int count, char** words) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
+  for (const auto& volume : arguments->face.engine.kv.g4.value_or(tiers::VolumeShape{}).volumes) {
+    std::error_code failed;  // said by what uses it
+    std::filesystem::create_directories(volume.location, failed);
+  }
   auto face = HttpFace::create(arguments->face);
   if (!face) return refused(face.error());
   std::printf("listening http=%u events=%s replay=%s\n", unsigned{(*face)->port()},

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <thread>
@@ -80,6 +81,34 @@ class ServeProcess {
       return !workers.empty();
     });
   }
+  // The same, and every rank of these engines is heard: what is published before the engine's socket knows of
+  // its listener shows only with the next message, and a claim may be wrong until then.
+  void wait_until_heard(std::initializer_list<const EngineProcess*> engines) const {
+    wait_until_exact();
+    const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+    const Json fleet = get("/fleet");
+    for (const EngineProcess* engine : engines)
+      for (const Json& worker : fleet["workers"].list)
+        for (const Json& rank : worker["ranks"].list) {
+          const std::string endpoint = rank["events"].text;
+          const auto number = static_cast<int>(rank["dp_rank"].number);
+          if (endpoint != engine->events(number)) continue;
+          HttpClient direct(engine->port());
+          int tries = 0;
+          while (messages_of(endpoint) <= rank["messages"].number &&
+                 std::chrono::steady_clock::now() < last) {
+            std::string tokens = std::to_string(1 + tries++ % 200);  // of a block that is new
+            for (int i = 0; i < 5; ++i) tokens += "," + tokens;
+            const HttpAnswer answer = direct.request(
+                "POST", "/v1/completions", R"({"model":"tiny","max_tokens":1,"prompt":[)" + tokens + "]}",
+                {{"x-data-parallel-rank", std::to_string(number)}});
+            EXPECT_EQ(answer.status, 200) << answer.body;
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          }
+          EXPECT_GT(messages_of(endpoint), rank["messages"].number) << endpoint;
+        }
+    wait_until_exact();
+  }
   // The receipt of an answer, once the request is over: the client may see its end first.
   Json receipt(const HttpAnswer& answer) const {
     Json receipt;
@@ -87,12 +116,13 @@ class ServeProcess {
       receipt = get("/decisions/" + answer.header("x-ashlar-decision-id"));
     return receipt;
   }
-  // Requests are counted a moment after their clients have the answer.
+  // Requests are counted a moment after their clients have the answer, and are over as late.
   void wait_for_metric(const std::string& name, double value) const {
     const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(2);
-    while (metric(name) < value && std::chrono::steady_clock::now() < last)
+    double seen = metric(name);
+    for (; seen != value && std::chrono::steady_clock::now() < last; seen = metric(name))
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    EXPECT_EQ(metric(name), value) << name;
+    EXPECT_EQ(seen, value) << name;
   }
   double metric(const std::string& name) const {
     HttpClient asking(port_);
@@ -102,6 +132,14 @@ class ServeProcess {
   }
 
  private:
+  double messages_of(const std::string& endpoint) const {
+    const Json fleet = get("/fleet");
+    for (const Json& worker : fleet["workers"].list)
+      for (const Json& rank : worker["ranks"].list)
+        if (rank["events"].text == endpoint) return rank["messages"].number;
+    return -1;
+  }
+
   std::unique_ptr<ServerProcess> process_;
   int port_ = 0;
   HttpClient::Headers headers_;

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <set>
 #include <thread>
 
@@ -21,6 +22,8 @@ using ::testing::StartsWith;
 
 // Events of the turn before may be late on a busy machine; a claim is right once they have come.
 constexpr const char* kPatience = "5s";
+// And its workers stay EXACT.
+constexpr const char* kLate = "60s";
 
 std::string chat_body(const std::vector<std::pair<std::string, std::string>>& messages,
                       const std::string& more = {}) {
@@ -55,8 +58,8 @@ TEST(Serve, AConversationStaysWhereItIsCached) {
   EngineProcess a;
   EngineProcess b;
   ServeProcess serve({"--worker", worker_text(a, ",name=a"), "--worker", worker_text(b, ",name=b"),
-                      "--event-patience", kPatience});
-  serve.wait_until_exact();
+                      "--event-patience", kPatience, "--late-after", kLate});
+  serve.wait_until_heard({&a, &b});
   HttpClient client = serve.client();
   HttpClient direct(a.port());
   std::vector<std::pair<std::string, std::string>> messages = {
@@ -89,8 +92,9 @@ TEST(Serve, WhatTokenizeCannotSayIsRendered) {
   EngineProcess a({"--enable-scale-out", "--no-tokenize"});
   EngineProcess b({"--enable-scale-out"});
   ServeProcess serve({"--worker", worker_text(a, ",name=a"), "--worker", worker_text(b, ",name=b"),
-                      "--event-patience", kPatience});
-  serve.wait_until_exact();
+                      "--event-patience", kPatience, "--late-after", kLate, "--tokenize-timeout", "60s"});
+  const auto start = std::chrono::steady_clock::now();
+  serve.wait_until_heard({&a, &b});
   HttpClient client = serve.client();
   const std::string tools =
       R"({"model":"tiny","max_tokens":4,"tools":[{"name":"chisel","n":1}],)"
@@ -109,13 +113,15 @@ TEST(Serve, WhatTokenizeCannotSayIsRendered) {
         client.post("/v1/chat/completions", chat_body({{"user", "Question " + std::to_string(i)}}));
     EXPECT_EQ(serve.receipt(answer)["tokens"].text, "asked");
   }
-  EXPECT_LE(serve.metric("ashlar_serve_tokenize_failed_total"), 1);
+  // Who has no such endpoint is left alone for 30 s at least.
+  const double failed = serve.metric("ashlar_serve_tokenize_failed_total");
+  EXPECT_LE(failed, 1 + (std::chrono::steady_clock::now() - start) / std::chrono::seconds(30));
 }
 
 TEST(Serve, StreamsPassAndAreCountedToo) {
   EngineProcess engine;
-  ServeProcess serve({"--worker", worker_text(engine), "--event-patience", kPatience});
-  serve.wait_until_exact();
+  ServeProcess serve({"--worker", worker_text(engine), "--event-patience", kPatience, "--late-after", kLate});
+  serve.wait_until_heard({&engine});
   HttpClient client = serve.client();
   const std::string body = chat_body({{"user", "A stream, please, of a few words."}},
                                      R"(,"stream":true,"stream_options":{"include_usage":true})");
@@ -184,8 +190,9 @@ TEST(Serve, AnEngineThatDiesIsLeftForAnother) {
 
 TEST(Serve, RanksAreChosenAndTold) {
   EngineProcess engine({}, 2);
-  ServeProcess serve({"--worker", worker_text(engine, ",dp=2"), "--event-patience", kPatience});
-  serve.wait_until_exact();
+  ServeProcess serve(
+      {"--worker", worker_text(engine, ",dp=2"), "--event-patience", kPatience, "--late-after", kLate});
+  serve.wait_until_heard({&engine});
   HttpClient client = serve.client();
   std::set<std::string> ranks;
   for (int i = 0; i < 8; ++i) {
@@ -279,24 +286,23 @@ TEST(Serve, ASecondRouterStartsFromTheFirst) {
     std::vector<std::string> options = workers;
     options.insert(options.end(), {"--snapshot", snapshot});
     ServeProcess second(options);
-    second.wait_for_fleet([](const std::vector<Json>& all) {
-      return all.size() == 2 && all[0]["up"].number == 1 && all[1]["up"].number == 1 &&
-             !all[0]["model"].text.empty() && !all[1]["model"].text.empty();
+    // A worker's part of the snapshot is expected before its events are followed, which tell the size of
+    // blocks. A peer is asked beside everything else, and nothing is expected before it has answered.
+    second.wait_for_fleet([&](const std::vector<Json>& all) {
+      for (const Json& worker : all)
+        if (worker["up"].number != 1 ||
+            worker["ranks"].list.at(0)["reason"].text.find("is not kept") == std::string::npos)
+          return false;
+      return all.size() == 2 && second.metric("ashlar_serve_snapshots_total") >= 1;
     });
     HttpClient asking = second.client();
-    // A peer is asked beside everything else; until it has answered nothing is expected.
+    const HttpAnswer answer = asking.post("/v1/chat/completions", body(0));
+    ASSERT_EQ(answer.status, 200) << answer.body;
     double expected = 0;
-    const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-    for (int i = 0; expected == 0 && std::chrono::steady_clock::now() < last; i = (i + 1) % 12) {
-      const HttpAnswer answer = asking.post("/v1/chat/completions", body(i));
-      ASSERT_EQ(answer.status, 200) << answer.body;
-      for (const Json& candidate : second.receipt(answer)["candidates"].list)
-        expected += candidate["predicted_depth"].number - candidate["depth"].number;
-      if (expected > 0) {
-        EXPECT_EQ(answer.header("x-ashlar-worker"), chosen[i]) << snapshot;
-      }
-    }
+    for (const Json& candidate : second.receipt(answer)["candidates"].list)
+      expected += candidate["predicted_depth"].number - candidate["depth"].number;
     EXPECT_GT(expected, 0) << snapshot;
+    EXPECT_EQ(answer.header("x-ashlar-worker"), chosen[0]) << snapshot;
   }
   const auto [said, status] =
       run_program(std::string(ASHLAR_PROGRAM) + " serve --snapshot " + folder.file("none.json"));
@@ -354,9 +360,16 @@ TEST(Serve, AnIndexersClientCanAsk) {
 TEST(Serve, ClaimsHoldWhileThingsBreak) {
   std::vector<std::unique_ptr<EngineProcess>> engines;
   const ScratchFolder folder;
-  std::vector<std::string> options = {
-      "--journal", folder.file("journal"), "--record", folder.file("trace.jsonl"), "--journal-file-bytes",
-      "64KiB",     "--health-interval",    "50ms"};
+  std::vector<std::string> options = {"--journal",
+                                      folder.file("journal"),
+                                      "--record",
+                                      folder.file("trace.jsonl"),
+                                      "--journal-file-bytes",
+                                      "64KiB",
+                                      "--health-interval",
+                                      "50ms",
+                                      "--late-after",
+                                      kLate};
   for (int i = 0; i < 2; ++i) {
     engines.push_back(
         std::make_unique<EngineProcess>(std::vector<std::string>{"--g1", "160", "--drop-event-every", "23"}));
@@ -367,7 +380,8 @@ TEST(Serve, ClaimsHoldWhileThingsBreak) {
   std::atomic<int> asked{0};
   std::atomic<int> answered{0};
   std::atomic<int> equal{0};
-  std::atomic<int> unexplained{0};
+  std::mutex mutex;
+  std::vector<HttpAnswer> others;
   constexpr int kRequests = 400;
   const auto talk = [&](std::uint64_t seed) {
     Random random(seed);
@@ -383,8 +397,8 @@ TEST(Serve, ClaimsHoldWhileThingsBreak) {
         ++equal;
         continue;
       }
-      const Json receipt = serve.receipt(answer);
-      unexplained += receipt["outcome"]["misroute"].text == "unexplained";
+      const std::lock_guard lock(mutex);
+      others.push_back(answer);
     }
   };
   std::vector<std::thread> clients;
@@ -395,6 +409,14 @@ TEST(Serve, ClaimsHoldWhileThingsBreak) {
   HttpClient(engines[1]->port()).post("/reset_prefix_cache", "");
   for (std::thread& client : clients) client.join();
   EXPECT_GT(answered, kRequests * 8 / 10);
+  // If an engine's last message was not sent, the next one shows it; if that is not sent, the one after it.
+  for (const auto& engine : engines)
+    for (const std::string text : {"This has never been asked before.", "And neither has this one."})
+      EXPECT_EQ(HttpClient(engine->port()).post("/v1/chat/completions", chat_body({{"user", text}})).status,
+                200);
+  int unexplained = 0;
+  for (const HttpAnswer& answer : others)
+    unexplained += serve.receipt(answer)["outcome"]["misroute"].text == "unexplained";
   EXPECT_EQ(unexplained, 0);
   std::printf("%d of %d answers found what was claimed; the others are explained\n", equal.load(),
               answered.load());

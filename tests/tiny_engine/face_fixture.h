@@ -87,7 +87,10 @@ inline std::uint64_t metric(HttpClient& client, const std::string& name, const s
 class FaceRouter {
  public:
   explicit FaceRouter(const EngineProcess& engine, int rank = 0)
-      : sockets_{.endpoint = engine.events(rank), .replay_endpoint = engine.replay(rank)},
+      : sockets_{.endpoint = engine.events(rank),
+                 .replay_endpoint = engine.replay(rank),
+                 .replay_timeout = std::chrono::seconds(100),  // a busy machine answers late
+                 .replay_deadline = std::chrono::seconds(100)},
         session_(feed::EngineSession::create(backend::zmq::ZmqEngineSource::create(sockets_).value(),
                                              {.ingest = {.worker = kWorker}})
                      .value()) {}

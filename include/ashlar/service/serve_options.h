@@ -73,6 +73,7 @@ struct ServeOptions {
   std::uint32_t max_queued = 4096;   // requests that wait for a worker
   Clock::Duration queue_timeout = std::chrono::seconds(30);
   Clock::Duration event_patience = std::chrono::milliseconds(20);
+  Clock::Duration late_after = std::chrono::seconds(2);  // a worker whose events are later is DEGRADED
   Clock::Duration connect_timeout = std::chrono::seconds(5);
   Clock::Duration head_timeout = std::chrono::minutes(30);
   Clock::Duration idle_timeout = std::chrono::minutes(10);

@@ -89,6 +89,8 @@ constexpr std::array kRows = std::to_array<SettingRow>({
     {"queue_timeout", kDuration, member_of<&O::queue_timeout>, 0, kDay, "longest wait for a worker"},
     {"event_patience", kDuration, member_of<&O::event_patience>, 0, kDay,
      "longest wait for events of a prefix that was just computed"},
+    {"late_after", kDuration, member_of<&O::late_after>, 100 * kMillisecond, kDay,
+     "how late events may be before their worker is DEGRADED"},
     {"connect_timeout", kDuration, member_of<&O::connect_timeout>, kMillisecond, kDay,
      "longest wait for a connection to a worker"},
     {"head_timeout", kDuration, member_of<&O::head_timeout>, kMillisecond, kDay,

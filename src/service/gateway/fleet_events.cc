@@ -91,7 +91,9 @@ Result<std::unique_ptr<EngineFollower>> Fleet::make_follower(const std::shared_p
                                                              const EngineEndpoint& endpoint,
                                                              std::unique_ptr<feed::EngineSource> source) {
   EngineFollower::Options options{.worker = {.id = member->id, .rank = rank},
-                                  .block_size = member->options.block_size};
+                                  .block_size = member->options.block_size,
+                                  .late_after = options_.late_after,
+                                  .unread_after = options_.late_after};
   std::string group;
   {
     MutexLock lock(mu_);

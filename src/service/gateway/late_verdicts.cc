@@ -32,7 +32,8 @@ Misroute judge(const RouteVerdict& verdict, const WorkerEvidence& now) noexcept 
   return Misroute::kUnexplained;
 }
 
-LateVerdicts::LateVerdicts(std::size_t capacity) : capacity_(capacity) {
+LateVerdicts::LateVerdicts(std::size_t capacity, Clock::Duration patience)
+    : capacity_(capacity), patience_(patience) {
   ASHLAR_CHECK(capacity > 0, "nothing could be judged later");
 }
 
@@ -40,7 +41,7 @@ bool LateVerdicts::add(RouteVerdict verdict, Clock::TimePoint now) {
   ASHLAR_CHECK(verdict.delivered != verdict.expected, "what was found as expected needs no reason");
   MutexLock lock(mu_);
   if (open_ >= capacity_) return false;
-  fresh_.push_back({std::move(verdict), now + kPatience});
+  fresh_.push_back({std::move(verdict), now + patience_});
   ++open_;
   return true;
 }

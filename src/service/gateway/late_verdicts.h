@@ -57,10 +57,8 @@ Misroute judge(const RouteVerdict& verdict, const WorkerEvidence& now) noexcept;
 
 class LateVerdicts {
  public:
-  // As late as events may be before their worker is DEGRADED.
-  static constexpr Clock::Duration kPatience = std::chrono::seconds(2);
-
-  explicit LateVerdicts(std::size_t capacity);
+  // At most `capacity` wait, each as long as events may be late before their worker is DEGRADED.
+  LateVerdicts(std::size_t capacity, Clock::Duration patience);
 
   // False: too many are open already.
   bool add(RouteVerdict verdict, Clock::TimePoint now);
@@ -83,6 +81,7 @@ class LateVerdicts {
   static void judge_again(Open& open, Clock::TimePoint now, const Questions& ask);
 
   const std::size_t capacity_;
+  const Clock::Duration patience_;
   Mutex judging_mu_;  // before mu_
   std::vector<Open> judged_ ASHLAR_GUARDED_BY(judging_mu_);
   Mutex mu_;

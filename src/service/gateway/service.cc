@@ -92,6 +92,7 @@ void take_snapshot(ServiceParts& parts, Result<Snapshot> snapshot) {
     ASHLAR_LOG(LogLevel::kInfo, "serve", "expects what %s says of %zu workers",
                parts.options.snapshot.c_str(), snapshot->workers.size());
     parts.fleet->set_snapshot(*std::move(snapshot));
+    parts.counters.snapshots.add();
   } else {
     ASHLAR_LOG(LogLevel::kWarn, "serve", "no state from %s: %s", parts.options.snapshot.c_str(),
                printable(snapshot.error().message()).c_str());
@@ -118,7 +119,7 @@ void take_snapshot_later(SnapshotTurn turn, std::function<Result<Snapshot>()> re
 ServiceParts::ServiceParts(const ServeOptions& serve_options)
     : options(serve_options),
       receipts({.decisions = serve_options.receipts, .bytes = serve_options.receipt_bytes}),
-      late_verdicts(kMostLateVerdicts),
+      late_verdicts(kMostLateVerdicts, serve_options.late_after),
       lines(serve_options.max_queued),
       recent(serve_options.event_patience) {}
 
@@ -154,6 +155,7 @@ Result<std::unique_ptr<Service>> Service::create(const ServeOptions& options,
     Result<Snapshot> snapshot = read_snapshot_file(options.snapshot);
     if (!snapshot) return Error(snapshot.error().code(), "snapshot: " + snapshot.error().message());
     parts->fleet->set_snapshot(*std::move(snapshot));
+    parts->counters.snapshots.add();
   }
   ASHLAR_TRY(parts->chores, Chores::create());
   ASHLAR_RETURN_IF_ERROR(parts->fleet->set_workers(options.workers));

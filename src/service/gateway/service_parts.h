@@ -39,6 +39,7 @@ struct ServiceCounters {
   Counter hesitated;             // waited for events
   Counter tokenized;             // questions to workers
   Counter tokenize_failed;       // of these: not answered
+  Counter snapshots;             // of another router, that were taken
   std::array<Counter, 4> ended;  // by PassageEnd
   TokenCounters tokens;          // of requests whose engine said what it found
   TokenCounters unknown_tokens;  // of the others

@@ -123,6 +123,9 @@ void EngineFollower::step() {
   }
   if (!needed_.empty()) feeder_.apply(options_.worker.rank, needed_);
   if (applied && session_.counters().received == before.received) is_behind_ = false;
+  // Before the beat, after which status() believes what was said last.
+  if (router_.is_late(options_.worker) && says_exact())
+    set_state(WorkerState::kDegraded, std::string(kUnread));
   if (!router_.beat(options_.worker, options_.unread_after)) is_behind_ = true;
   judge(before, ingested, applied ? nullptr : &applied.error());
   if (hearers_.on_events && session_.counters().applied != before.applied) hearers_.on_events();
@@ -187,28 +190,34 @@ void EngineFollower::judge(const feed::EngineSessionCounters& before,
 }
 
 void EngineFollower::set_state(WorkerState state, std::string reason) {
+  FollowerStatus told{.state = state,
+                      .reason = std::move(reason),
+                      .block_size = session_.ingest().block_size(),
+                      .session = session_.counters(),
+                      .ingest = session_.ingest().counters(),
+                      .present = session_.ingest().present(),
+                      .is_incomplete = (incomplete_ & tiers_).any(),
+                      .losses = losses_};
   bool is_new = false;
   {
     MutexLock lock(mu_);
-    is_new = status_.state != state || status_.reason != reason ||
-             status_.block_size != session_.ingest().block_size();
+    is_new =
+        status_.state != told.state || status_.reason != told.reason || status_.block_size != told.block_size;
+    // The size first: of two followers whose engines change it at once, the later one's hearer must see both.
+    status_.block_size = told.block_size;
   }
-  // Before status() says so.
-  if (is_new) router_.set_state(options_.worker, state);
-  FollowerStatus told;
-  {
-    MutexLock lock(mu_);
-    status_.state = state;
-    status_.reason = std::move(reason);
-    status_.block_size = session_.ingest().block_size();
-    status_.session = session_.counters();
-    status_.ingest = session_.ingest().counters();
-    status_.present = session_.ingest().present();
-    status_.is_incomplete = (incomplete_ & tiers_).any();
-    status_.losses = losses_;
-    if (is_new) told = status_;
+  // Before status() says so: who has seen EXACT may rely on what the router and the hearer know.
+  if (is_new) {
+    router_.set_state(options_.worker, state);
+    if (hearers_.on_change) hearers_.on_change(told);
   }
-  if (is_new && hearers_.on_change) hearers_.on_change(told);
+  MutexLock lock(mu_);
+  status_ = std::move(told);
+}
+
+bool EngineFollower::says_exact() const {
+  MutexLock lock(mu_);
+  return status_.state == WorkerState::kExact;
 }
 
 FollowerStatus EngineFollower::status() const {

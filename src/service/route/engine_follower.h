@@ -64,8 +64,9 @@ class EngineFollower {
   };
   // What is heard on the follower's thread; either may be empty.
   struct Hearers {
-    std::function<void(const FollowerStatus&)> on_change = {};  // a new state or block size
-    std::function<void()> on_events = {};                       // messages were applied
+    // A new state or block size; status() says the state afterwards.
+    std::function<void(const FollowerStatus&)> on_change = {};
+    std::function<void()> on_events = {};  // messages were applied
   };
   // Starts. Errors: kCapacity: no thread; kInvalidArgument: an option.
   static Result<std::unique_ptr<EngineFollower>> create(const Options& options, Router& router,
@@ -98,6 +99,8 @@ class EngineFollower {
              const Error* failure);
   void lose(std::string reason);
   void set_state(WorkerState state, std::string reason);
+  // What was said last, whether or not it has become late since.
+  bool says_exact() const;
 
   const Options options_;
   Router& router_;

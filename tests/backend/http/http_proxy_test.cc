@@ -431,6 +431,7 @@ TEST_F(HttpProxyTest, AsksAWorkerBeforeItForwards) {
     out.target = "/tokenize";
     out.headers = {{"Content-Type", "application/json"}};
     out.body = "{\"prompt\":1}";
+    out.timeout = std::chrono::minutes(2);
     return out;
   };
   gateway.on_answered = [&](Result<Answer> answer) -> Step {

@@ -141,7 +141,8 @@ TEST(EnginePublisherTest, AMessageThatIsNotSentIsReplayed) {
 }
 
 TEST(EnginePublisherTest, AReaderThatTakesNothingHoldsUpNobody) {
-  auto publisher = make_publisher({.endpoint = kAnyPort, .replay_endpoint = kAnyPort, .replay_patience = 3s});
+  auto publisher =
+      make_publisher({.endpoint = kAnyPort, .replay_endpoint = kAnyPort, .replay_patience = 10s});
   for (int i = 0; i < 4000; ++i) publish(*publisher, "t", std::string(10'000, 'x'));
   RawSocket lazy(ZMQ_DEALER);
   lazy.set(ZMQ_RCVHWM, 1);

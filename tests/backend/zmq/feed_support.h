@@ -131,7 +131,9 @@ inline SubscriberOptions to_hear(ZmqBatchSink& sink) {
   return {.endpoint = sink.publisher().endpoint(),
           .replay_endpoint = sink.publisher().replay_endpoint(),
           .reconnect = std::chrono::milliseconds(10),
-          .reconnect_max = std::chrono::milliseconds(20)};
+          .reconnect_max = std::chrono::milliseconds(20),
+          .replay_timeout = std::chrono::seconds(100),  // a busy machine answers late
+          .replay_deadline = std::chrono::seconds(100)};
 }
 inline std::unique_ptr<ZmqSource> make_source(std::vector<SubscriberOptions> publishers) {
   auto made = ZmqSource::create({.publishers = std::move(publishers)});

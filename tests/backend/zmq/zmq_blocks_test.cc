@@ -74,7 +74,9 @@ TEST(ZmqBlocksTest, AManagerIsHeardThroughTheLivesOfItsPublisher) {
                          .replay_endpoint = publisher.replay_endpoint,
                          .hwm = 1,
                          .reconnect = 10ms,
-                         .reconnect_max = 20ms};
+                         .reconnect_max = 20ms,
+                         .replay_timeout = 100s,  // a busy machine answers late
+                         .replay_deadline = 100s};
   auto source = make_source({hear});
   feed::PresenceListener presence;
   presence.allow_unknown_blocks();

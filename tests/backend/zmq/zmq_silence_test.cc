@@ -71,8 +71,10 @@ TEST(ZmqSilence, AnEngineThatIsStoppedIsSilentUntilItGoesOn) {
   ASSERT_TRUE(hearing.is_silent());
   EXPECT_EQ(hearing.source->stats().silent, 1u);
   EXPECT_EQ(hearing.source->stats().connected, 1u) << "the connection itself tells nothing";
-  ASSERT_EQ(warnings.lines().size(), 1u);
-  EXPECT_NE(warnings.lines().front().find("stopped"), std::string::npos) << warnings.lines().front();
+  // More than one where a busy machine was taken for it before.
+  const std::vector<std::string> lines = warnings.lines();
+  ASSERT_FALSE(lines.empty());
+  for (const std::string& line : lines) EXPECT_NE(line.find("stopped"), std::string::npos) << line;
 
   // Without a word of its own: it answers.
   engine.go_on();

@@ -6,6 +6,7 @@ namespace ashlar::service {
 namespace {
 
 constexpr Clock::TimePoint kStart{std::chrono::seconds(100)};
+constexpr Clock::Duration kLate = std::chrono::seconds(2);
 constexpr events::Worker kWorker{.id = events::WorkerId(3), .rank = 1};
 
 RouteVerdict verdict_of(std::uint64_t expected, std::uint64_t delivered) {
@@ -76,7 +77,7 @@ TEST(LateVerdicts, TheIndexSaysWhetherTheBlocksThatWereFoundAreReported) {
 }
 
 TEST(LateVerdicts, EventsThatComeAfterTheAnswerExplainIt) {
-  LateVerdicts late(2);
+  LateVerdicts late(2, kLate);
   WorkerEvidence now = evidence_of(10, 5, 1);
   const LateVerdicts::Questions evidence = {.changes =
                                                 [&](const events::Worker& worker) {
@@ -87,15 +88,15 @@ TEST(LateVerdicts, EventsThatComeAfterTheAnswerExplainIt) {
   EXPECT_TRUE(late.add(verdict_of(32, 0), kStart));
   EXPECT_TRUE(late.settle(kStart, evidence).empty());
   now.changes.removed = 8;
-  const std::vector<RouteVerdict> settled = late.settle(kStart + LateVerdicts::kPatience / 2, evidence);
+  const std::vector<RouteVerdict> settled = late.settle(kStart + kLate / 2, evidence);
   ASSERT_EQ(settled.size(), 1u);
   EXPECT_EQ(settled[0].id, DecisionId(7));
   EXPECT_EQ(settled[0].outcome.misroute, Misroute::kEvicted);
-  EXPECT_TRUE(late.settle(kStart + 2 * LateVerdicts::kPatience, evidence).empty());
+  EXPECT_TRUE(late.settle(kStart + 2 * kLate, evidence).empty());
 }
 
 TEST(LateVerdicts, TheIndexIsAskedOnlyAfterStores) {
-  LateVerdicts late(2);
+  LateVerdicts late(2, kLate);
   WorkerEvidence now = evidence_of(10, 5, 1);
   int walks = 0;
   const LateVerdicts::Questions ask = {.changes = [&](const events::Worker&) { return now.changes; },
@@ -132,17 +133,17 @@ TEST(LateVerdicts, TheIndexIsAskedOnlyAfterStores) {
 }
 
 TEST(LateVerdicts, NothingIsOpenForEver) {
-  LateVerdicts late(2);
+  LateVerdicts late(2, kLate);
   const LateVerdicts::Questions evidence = {
       .changes = [](const events::Worker&) { return evidence_of(10, 5, 1).changes; },
       .evidence = [](const RouteVerdict&) { return evidence_of(10, 5, 1); }};
   EXPECT_TRUE(late.add(verdict_of(32, 0), kStart));
-  EXPECT_TRUE(late.add(verdict_of(32, 0), kStart + LateVerdicts::kPatience));
+  EXPECT_TRUE(late.add(verdict_of(32, 0), kStart + kLate));
   EXPECT_FALSE(late.add(verdict_of(32, 0), kStart)) << "it has room for two";
-  const std::vector<RouteVerdict> settled = late.settle(kStart + LateVerdicts::kPatience, evidence);
+  const std::vector<RouteVerdict> settled = late.settle(kStart + kLate, evidence);
   ASSERT_EQ(settled.size(), 1u);
   EXPECT_EQ(settled[0].outcome.misroute, Misroute::kUnexplained);
-  EXPECT_EQ(late.settle(kStart + 2 * LateVerdicts::kPatience, evidence).size(), 1u);
+  EXPECT_EQ(late.settle(kStart + 2 * kLate, evidence).size(), 1u);
 }
 
 }  // namespace

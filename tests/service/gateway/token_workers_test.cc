@@ -176,7 +176,9 @@ TEST(TokenQuestions, RenderIsAskedWhereItIsAllowed) {
 }
 
 TEST(TokenQuestions, WithoutTokenizeAWorkerMayStillRender) {
-  ServiceUnderTest service(ServiceUnderTest::options_of(1));
+  ServeOptions options = ServiceUnderTest::options_of(1);
+  options.tokenize_timeout = 1h;
+  ServiceUnderTest service(options);
   const Asked asked = pass(service, "/v1/chat/completions", kChat, [](const Ask& ask) -> Result<Answer> {
     return ask.target == kTokenize ? Answer{.status = 404, .body = "{}"} : render_answer();
   });

@@ -49,6 +49,7 @@ inline KvOptions node_options(std::uint32_t blocks) {
           .remote = RemoteShape{.own_agent = transfer::AgentOptions{.transport = node_transport()},
                                 .block_count = 512,
                                 .landing_blocks = 16,
+                                .call_limit = std::chrono::seconds(60),  // who hangs is dead before that
                                 .rest = Clock::Duration(0)}};
 }
 

@@ -31,10 +31,13 @@ inline KvOptions node(std::vector<std::string> peers = {}, std::uint32_t blocks 
           .keys = tokens::NamespaceFingerprint::from_bits(7, 8),
           .g1 = {.block_count = blocks, .order = layout::order::kBlockSecondNhd},
           .g2 = TierShape{.block_count = blocks, .order = layout::order::kUniversalTp},
-          .remote = RemoteShape{.own_agent = transfer::AgentOptions{},
+          // A busy machine is slow, not dead.
+          .remote = RemoteShape{.own_agent = transfer::AgentOptions{.silence = std::chrono::minutes(2),
+                                                                    .call_limit = std::chrono::minutes(2)},
                                 .block_count = 256,
                                 .peers = std::move(peers),
                                 .landing_blocks = 16,
+                                .call_limit = std::chrono::seconds(60),
                                 .rest = Clock::Duration(0)}};
 }
 

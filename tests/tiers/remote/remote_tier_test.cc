@@ -283,10 +283,14 @@ TEST(RemoteTierTest, LeasesAreRenewedWhileTheyAreUsed) {
       reader.kv().remote()->get_remote_blocks(owner.kv().remote()->agent().identity(), hashes).value();
   for (int i = 0; i < 20; ++i) {
     const std::uint64_t before = owner.kv().remote()->status().renewed;
-    // In steps: the keeper counts from when it last looked.
+    // In steps: the keeper counts from when it last looked. No more than 10 s of the lease's 30: the call
+    // may take its time.
+    int steps = 0;
     eventually([&] {
-      if (owner.kv().remote()->status().renewed == before && clock.waiters() >= 2)
+      if (owner.kv().remote()->status().renewed == before && clock.waiters() >= 2 && steps < 20) {
         clock.advance(std::chrono::milliseconds(500));
+        ++steps;
+      }
       return owner.kv().remote()->status().renewed != before;
     });
     ASSERT_EQ(owner.kv().remote()->status().expired, 0u);

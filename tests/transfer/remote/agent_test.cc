@@ -6,6 +6,7 @@
 #include <set>
 
 #include "support/rounds.h"
+#include "support/server.h"
 #include "transfer/remote/agent_core.h"
 #include "transfer/remote/agent_fixture.h"
 
@@ -194,9 +195,11 @@ TEST(RemoteAgentTest, CallsEndAtTheirDeadlineOrWhenStopped) {
   const auto peer = client->connect(server->address()).value();
   expect_error(peer->call(40, {}, {.deadline = Clock::real().now() + std::chrono::milliseconds(20)}),
                ErrorCode::kTimeout, "did not answer call 40 in time");
+  // On a busy machine the first was not even sent.
+  const int before = gate.inside;
   std::stop_source stop;
   std::thread stopper([&] {
-    await([&] { return gate.inside == 2; });
+    await([&] { return gate.inside > before; });
     stop.request_stop();
   });
   expect_error(peer->call(40, {}, {.stop = stop.get_token()}), ErrorCode::kCancelled, "cancelled");
@@ -279,8 +282,8 @@ TEST(RemoteAgentTest, ARestartOnTheSameAddressIsAnotherIncarnation) {
   const auto client = make_agent(fake_options("client"));
   AgentOptions options = fake_options("server");
   options.id = 7;
+  options.listen = "127.0.0.1:" + std::to_string(free_port());  // given to nobody while the server is away
   auto server = make_agent(options);
-  options.listen = server->address();
   for (std::uint64_t round = 0; round < rounds(20); ++round) {
     const auto old = client->connect(options.listen).value();
     const AgentIdentity before = server->identity();
@@ -473,8 +476,10 @@ TEST(RemoteAgentTest, TheAnswerOfACallThatEndedGoesToWhoeverWantsIt) {
     heard->push_back(text_of(answer));
     told->count_down();
   };
-  const auto soon = [] { return Clock::real().now() + std::chrono::milliseconds(20); };
+  // Long enough that it is sent, on a busy machine too.
+  const auto soon = [] { return Clock::real().now() + std::chrono::milliseconds(400); };
   expect_error(peer->call(40, {}, {.deadline = soon()}, late), ErrorCode::kTimeout, "in time");
+  await([&] { return gate.inside == 1; });
   std::stop_source stop;
   std::thread stopper([&] {
     await([&] { return gate.inside == 2; });

@@ -1,0 +1,356 @@
+// ashlar run: the whole thing on this machine, for a look. Starts tiny engines with tiers, routes a generated
+// workload to them, shows the page, and compares: no cache, round robin, and routing by what engines hold.
+#include <stdlib.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "apps/ashlar/arguments.h"
+#include "apps/ashlar/commands.h"
+#include "apps/ashlar/completion_client.h"
+#include "apps/ashlar/console.h"
+#include "apps/ashlar/engine_process.h"
+#include "apps/ashlar/engine_sources.h"
+#include "apps/ashlar/stop_signal.h"
+#include "ashlar/backend/http/http_proxy.h"
+#include "ashlar/base/log.h"
+#include "ashlar/base/random.h"
+#include "ashlar/replay/generate.h"
+#include "ashlar/service/service.h"
+
+namespace ashlar::apps {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+struct RunSettings {
+  std::uint32_t workers = 4;
+  std::uint32_t seconds = 60;
+  std::uint32_t clients = 0;  // 0: two for each worker
+  std::uint32_t seed = 1;
+  std::uint16_t port = 0;
+  std::string engine;
+  bool stays = false;
+  bool prints_json = false;
+};
+
+// A folder that goes with the object: files of G3 and volumes.
+class RunFolder {
+ public:
+  RunFolder() {
+    std::string path = (std::filesystem::temp_directory_path() / "ashlar_run_XXXXXX").string();
+    if (mkdtemp(path.data()) != nullptr) path_ = path;
+  }
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+  ~RunFolder() {
+    std::error_code failed;
+    if (!path_.empty()) std::filesystem::remove_all(path_, failed);
+  }
+  const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// The requests of a client, in order: whole conversations.
+using RunQueue = std::vector<CompletionRequest>;
+
+// A block of the workload stands for one of 256 tokens of a large model and is 32 letters here, a token each.
+std::string letters_of(std::uint64_t block) {
+  Random random(block);
+  std::string letters(32, ' ');
+  for (char& letter : letters) letter = static_cast<char>('a' + random.below(26));
+  return letters;
+}
+
+std::vector<RunQueue> make_queues(const RunSettings& settings, std::size_t requests) {
+  const auto trace = replay::generate_trace({.kind = replay::WorkloadKind::kChat,
+                                             .seed = settings.seed,
+                                             .requests = requests,
+                                             .block_size = 256,
+                                             .rate = 16});
+  std::vector<RunQueue> queues(settings.clients);
+  replay::TraceRequest request;
+  while (trace->next(request).value_or(false)) {
+    std::string prompt;
+    for (const std::uint64_t block : request.blocks) prompt += letters_of(block);
+    queues[request.session % queues.size()].push_back(
+        {.prompt = std::move(prompt),
+         .new_tokens = std::clamp<std::uint64_t>(request.output_tokens / 32, 2, 12)});
+  }
+  return queues;
+}
+
+// How one way of routing did.
+struct RunPhase {
+  std::string name;
+  std::size_t requests = 0;
+  std::uint64_t prompt_tokens = 0;
+  std::uint64_t cached_tokens = 0;
+  std::vector<double> first_ms;                 // sorted
+  std::vector<std::vector<std::string>> texts;  // of each client, in order
+  std::size_t wrong = 0;                        // answers with another text than without a cache
+  double seconds = 0;
+  std::string problem;
+
+  double hit_rate() const {
+    return prompt_tokens == 0 ? 0 : static_cast<double>(cached_tokens) / static_cast<double>(prompt_tokens);
+  }
+  double first_at(double share) const {
+    return first_ms.empty()
+               ? 0
+               : first_ms[static_cast<std::size_t>(share * static_cast<double>(first_ms.size() - 1))];
+  }
+};
+
+// Engines and the router in front of them.
+struct RunFleet {
+  std::vector<EngineProcess> engines;
+  std::unique_ptr<service::Service> service;
+  std::unique_ptr<backend::http::HttpProxy> proxy;
+
+  ~RunFleet() {
+    if (proxy) proxy->drain(Clock::real().now() + std::chrono::seconds(2));
+  }
+};
+
+Result<std::unique_ptr<RunFleet>> start_fleet(const RunSettings& settings, const std::string& folder,
+                                              service::Policy policy, bool caches, std::uint16_t port) {
+  auto fleet = std::make_unique<RunFleet>();
+  service::ServeOptions options;
+  options.policy = policy;
+  options.port = port;
+  options.log_level = "error";
+  for (std::uint32_t i = 0; i < settings.workers; ++i) {
+    std::vector<std::string> arguments = {
+        "--port",        "0",  "--events",      "0",   "--replay", "0", "--g1",     "1024", "--g2", "2048",
+        "--max-running", "16", "--step-tokens", "128", "--layers", "2", "--hidden", "4096"};
+    if (caches) {
+      const std::string own = folder + "/engine" + std::to_string(i);
+      std::error_code failed;
+      std::filesystem::remove_all(own, failed);
+      std::filesystem::create_directories(own, failed);
+      arguments.insert(arguments.end(), {"--g3", "8192", "--folder", own});
+    } else {
+      arguments.push_back("--no-prefix-caching");
+    }
+    ASHLAR_TRY(EngineProcess engine, EngineProcess::start(settings.engine, std::move(arguments)));
+    ASHLAR_TRY(service::WorkerOptions worker, service::parse_worker(engine.worker()));
+    worker.name = "engine" + std::to_string(i);
+    options.workers.push_back(std::move(worker));
+    fleet->engines.push_back(std::move(engine));
+  }
+  ASHLAR_TRY(fleet->service, service::Service::create(options, engine_sources()));
+  backend::http::HttpProxyOptions proxy;
+  proxy.address = options.address;
+  proxy.port = options.port;
+  ASHLAR_TRY(fleet->proxy, backend::http::HttpProxy::create(proxy, *fleet->service));
+  // The router learns what its workers serve; until then it refuses.
+  const auto last = SteadyClock::now() + std::chrono::seconds(30);
+  for (;;) {
+    const auto answer = complete(fleet->proxy->port(), {.prompt = "hello", .new_tokens = 1});
+    if (answer) return fleet;
+    if (SteadyClock::now() >= last || StopSignal::received()) return answer.error();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+// Sends the requests of every queue, each queue by a thread, until `until` or the queues are empty.
+RunPhase send_all(const std::vector<RunQueue>& queues, std::uint16_t port, SteadyClock::time_point until,
+                  std::atomic<std::size_t>& done) {
+  RunPhase all;
+  std::vector<RunPhase> parts(queues.size());
+  {
+    std::vector<std::jthread> clients;
+    for (std::size_t i = 0; i < queues.size(); ++i) {
+      clients.emplace_back([&queue = queues[i], &part = parts[i], port, until, &done] {
+        std::vector<std::string>& texts = part.texts.emplace_back();
+        for (const CompletionRequest& request : queue) {
+          if (SteadyClock::now() >= until || StopSignal::received()) return;
+          const auto answer = complete(port, request);
+          if (!answer) {
+            part.problem = answer.error().message();
+            return;
+          }
+          ++part.requests;
+          part.prompt_tokens += answer->prompt_tokens;
+          part.cached_tokens += answer->cached_tokens;
+          part.first_ms.push_back(answer->first_token.count());
+          texts.push_back(answer->text);
+          ++done;
+        }
+      });
+    }
+  }
+  for (RunPhase& part : parts) {
+    all.requests += part.requests;
+    all.prompt_tokens += part.prompt_tokens;
+    all.cached_tokens += part.cached_tokens;
+    all.first_ms.insert(all.first_ms.end(), part.first_ms.begin(), part.first_ms.end());
+    all.texts.push_back(std::move(part.texts.at(0)));
+    if (all.problem.empty()) all.problem = part.problem;
+  }
+  std::ranges::sort(all.first_ms);
+  return all;
+}
+
+// How many answers of the second differ from those of the first, where both have one.
+std::size_t differing(const RunPhase& a, const RunPhase& b) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < std::min(a.texts.size(), b.texts.size()); ++i)
+    for (std::size_t k = 0; k < std::min(a.texts[i].size(), b.texts[i].size()); ++k)
+      count += a.texts[i][k] != b.texts[i][k] ? 1 : 0;
+  return count;
+}
+
+void print_phases(const std::vector<RunPhase>& phases) {
+  std::printf("\n%-12s %9s %14s %11s %10s %10s %12s\n", "routing", "requests", "prompt tokens", "from cache",
+              "TTFT p50", "TTFT p99", "requests/s");
+  for (const RunPhase& phase : phases)
+    std::printf("%-12s %9zu %14llu %9.1f %% %7.1f ms %7.1f ms %12.1f\n", phase.name.c_str(), phase.requests,
+                static_cast<unsigned long long>(phase.prompt_tokens), 100 * phase.hit_rate(),
+                phase.first_at(0.5), phase.first_at(0.99),
+                static_cast<double>(phase.requests) / phase.seconds);
+}
+
+void print_json(const RunSettings& settings, const std::vector<RunPhase>& phases) {
+  std::printf("{\"workers\":%u,\"clients\":%u,\"phases\":[", settings.workers, settings.clients);
+  for (std::size_t i = 0; i < phases.size(); ++i) {
+    const RunPhase& phase = phases[i];
+    std::printf(
+        "%s{\"routing\":\"%s\",\"requests\":%zu,\"prompt_tokens\":%llu,\"cached_tokens\":%llu,"
+        "\"ttft_p50_ms\":%.3f,\"ttft_p99_ms\":%.3f,\"seconds\":%.3f,\"different_answers\":%zu}",
+        i == 0 ? "" : ",", phase.name.c_str(), phase.requests,
+        static_cast<unsigned long long>(phase.prompt_tokens),
+        static_cast<unsigned long long>(phase.cached_tokens), phase.first_at(0.5), phase.first_at(0.99),
+        phase.seconds, phase.wrong);
+  }
+  std::printf("]}\n");
+}
+
+int run_failed(const std::string& why) {
+  say("ashlar run: " + why);
+  return kExitFailed;
+}
+
+int run_everything(RunSettings settings) {
+  if (settings.clients == 0) settings.clients = 2 * settings.workers;
+  set_log_level(LogLevel::kError);
+  if (settings.engine.empty()) {
+    auto found = EngineProcess::find_program();
+    if (!found) return run_failed(found.error().message());
+    settings.engine = *std::move(found);
+  }
+  const RunFolder folder;
+  if (folder.path().empty())
+    return run_failed("no folder can be made in " + std::filesystem::temp_directory_path().string());
+  struct Way {
+    const char* name;
+    service::Policy policy;
+    bool caches;
+  };
+  constexpr Way kWays[] = {{"no cache", service::Policy::kRoundRobin, false},
+                           {"round robin", service::Policy::kRoundRobin, true},
+                           {"prefix", service::Policy::kPrefix, true}};
+  const std::vector<RunQueue> queues = make_queues(settings, std::size_t{settings.seconds} * 2'000);
+  std::vector<RunPhase> phases;
+  std::vector<RunQueue> queue_heads = queues;  // what every way of routing is given
+  std::unique_ptr<RunFleet> fleet;
+  std::uint16_t port = settings.port;
+  for (const Way& way : kWays) {
+    fleet.reset();  // its port is taken again
+    auto started = start_fleet(settings, folder.path(), way.policy, way.caches, port);
+    if (!started) return run_failed(started.error().message());
+    fleet = *std::move(started);
+    port = fleet->proxy->port();
+    if (!settings.prints_json && phases.empty()) {
+      std::printf(
+          "%u engines, each with G1, G2, a file (G3) and a volume (G4); %u clients in conversations\n",
+          settings.workers, settings.clients);
+      std::printf("the page: http://127.0.0.1:%u/\n\n", port);
+    }
+    if (!settings.prints_json) std::printf("  %-12s ...", way.name), std::fflush(stdout);
+    const bool is_first = phases.empty();
+    const auto began = SteadyClock::now();
+    // The first, which is the slowest, says how many requests fit into a third of the time.
+    const auto until =
+        is_first ? began + std::chrono::seconds(settings.seconds) / 3 : SteadyClock::time_point::max();
+    std::atomic<std::size_t> done = 0;
+    RunPhase phase = send_all(queue_heads, port, until, done);
+    phase.seconds = std::chrono::duration<double>(SteadyClock::now() - began).count();
+    phase.name = way.name;
+    if (!phase.problem.empty()) return run_failed(phase.problem);
+    if (StopSignal::received()) return kExitFailed;
+    if (is_first)
+      for (std::size_t i = 0; i < queues.size(); ++i) queue_heads[i].resize(phase.texts[i].size());
+    else
+      phase.wrong = differing(phases[0], phase);
+    if (!settings.prints_json) std::printf(" %zu requests in %.1f s\n", phase.requests, phase.seconds);
+    phases.push_back(std::move(phase));
+  }
+  std::size_t wrong = 0;
+  for (const RunPhase& phase : phases) wrong += phase.wrong;
+  if (settings.prints_json) {
+    print_json(settings, phases);
+  } else {
+    print_phases(phases);
+    std::printf("\n%zu of %zu answers from cached blocks are those of the model without a cache\n",
+                phases[1].requests + phases[2].requests - wrong, phases[1].requests + phases[2].requests);
+    if (phases[2].first_at(0.5) > 0)
+      std::printf(
+          "time to first token (p50): %.1f times shorter than without a cache, %.1f times than round robin\n",
+          phases[0].first_at(0.5) / phases[2].first_at(0.5),
+          phases[1].first_at(0.5) / phases[2].first_at(0.5));
+  }
+  if (settings.stays && !StopSignal::received()) {
+    if (!settings.prints_json)
+      std::printf("\nthe page stays at http://127.0.0.1:%u/ with traffic; Ctrl-C ends it\n", port);
+    std::fflush(stdout);
+    std::atomic<std::size_t> done = 0;
+    while (!StopSignal::received()) send_all(queues, port, SteadyClock::time_point::max(), done);
+  }
+  return wrong == 0 ? kExitDone : kExitFailed;
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& program, Run& run) {
+  auto settings = std::make_shared<RunSettings>();
+  CLI::App* command = program.add_subcommand(
+      "run", "Show it all on this machine: tiny engines, tiers, the router, its page, and what it gains");
+  command->add_option("--workers", settings->workers, "Engines (default 4)")
+      ->check(whole_number(1, 64))
+      ->type_name("N");
+  command->add_option("--duration", settings->seconds, "About so long (default 60)")
+      ->check(whole_number(3, 86'400))
+      ->type_name("SECONDS");
+  command->add_option("--clients", settings->clients, "Clients at a time (default: two for each engine)")
+      ->check(whole_number(1, 1'024))
+      ->type_name("N");
+  command->add_option("--seed", settings->seed, "Of the conversations (default 1)")
+      ->check(whole_number(0, UINT32_MAX))
+      ->type_name("N");
+  command->add_option("--port", settings->port, "Of the router and its page (default: any)")
+      ->check(whole_number(0, 65'535))
+      ->type_name("PORT");
+  command->add_option("--engine", settings->engine, "The program tiny_server (default: the one beside this)")
+      ->type_name("FILE");
+  command->add_flag("--stay", settings->stays, "Go on with traffic until Ctrl-C, for the page");
+  command->add_flag("--json", settings->prints_json, "The result as JSON");
+  end_help(command, {"ashlar run                               # four engines, about a minute",
+                     "ashlar run --duration 10 --workers 2",
+                     "ashlar run --stay --port 8080            # then open http://127.0.0.1:8080/"});
+  command->callback([settings, &run] { run = [settings] { return run_everything(*settings); }; });
+}
+
+}  // namespace ashlar::apps
