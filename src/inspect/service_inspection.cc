@@ -15,19 +15,19 @@ bool read_field(JsonReader& in, const std::string& key, std::vector<InspectedFie
   switch (in.peek()) {
     case JsonReader::Type::kNumber: {
       std::uint64_t number = 0;
-      if (!in.read_bits(number, key.c_str())) return false;
+      if (!in.read_bits(number, "a number of the fleet")) return false;
       out.push_back({key, number});
       return true;
     }
     case JsonReader::Type::kText: {
       std::string text;
-      if (!in.read_text(text, key.c_str())) return false;
+      if (!in.read_text(text, "a text of the fleet")) return false;
       out.push_back({key, std::move(text)});
       return true;
     }
     case JsonReader::Type::kBool: {
       bool flag = false;
-      if (!in.read_bool(flag, key.c_str())) return false;
+      if (!in.read_bool(flag, "a truth of the fleet")) return false;
       out.push_back({key, flag});
       return true;
     }

@@ -186,7 +186,9 @@ TEST_F(InspectionTest, DescribesAService) {
   EXPECT_EQ(json["workers"].list.at(0)["state"].text, "EXACT");
   EXPECT_EQ(json["metrics"].list.size(), 1u) << "zeros say nothing";
   EXPECT_THAT(seen.to_text(), HasSubstr("1 workers are not up"));
-  for (const char* other : {"", "[]", "{}", R"({"workers":5})", R"({"workers":[{"ranks":[{]}]})"}) {
+  for (const char* other :
+       {"", "[]", "{}", R"({"workers":5})", R"({"a name of some length, on the heap":1.5})",
+        R"({"workers":[{"a name of some length, on the heap":"\x"}]})", R"({"workers":[{"ranks":[{]}]})"}) {
     const auto refused = inspect_service("http://h:1", other, "");
     ASSERT_FALSE(refused) << other;
     EXPECT_THAT(refused.error().message(), HasSubstr("is it another server?"));

@@ -44,11 +44,11 @@ bool read_config(JsonReader& in, ConfigFields& fields, bool is_inner) {
                 key == "kv_lora_rank" || key == "qk_rope_head_dim" || key.starts_with("sliding_window")) &&
                in.peek() == JsonReader::Type::kNumber) {
       std::uint64_t number = 0;
-      is_read = in.read_unsigned(number, UINT32_MAX, key.c_str());
+      is_read = in.read_unsigned(number, UINT32_MAX, "a number of the configuration");
       fields.numbers[key] = number;
     } else if (key == "use_sliding_window" && in.peek() == JsonReader::Type::kBool) {
       bool flag = false;
-      is_read = in.read_bool(flag, key.c_str());
+      is_read = in.read_bool(flag, "use_sliding_window");
       fields.flags[key] = flag;
     } else {
       is_read = in.skip();
