@@ -10,7 +10,17 @@ foreach(leaf cuda uring ucx s3 redis nats zmq http)
   endif()
 endforeach()
 if(TARGET ashlar_program)
-  install(TARGETS ashlar_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS ashlar_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+endif()
+if(TARGET ashlar_shell_files)
+  install(DIRECTORY ${ASHLAR_SHELL_FILES}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT program)
+  install(FILES ${ASHLAR_SHELL_FILES}/ashlar.bash COMPONENT program RENAME ashlar
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES ${ASHLAR_SHELL_FILES}/_ashlar COMPONENT program
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
+  install(FILES ${ASHLAR_SHELL_FILES}/ashlar.fish COMPONENT program
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+  include(ashlar_package)
 endif()
 set(ASHLAR_INSTALLED ashlar ashlar_base ashlar_memory ashlar_routing ashlar_service
   ashlar_replay ashlar_testing)

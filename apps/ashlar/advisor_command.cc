@@ -170,7 +170,12 @@ void add_advisor_command(CLI::App& program, Run& run) {
                    "MiB for waiting events: behind gaps, in unfinished snapshots")
       ->check(whole_number(1, 1 << 20))
       ->capture_default_str();
-  command->footer(FeedKinds::built().help() + kExitHelp);
+  command->add_flag("--json", settings->quiet,
+                    "advice is JSON anyway; this leaves out the table, as --quiet");
+  end_help(command,
+           {"ashlar advisor --from file:/tmp/events --order nvme,disk",
+            "ashlar advisor --from nats://bus:4222 --order nvme,disk,bucket --every 30 --json | jq .action"},
+           FeedKinds::built().help());
   command->callback([settings, &run] { run = [settings] { return Advising(*settings).run(); }; });
 }
 

@@ -5,7 +5,9 @@
 #include <cstdio>
 #include <system_error>
 
+#include "apps/ashlar/commands.h"
 #include "apps/ashlar/feed_address.h"
+#include "apps/ashlar/near_name.h"
 
 namespace ashlar::apps {
 namespace {
@@ -45,7 +47,32 @@ std::string unexpected(const std::vector<std::string>& arguments) {
   return out;
 }
 
+// The command or flag that the first unexpected argument may have been meant for. Names only our own words.
+std::string suggestion(const CLI::App& program) {
+  const std::vector<std::string> extras = program.remaining(true);
+  const std::vector<CLI::App*> parsed = program.get_subcommands();
+  const CLI::App& command = parsed.empty() ? program : *parsed.front();
+  for (const std::string& extra : extras) {
+    std::vector<std::string> known;
+    const std::string word = extra.substr(0, extra.find('='));
+    if (extra.starts_with("--")) {
+      for (const CLI::Option* option : command.get_options())
+        for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    } else if (parsed.empty()) {
+      for (const CLI::App* one : program.get_subcommands({})) known.push_back(one->get_name());
+    }
+    if (const std::string near = near_name(word, known); !near.empty()) return near;
+  }
+  return {};
+}
+
 }  // namespace
+
+void end_help(CLI::App* command, const std::vector<std::string>& examples, const std::string& more) {
+  std::string text = more + kExitHelp + "examples:\n";
+  for (const std::string& example : examples) text += "  " + example + "\n";
+  command->footer(text);
+}
 
 CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
   const std::string range = std::to_string(least) + " to " + std::to_string(most);
@@ -81,7 +108,12 @@ std::string parse_problem(const CLI::App& program, const CLI::ParseError& error,
         message.replace(at, value.size(), "...");
     }
   }
-  return message + "\nRun with --help for more information.";
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) &&
+      program.get_subcommands().empty() && !program.remaining(true).empty())
+    message = "there is no such command";
+  const std::string near = suggestion(program);
+  return message + (near.empty() ? "" : "; did you mean " + near + "?") +
+         "\nRun with --help for more information.";
 }
 
 }  // namespace ashlar::apps

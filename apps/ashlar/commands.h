@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
+#include <vector>
 
 namespace ashlar::apps {
 
@@ -20,6 +22,9 @@ inline constexpr const char* kExitHelp =
     "  3  it ended, but something was damaged, refused or lost; standard error says what\n"
     "  100 and above: arguments that are not understood\n";
 
+// What --help says behind the options of a command: `more`, the exit statuses, and examples to type.
+void end_help(CLI::App* command, const std::vector<std::string>& examples, const std::string& more = {});
+
 // Called when the command was given; returns the exit status.
 using Run = std::function<int()>;
 
@@ -28,6 +33,11 @@ void add_relay_command(CLI::App& program, Run& run);
 void add_advisor_command(CLI::App& program, Run& run);
 void add_serve_command(CLI::App& program, Run& run);
 void add_explain_command(CLI::App& program, Run& run);
+void add_inspect_command(CLI::App& program, Run& run);
+void add_bench_command(CLI::App& program, Run& run);
+// completion and man; `program` must stay.
+void add_shell_commands(CLI::App& program, Run& run);
 void add_replay_command(CLI::App& program, Run& run);
+void add_plan_command(CLI::App& program, Run& run);
 
 }  // namespace ashlar::apps

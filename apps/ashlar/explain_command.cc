@@ -14,6 +14,7 @@
 #include "apps/ashlar/page_server.h"
 #include "ashlar/service/journal.h"
 #include "ashlar/service/journal_page.h"
+#include "service/gateway/json_text.h"
 
 namespace ashlar::apps {
 namespace {
@@ -28,6 +29,7 @@ struct ExplainSettings {
   std::string key;
   bool page = false;
   std::uint16_t port = 8090;
+  bool json = false;
 };
 
 int explain_failed(const Error& error) {
@@ -71,6 +73,67 @@ void print(const Decision& decision, const std::string& group, std::uint64_t run
                                       ? "NOT the same"
                                       : "no, this is what was written: the "
                                         "run's first files were removed");
+}
+
+const char* verdict_name(ReplayVerdict verdict) {
+  return verdict == ReplayVerdict::kSame        ? "same"
+         : verdict == ReplayVerdict::kDifferent ? "different"
+                                                : "not_replayed";
+}
+
+// Costs are in thousandths of a block.
+void print_json(const Decision& decision, const std::string& group, std::uint64_t run,
+                ReplayVerdict verdict) {
+  service::JsonText out;
+  out.object([&] {
+    out.field("decision", service::decision_name(run, decision.id));
+    out.field("model", group);
+    out.field("policy", to_string(decision.policy));
+    out.field("prompt_tokens", decision.prompt_tokens);
+    out.field("is_estimate", decision.is_estimate);
+    out.field("block_size", decision.block_size);
+    out.field("cached_tokens", decision.cached_tokens);
+    out.field("available_tokens", decision.available_tokens);
+    out.field("draw", decision.draw);
+    out.field("chosen", decision.chosen);
+    out.field("replayed", verdict_name(verdict));
+    out.field("candidates", [&] {
+      out.array([&] {
+        for (const Candidate& candidate : decision.candidates)
+          out.object([&] {
+            out.field("worker", candidate.worker.id.value());
+            out.field("rank", candidate.worker.rank);
+            out.field("state", to_string(candidate.state));
+            out.field("exclusion", to_string(candidate.exclusion));
+            out.field("blocks", candidate.depth);
+            out.field("expected_blocks", candidate.predicted);
+            out.field("requests", candidate.requests);
+            out.field("prefill_tokens", candidate.prefill_tokens);
+            out.field("prefill_cost", candidate.prefill_cost);
+            out.field("decode_cost", candidate.decode_cost);
+            out.field("request_cost", candidate.request_cost);
+            out.field("session_cost", candidate.session_cost);
+            out.field("cost", candidate.cost);
+          });
+      });
+    });
+  });
+  std::printf("%s\n", out.text().c_str());
+}
+
+void tell_json(const service::JournalRun& journal, const service::ReplayReport& report) {
+  service::JsonText out;
+  out.object([&] {
+    out.field("run", journal.name);
+    out.field("file", journal.files.front());
+    out.field("files", report.files);
+    out.field("removed_files", report.removed_files);
+    out.field("records", report.records);
+    out.field("decisions", report.decisions);
+    out.field("differences", report.differences);
+    out.field("unfinished_bytes", report.unfinished_bytes);
+  });
+  std::printf("%s\n", out.text().c_str());
 }
 
 void tell(const service::JournalRun& journal, const service::ReplayReport& report) {
@@ -141,11 +204,11 @@ int explain(const ExplainSettings& settings) {
         journal.files, *key, [&](const Decision& decision, const std::string& group, ReplayVerdict verdict) {
           if (!wanted || decision.id != wanted->decision) return;
           is_found = true;
-          print(decision, group, run, verdict);
+          settings.json ? print_json(decision, group, run, verdict) : print(decision, group, run, verdict);
         });
     if (!report) return explain_failed(report.error());
     if (wanted && report->run != wanted->run) is_found = false;
-    if (!wanted) tell(journal, *report);
+    if (!wanted) settings.json ? tell_json(journal, *report) : tell(journal, *report);
     if (report->unfinished_bytes != 0)
       say("ashlar explain: " + journal.files.back() + " ends with " +
           std::to_string(report->unfinished_bytes) + " bytes of a record that was not finished");
@@ -170,6 +233,9 @@ void add_explain_command(CLI::App& program, Run& run) {
       ->excludes("--decision");
   command->add_option("--port", settings->port, "Port of the page, on loopback; 0: any (default 8090)")
       ->needs("--page");
+  command->add_flag("--json", settings->json, "One JSON object per run, or per decision, each on a line");
+  end_help(command, {"ashlar explain journal/", "ashlar explain journal/ --decision 0123456789abcdef-42",
+                     "ashlar explain --json journal/ | jq .differences"});
   command->callback([settings, &run] { run = [settings] { return explain(*settings); }; });
 }
 

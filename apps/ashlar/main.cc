@@ -11,14 +11,22 @@
 int main(int argc, char** argv) {
   CLI::App program("ashlar: KV cache blocks for LLM inference");
   program.require_subcommand(1);
-  program.footer(ashlar::apps::FeedKinds::built().help() + ashlar::apps::kExitHelp);
+  program.set_version_flag("--version", "ashlar " ASHLAR_VERSION, "Print the version and exit");
+  ashlar::apps::end_help(&program,
+                         {"ashlar serve --worker http://127.0.0.1:8000,events=tcp://127.0.0.1:5557",
+                          "ashlar inspect --verify /nvme0/kv", "ashlar inspect --help"},
+                         ashlar::apps::FeedKinds::built().help());
   ashlar::apps::Run run;
   ashlar::apps::add_run_command(program, run);
   ashlar::apps::add_serve_command(program, run);
   ashlar::apps::add_explain_command(program, run);
+  ashlar::apps::add_inspect_command(program, run);
   ashlar::apps::add_replay_command(program, run);
+  ashlar::apps::add_plan_command(program, run);
   ashlar::apps::add_relay_command(program, run);
   ashlar::apps::add_advisor_command(program, run);
+  ashlar::apps::add_bench_command(program, run);
+  ashlar::apps::add_shell_commands(program, run);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

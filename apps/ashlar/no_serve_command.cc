@@ -9,6 +9,7 @@ namespace {
 void add_absent(CLI::App& program, Run& run, const std::string& name) {
   CLI::App* command = program.add_subcommand(name, "Not in this build: needs Boost and OpenSSL");
   command->allow_extras();
+  end_help(command, {"ashlar " + name + " --help"});
   command->callback([&run, name] {
     run = [name] {
       say("ashlar " + name +

@@ -333,7 +333,10 @@ void add_relay_command(CLI::App& program, Run& run) {
                    "MiB for waiting events: behind gaps, in unfinished snapshots, without a parent")
       ->check(whole_number(1, 1 << 20))
       ->capture_default_str();
-  command->footer(FeedKinds::built().help() + kExitHelp);
+  end_help(command,
+           {"ashlar relay --from kvrec:engine.kvrec --to file:/tmp/events",
+            "ashlar relay --from 'engine://127.0.0.1:5557?replay=127.0.0.1:5558' --to nats://bus:4222"},
+           FeedKinds::built().help());
   command->callback([settings, &run] { run = [settings] { return Relaying(*settings).run(); }; });
 }
 

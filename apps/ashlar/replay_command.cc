@@ -186,17 +186,6 @@ int run_replay(const ReplaySettings& settings) {
   return kExitIncomplete;
 }
 
-constexpr const char* kReplayExamples =
-    "examples:\n"
-    "  ashlar replay trace.jsonl --g1 5000,20000 --policy lru,lfu,s3_fifo\n"
-    "  ashlar replay trace.jsonl --workers 8 --g1 2000 --g2 10000 --g3 100000 --router prefix,round_robin "
-    "\\\n"
-    "      --report report.html\n"
-    "  ashlar replay --generate agents,seed=7,requests=20000 --policy all --json\n"
-    "  ashlar replay --generate chat --write chat.jsonl\n"
-    "  ashlar replay trace.jsonl --real --g1 2000 --g2 4000 --g3 20000 --folder /nvme0/kv\n"
-    "  ashlar replay /var/lib/ashlar/journal --g1 4096\n";
-
 }  // namespace
 
 void add_replay_command(CLI::App& program, Run& run) {
@@ -204,7 +193,13 @@ void add_replay_command(CLI::App& program, Run& run) {
   CLI::App* command = program.add_subcommand(
       "replay",
       "Replay a trace through workers, tiers, eviction policies and routers: what would hit, and where");
-  command->footer(std::string(kReplayExamples) + kExitHelp);
+  end_help(command, {"ashlar replay trace.jsonl --g1 5000,20000 --policy lru,lfu,s3_fifo",
+                     "ashlar replay trace.jsonl --workers 8 --g1 2000 --g2 10000 --g3 100000 \\",
+                     "    --router prefix,round_robin --report report.html",
+                     "ashlar replay --generate agents,seed=7,requests=20000 --policy all --json",
+                     "ashlar replay --generate chat --write chat.jsonl",
+                     "ashlar replay trace.jsonl --real --g1 2000 --g2 4000 --g3 20000 --folder /nvme0/kv",
+                     "ashlar replay /var/lib/ashlar/journal --g1 4096"});
   command->add_option("trace", settings->trace, "trace: a file, a folder, or - for standard input");
   command->add_option("--generate", settings->generate,
                       "a workload instead: chat, prompts, agents, documents or mix, then "

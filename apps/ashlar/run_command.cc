@@ -352,11 +352,9 @@ void add_run_command(CLI::App& program, Run& run) {
       ->type_name("FILE");
   command->add_flag("--stay", settings->stays, "Go on with traffic until Ctrl-C, for the page");
   command->add_flag("--json", settings->prints_json, "The result as JSON");
-  command->footer(
-      "examples:\n"
-      "  ashlar run                               four engines, about a minute\n"
-      "  ashlar run --duration 10 --workers 2\n"
-      "  ashlar run --stay --port 8080            then open http://127.0.0.1:8080/\n");
+  end_help(command, {"ashlar run                               # four engines, about a minute",
+                     "ashlar run --duration 10 --workers 2",
+                     "ashlar run --stay --port 8080            # then open http://127.0.0.1:8080/"});
   command->callback([settings, &run] { run = [settings] { return run_everything(*settings); }; });
 }
 

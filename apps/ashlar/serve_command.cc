@@ -141,6 +141,9 @@ void add_serve_command(CLI::App& program, Run& run) {
         ->allow_extra_args(false)
         ->delimiter('\0');
   }
+  end_help(command, {"ashlar serve --worker http://127.0.0.1:8000,events=tcp://127.0.0.1:5557",
+                     "ashlar serve --config serve.toml --check",
+                     "ashlar serve --config serve.toml --journal journal"});
   command->callback([settings, &run] { run = [settings] { return serve(*settings); }; });
 }
 

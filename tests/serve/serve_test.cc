@@ -81,6 +81,10 @@ TEST(Serve, AConversationStaysWhereItIsCached) {
   }
   EXPECT_GT(serve.metric("ashlar_serve_delivered_tokens_total"), 0);
   serve.wait_for_metric("ashlar_serve_predictions_right_total", 5);
+  const auto [seen, status] = run_program(std::string(ASHLAR_PROGRAM) + " inspect --json http://127.0.0.1:" +
+                                          std::to_string(serve.port()));
+  EXPECT_EQ(status, 0) << seen;
+  EXPECT_EQ(Json::parse(seen)["workers"].list.at(1)["state"].text, "EXACT");
 }
 
 // Tools of /v1/messages cannot be told to /tokenize, and the first engine has none: both render.
@@ -422,6 +426,11 @@ TEST(Serve, ClaimsHoldWhileThingsBreak) {
   EXPECT_EQ(status, 0) << said;
   EXPECT_THAT(said, HasSubstr(" 0 not the same"));
   EXPECT_THAT(said, HasSubstr(" files that follow: "));
+  const auto [json, json_status] =
+      run_program(std::string(ASHLAR_PROGRAM) + " explain --json " + folder.file("journal"));
+  EXPECT_EQ(json_status, 0) << json;
+  EXPECT_EQ(Json::parse(json)["differences"].number, 0);
+  EXPECT_GT(Json::parse(json)["decisions"].number, 0);
   std::ifstream trace(folder.file("trace.jsonl"));
   std::string line;
   int lines = 0;

@@ -20,11 +20,8 @@
 #include <utility>
 
 #include "ashlar/layout/layout_descriptor.h"
-#include "base/byte_io.h"
-#include "base/checked_math.h"
 #include "base/wide.h"
 #include "storage/file_bytes.h"
-#include "tokens/xxhash_inline.h"
 
 namespace ashlar::tiers {
 namespace {
@@ -33,42 +30,6 @@ using storage::DiskStorage;
 using transfer::BlockSet;
 using transfer::Plane;
 using transfer::PlaneShape;
-
-constexpr std::array<char, 8> kG3Magic = {'A', 'S', 'H', 'L', 'A', 'R', 'G', '3'};
-constexpr std::uint32_t kVersion = 3;
-constexpr std::uint64_t kG3Page = 4096;
-constexpr std::uint64_t kRemovals = kG3Page;  // where the two copies of the log begin
-constexpr std::uint64_t kG3HeaderBytes = G3File::kHeaderBytes;
-constexpr std::uint32_t kHeaderMagic = 0x6b6c6247;  // "Gblk"
-constexpr std::uint8_t kHasRoot = 1;
-constexpr std::uint8_t kHasLocal = 2;
-constexpr std::size_t kG3ReadAtATime = std::size_t{1} << 20;
-static_assert(512 % kG3HeaderBytes == 0, "no header crosses a sector: it is written whole or not at all");
-static_assert(kG3ReadAtATime % kG3HeaderBytes == 0, "reads cover whole headers");
-
-std::uint64_t up_to_page(std::uint64_t bytes) {
-  return (bytes + kG3Page - 1) / kG3Page * kG3Page;
-}
-
-std::uint64_t checksum_of(std::span<const std::byte> bytes) {
-  return XXH3_64bits(bytes.data(), bytes.size());
-}
-
-struct G3Places {
-  std::uint64_t table = kRemovals + 2 * RemovalLog::kBytes;
-  std::vector<std::uint64_t> planes;
-  std::uint64_t end = 0;
-};
-
-G3Places places_of(std::span<const PlaneShape> planes) {
-  G3Places places;
-  places.end = places.table + up_to_page(kG3HeaderBytes * planes[0].layout.config().block_count);
-  for (const PlaneShape& plane : planes) {
-    places.planes.push_back(places.end);
-    places.end += up_to_page(plane.layout.region_bytes());
-  }
-  return places;
-}
 
 Result<std::shared_ptr<const BlockSet>> block_set(const G3Options& options, const G3Places& places,
                                                   const std::shared_ptr<storage::Storage>& storage) {
@@ -79,47 +40,21 @@ Result<std::shared_ptr<const BlockSet>> block_set(const G3Options& options, cons
   return BlockSet::create(std::move(planes));
 }
 
-void put_shard(ByteWriter& out, const layout::Shard& shard) {
-  for (const std::uint32_t number : {shard.rank, shard.ranks, shard.layers.first, shard.layers.count,
-                                     shard.heads.first, shard.heads.count})
-    out.put(number);
-}
-
-layout::Shard get_shard(ByteReader& in) {
-  layout::Shard shard;
-  for (std::uint32_t* const number : {&shard.rank, &shard.ranks, &shard.layers.first, &shard.layers.count,
-                                      &shard.heads.first, &shard.heads.count})
-    *number = in.get<std::uint32_t>();
-  return shard;
-}
-
 std::vector<std::byte> superblock(const G3Options& options, const BlockSet& set) {
-  ByteWriter out;
-  for (const char c : kG3Magic) out.put(static_cast<std::uint8_t>(c));
-  out.put(kVersion);
-  out.put(static_cast<std::uint32_t>(options.planes.size()));
-  out.put(options.keys.hi());
-  out.put(options.keys.lo());
-  out.put(options.scheme_fingerprint);
-  out.put(options.prefix_key);
-  put_shard(out, options.planes[0].shard);
-  for (std::size_t i = 0; i < options.planes.size(); ++i) {
-    const std::vector<std::byte> descriptor =
-        set.describe(i, 0, options.keys, options.scheme_fingerprint).serialize();
-    out.put(static_cast<std::uint32_t>(descriptor.size()));
-    out.put_bytes(descriptor);
-  }
-  out.bytes().resize(kG3Page - sizeof(std::uint64_t));
-  out.put(checksum_of(out.bytes()));
-  return std::move(out.bytes());
+  const G3Superblock parts{.keys = options.keys,
+                           .scheme_fingerprint = options.scheme_fingerprint,
+                           .prefix_key = options.prefix_key,
+                           .shard = options.planes[0].shard};
+  return parts.encode(set);
 }
 
-// `in` stands behind the shard, at the descriptor of the first plane.
-Result<void> check_block_count(const G3Options& options, ByteReader& in) {
-  const auto bytes = in.get<std::uint32_t>();
-  ASHLAR_TRY(const layout::LayoutDescriptor found,
-             layout::LayoutDescriptor::deserialize(in.get_bytes(bytes)));
-  const std::uint32_t has = found.layout.config().block_count;
+G3BlockKind kind_of(const BlockSet& set) {
+  return {set.block_bytes(), set.planes()[0].shard};
+}
+
+Result<void> check_block_count(const G3Options& options, const G3Superblock& superblock) {
+  ASHLAR_TRY(const std::vector<layout::LayoutDescriptor> found, superblock.planes());
+  const std::uint32_t has = found.front().layout.config().block_count;
   const std::uint32_t wanted = options.planes[0].layout.config().block_count;
   if (has == wanted) return {};
   return make_error(ErrorCode::kInvalidArgument,
@@ -131,25 +66,8 @@ Result<void> check_block_count(const G3Options& options, ByteReader& in) {
 // Checks that the file is ours and belongs to these options. Other mismatches need the storage to detect.
 Result<void> check_owner(const G3Options& options, std::span<const std::byte> found) {
   const char* const path = options.path.c_str();
-  if (found.size() < kG3Page || std::memcmp(found.data(), kG3Magic.data(), kG3Magic.size()) != 0)
-    return make_error(ErrorCode::kAlreadyExists, "%s exists and is not a G3 file; it was left alone", path);
-  ByteReader end(found.subspan(kG3Page - sizeof(std::uint64_t)));
-  if (end.get<std::uint64_t>() != checksum_of(found.first(kG3Page - sizeof(std::uint64_t))))
-    return make_error(ErrorCode::kCorruption, "the superblock of %s is damaged; the file was left alone",
-                      path);
-  ByteReader in(found.subspan(kG3Magic.size()));
-  if (const auto version = in.get<std::uint32_t>(); version != kVersion)
-    return make_error(
-        ErrorCode::kUnsupported,
-        "%s has version %u, this program reads version %u; name another file, or remove this one: its "
-        "blocks can be computed again",
-        path, version, kVersion);
-  const auto planes = in.get<std::uint32_t>();
-  const auto hi = in.get<std::uint64_t>();
-  const auto keys = tokens::NamespaceFingerprint::from_bits(hi, in.get<std::uint64_t>());
-  const auto scheme = in.get<std::uint64_t>();
-  const auto prefix_key = in.get<std::uint64_t>();
-  const layout::Shard shard = get_shard(in);
+  ASHLAR_TRY(const G3Superblock superblock, G3Superblock::parse(options.path, found));
+  const auto& [planes, keys, scheme, prefix_key, shard, descriptors] = superblock;
   if (keys != options.keys)
     return make_error(ErrorCode::kInvalidArgument,
                       "%s belongs to another namespace (model, dtype, layout or block size): %s, expected %s",
@@ -176,74 +94,7 @@ Result<void> check_owner(const G3Options& options, std::span<const std::byte> fo
   if (planes != options.planes.size())
     return make_error(ErrorCode::kInvalidArgument, "%s holds blocks of %u planes, %zu are wanted", path,
                       planes, options.planes.size());
-  return check_block_count(options, in);
-}
-
-std::array<std::byte, kG3HeaderBytes> encode(std::uint32_t slot, const G3Header& header,
-                                             const BlockSet& set) {
-  ByteWriter out;
-  out.put(kHeaderMagic);
-  out.put(slot);
-  out.put(header.generation);
-  out.put(header.hash.hi());
-  out.put(header.hash.lo());
-  out.put(header.parent.hi());
-  out.put(header.parent.lo());
-  out.put(std::uint64_t{header.has_parent ? 1u : 0u});
-  out.put(header.salt.hi());
-  out.put(header.salt.lo());
-  out.put(set.block_bytes());
-  out.put(header.checksum.value());
-  put_shard(out, set.planes()[0].shard);
-  out.put(header.prefix.hi());
-  out.put(header.prefix.lo());
-  const tokens::SequenceHash root = header.root.value_or(tokens::SequenceHash());
-  out.put(root.hi());
-  out.put(root.lo());
-  out.put(header.local ? header.local->value() : std::uint64_t{0});
-  out.put(header.metadata);
-  out.put(header.group);
-  out.put(header.priority);
-  out.put(static_cast<std::uint8_t>((header.root ? kHasRoot : 0) | (header.local ? kHasLocal : 0)));
-  out.bytes().resize(kG3HeaderBytes - sizeof(std::uint64_t));
-  out.put(checksum_of(out.bytes()));
-  std::array<std::byte, kG3HeaderBytes> bytes;
-  std::ranges::copy(out.bytes(), bytes.begin());
-  return bytes;
-}
-
-// False for a header that is empty, torn, in the wrong place or of another rank.
-bool decode(std::uint32_t slot, std::span<const std::byte> bytes, const BlockSet& set, G3Header* header) {
-  ByteReader end(bytes.subspan(kG3HeaderBytes - sizeof(std::uint64_t)));
-  ByteReader in(bytes);
-  const auto magic = in.get<std::uint32_t>();
-  const auto its_slot = in.get<std::uint32_t>();
-  if (magic != kHeaderMagic || its_slot != slot) return false;
-  if (end.get<std::uint64_t>() != checksum_of(bytes.first(kG3HeaderBytes - sizeof(std::uint64_t))))
-    return false;
-  header->generation = in.get<std::uint64_t>();
-  const auto hash_hi = in.get<std::uint64_t>();
-  header->hash = tokens::SequenceHash::from_bits(hash_hi, in.get<std::uint64_t>());
-  const auto parent_hi = in.get<std::uint64_t>();
-  header->parent = tokens::SequenceHash::from_bits(parent_hi, in.get<std::uint64_t>());
-  header->has_parent = in.get<std::uint64_t>() != 0;
-  const auto salt_hi = in.get<std::uint64_t>();
-  header->salt = tokens::NamespaceFingerprint::from_bits(salt_hi, in.get<std::uint64_t>());
-  if (in.get<std::uint64_t>() != set.block_bytes()) return false;
-  header->checksum = transfer::BlockChecksum(in.get<std::uint64_t>());
-  if (get_shard(in) != set.planes()[0].shard) return false;
-  const auto prefix_hi = in.get<std::uint64_t>();
-  header->prefix = tokens::PrefixDigest::from_bits(prefix_hi, in.get<std::uint64_t>());
-  const auto root_hi = in.get<std::uint64_t>();
-  const auto root = tokens::SequenceHash::from_bits(root_hi, in.get<std::uint64_t>());
-  const auto local = in.get<std::uint64_t>();
-  header->metadata = in.get<std::uint32_t>();
-  header->group = in.get<std::uint16_t>();
-  header->priority = std::min(in.get<std::uint8_t>(), block::BlockRetention::kMaxPriority);
-  const auto has = in.get<std::uint8_t>();
-  if ((has & kHasRoot) != 0) header->root = root;
-  if ((has & kHasLocal) != 0) header->local = tokens::LocalHash(local);
-  return true;
+  return check_block_count(options, superblock);
 }
 
 Result<void> write_bytes(const storage::FileAccess& file, const std::string& path, std::uint64_t offset,
@@ -328,7 +179,7 @@ Result<void> G3Options::validate() const {
 
 Result<std::unique_ptr<G3File>> G3File::open(G3Options options) {
   ASHLAR_RETURN_IF_ERROR(options.validate());
-  const G3Places places = places_of(options.planes);
+  const G3Places places = G3Places::of(options.planes);
   const storage::DiskOptions disk{
       .path = options.path, .direct = options.direct, .exclusive = true, .faults = options.faults};
   Result<std::shared_ptr<DiskStorage>> storage = DiskStorage::open(disk);
@@ -388,7 +239,7 @@ Result<void> G3File::read(const char* what, std::uint64_t offset, std::span<std:
 Result<void> G3File::read_removals() {
   for (std::uint64_t copy = 0; copy < 2; ++copy) {
     RemovalLog::Bytes bytes;
-    ASHLAR_RETURN_IF_ERROR(read("removals", kRemovals + copy * RemovalLog::kBytes, bytes));
+    ASHLAR_RETURN_IF_ERROR(read("removals", kG3Removals + copy * RemovalLog::kBytes, bytes));
     std::uint64_t serial = 0;
     std::optional<RemovalLog> log = RemovalLog::decode(bytes, &serial);
     if (!log || serial <= removals_serial_) continue;
@@ -401,7 +252,7 @@ Result<void> G3File::read_removals() {
 // Overwrites the older copy, so a torn write loses nothing.
 Result<void> G3File::write_removals(const RemovalLog& log) const {
   const std::uint64_t serial = removals_serial_ + 1;
-  return write_bytes(*storage_->file(), options_.path, kRemovals + serial % 2 * RemovalLog::kBytes,
+  return write_bytes(*storage_->file(), options_.path, kG3Removals + serial % 2 * RemovalLog::kBytes,
                      log.encode(serial));
 }
 
@@ -424,13 +275,16 @@ Result<void> G3File::read_table() {
   std::vector<std::uint32_t> losers;
   std::vector<std::byte> buffer(kG3ReadAtATime);
   const std::uint64_t total = kG3HeaderBytes * capacity();
+  const G3BlockKind kind = kind_of(*set_);
   for (std::uint64_t at = 0; at < total; at += buffer.size()) {
     buffer.resize(std::min<std::uint64_t>(kG3ReadAtATime, total - at));
     ASHLAR_RETURN_IF_ERROR(read("table", table_offset_ + at, buffer));
     for (std::uint64_t inside = 0; inside < buffer.size(); inside += kG3HeaderBytes) {
       const auto slot = static_cast<std::uint32_t>((at + inside) / kG3HeaderBytes);
-      Entry entry{slot, {}};
-      if (!decode(slot, std::span(buffer).subspan(inside, kG3HeaderBytes), *set_, &entry.header)) continue;
+      const std::optional<G3Header> header =
+          decode_g3_header(slot, std::span(buffer).subspan(inside, kG3HeaderBytes), kind);
+      if (!header) continue;
+      const Entry entry{slot, *header};
       generation_ = std::max(generation_.load(), entry.header.generation);
       valid_[slot] = true;
       const auto [found, fresh] = places.emplace(entry.header.hash, restored_.size());
@@ -486,11 +340,12 @@ Result<void> G3File::commit(std::span<const Entry> entries, std::uint64_t before
   before = failed_syncs();
   std::vector<std::pair<std::uint32_t, HeaderBytes>> headers;
   headers.reserve(entries.size());
+  const G3BlockKind kind = kind_of(*set_);
   for (const Entry& entry : entries) {
     G3Header header = entry.header;
     if (header.generation == 0) header.generation = ++generation_;
     valid_[entry.slot] = true;
-    headers.emplace_back(entry.slot, encode(entry.slot, header, *set_));
+    headers.emplace_back(entry.slot, encode_g3_header(entry.slot, header, kind));
   }
   ASHLAR_RETURN_IF_ERROR(write_headers(std::move(headers)));
   return sync(before);

@@ -21,43 +21,21 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ashlar/base/result.h"
-#include "ashlar/block/block_retention.h"
 #include "ashlar/layout/layout.h"
 #include "ashlar/storage/disk_storage.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
-#include "ashlar/tokens/prefix_digest.h"
 #include "ashlar/tokens/sequence_hash.h"
-#include "ashlar/tokens/token.h"
-#include "ashlar/transfer/block_checksum.h"
 #include "ashlar/transfer/block_set.h"
+#include "tiers/disk/g3_format.h"
 #include "tiers/disk/removal_log.h"
 
 namespace ashlar::tiers {
-
-// Describes the content of one block.
-struct G3Header {
-  tokens::SequenceHash hash = {};
-  tokens::SequenceHash parent = {};        // zero for the first block of a sequence, or when unknown
-  tokens::NamespaceFingerprint salt = {};  // 128 bits over LoRA name and tenant; zero when unknown
-  transfer::BlockChecksum checksum = {};
-  std::uint64_t generation = 0;  // grows with every commit; 0: assigned by the file
-  bool has_parent = false;
-  tokens::PrefixDigest prefix = {};  // under the key of the file; unknown: the name is trusted
-  std::optional<tokens::SequenceHash> root = {};
-  std::optional<tokens::LocalHash> local = {};
-  std::uint32_t metadata = 0;
-  std::uint16_t group = 0;
-  std::uint8_t priority = block::BlockRetention::kDefaultPriority;
-
-  friend bool operator==(const G3Header&, const G3Header&) = default;
-};
 
 struct G3Options {
   std::string path;
@@ -78,7 +56,7 @@ struct G3Options {
 
 class G3File {
  public:
-  static constexpr std::uint64_t kHeaderBytes = 256;
+  static constexpr std::uint64_t kHeaderBytes = kG3HeaderBytes;
 
   struct Entry {
     std::uint32_t slot = 0;

@@ -1,0 +1,110 @@
+// ashlar inspect: what a file, a folder or a running service of Ashlar holds.
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/ashlar/arguments.h"
+#include "apps/ashlar/commands.h"
+#include "apps/ashlar/console.h"
+#include "apps/ashlar/feed_address.h"
+#include "apps/ashlar/plain_http.h"
+#include "ashlar/base/log.h"
+#include "inspect/inspection.h"
+
+namespace ashlar::apps {
+namespace {
+
+struct InspectSettings {
+  std::vector<std::string> targets;
+  inspect::InspectOptions options;
+  std::string token_file;
+  double timeout = 5;
+  bool json = false;
+};
+
+bool is_url(const std::string& target) {
+  return target.starts_with("http://") || target.starts_with("https://");
+}
+
+Result<std::string> read_token(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  text.erase(text.find_last_not_of("\r\n") + 1);
+  if (text.empty() || text.size() > 4096 || text.find_first_of("\r\n") != std::string::npos)
+    return make_error(ErrorCode::kInvalidArgument, "the token file %s cannot be read, or holds no token",
+                      path.c_str());
+  return text;
+}
+
+Result<inspect::Inspection> inspect_url(const std::string& url, const InspectSettings& settings) {
+  ASHLAR_TRY(PlainHttp http, PlainHttp::parse(url));
+  http.patience = std::chrono::milliseconds(static_cast<std::int64_t>(settings.timeout * 1000));
+  if (!settings.token_file.empty()) {
+    ASHLAR_TRY(http.token, read_token(settings.token_file));
+  }
+  ASHLAR_TRY(const std::string fleet, http.get("/fleet"));
+  ASHLAR_TRY(const std::string metrics, http.get("/metrics"));
+  return inspect::inspect_service(http.shown(), fleet, metrics);
+}
+
+int inspect_all(const InspectSettings& settings) {
+  int status = kExitDone;
+  for (const std::string& target : settings.targets) {
+    const Result<inspect::Inspection> seen =
+        is_url(target) ? inspect_url(target, settings) : inspect::inspect_path(target, settings.options);
+    if (!seen) {
+      std::string message = seen.error().message();
+      hide_secrets(message, target);
+      say("ashlar inspect: " + message);
+      // Damage that leaves nothing to describe is damage all the same.
+      if (status != kExitFailed)
+        status = seen.error().code() == ErrorCode::kCorruption ? kExitIncomplete : kExitFailed;
+      continue;
+    }
+    const std::string text = settings.json ? seen->to_json() : seen->to_text();
+    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+      say("ashlar inspect: cannot write to standard output");
+      return kExitFailed;
+    }
+    if (seen->damaged == 0) continue;
+    if (status == kExitDone) status = kExitIncomplete;
+    say("ashlar inspect: " + seen->path + ": " + std::to_string(seen->damaged) + " damaged");
+  }
+  return status;
+}
+
+}  // namespace
+
+void add_inspect_command(CLI::App& program, Run& run) {
+  auto settings = std::make_shared<InspectSettings>();
+  CLI::App* command = program.add_subcommand(
+      "inspect", "Describe a file, a folder or a running service; it is never changed (docs/inspect.md)");
+  command
+      ->add_option("target", settings->targets,
+                   "G3 file, volume (file or folder), event file, recording, journal, block set, layout "
+                   "descriptor, or http://HOST:PORT of a service")
+      ->required()
+      ->type_name("FILE|FOLDER|URL");
+  command->add_flag("--verify", settings->options.verify,
+                    "compare the content with its checksums, not headers alone");
+  command->add_flag("--json", settings->json, "one JSON object per target, each on a line");
+  command
+      ->add_option("--key", settings->options.journal_key,
+                   "file of a journal's key, for --verify (default: `key` beside it)")
+      ->type_name("FILE");
+  command->add_option("--token-file", settings->token_file, "file with the token of the service")
+      ->type_name("FILE");
+  command->add_option("--timeout", settings->timeout, "seconds to wait for a service")
+      ->check(real_number(0.1, 3600))
+      ->capture_default_str();
+  end_help(command, {"ashlar inspect /nvme0/kv", "ashlar inspect --verify /nvme0/kv /data/volume",
+                     "ashlar inspect --json journal/ | jq .decisions",
+                     "ashlar inspect http://127.0.0.1:8080 --token-file token"});
+  command->callback([settings, &run] { run = [settings] { return inspect_all(*settings); }; });
+}
+
+}  // namespace ashlar::apps

@@ -1,0 +1,99 @@
+// MemoryPlan: what a model's cache takes, what each tier of a machine would hold of it, and what it would
+// gain on a trace.
+//
+// Tiers add up: a block is in one of them, the most recently used in G1, then G2, then G3, each an LRU cache
+// that hands what it evicts to the next. So the hits of G1 to Gn are those of one cache of their sizes
+// together, and a tier's own gain is the difference. Every block that leaves the memory above G3 is counted
+// as written to it, also one that G3 still has: writes are an upper bound.
+//
+// Thread safety: plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ashlar/base/result.h"
+#include "replay/plan/capacity_curve.h"
+#include "replay/plan/model_shape.h"
+
+namespace ashlar::replay {
+
+struct MachineShape {
+  std::uint32_t tp = 1;                   // GPUs that share the model
+  double gpu_gib = 0;                     // of one GPU
+  double utilization = 0.9;               // of it that the engine takes
+  std::optional<double> weights_gb = {};  // of the model; default: as its shape says
+  double host_gib = 0;                    // for blocks, of all ranks together
+  double ssd_gib = 0;
+  double ssd_tbw = 0;   // 1e12 bytes that it may be written in its life; 0: not said
+  double ssd_dwpd = 0;  // times its size per day that it may be written; 0: not said
+  // Of money, any: per GiB and month, per GPU and hour; 0: not said.
+  double host_price = 0;
+  double ssd_price = 0;
+  double gpu_price = 0;
+  double prefill_rate = 0;  // tokens that the GPUs compute per second together; 0: not said
+
+  // Errors: kInvalidArgument, with the value.
+  Result<void> validate() const;
+};
+
+struct TierPlan {
+  std::string_view name;
+  double bytes = 0;
+  std::uint64_t tokens = 0;
+  std::uint64_t blocks = 0;
+  // With a trace: shares of the blocks that requests name, for this tier and those above it.
+  double block_hits = 0;
+  double prefix_hits = 0;
+  double gain = 0;                   // of prefix hits, by this tier
+  double error = 0;                  // of block_hits
+  double cost_per_month = 0;         // 0: no price
+  double cost_per_million_hits = 0;  // tokens that this tier finds
+};
+
+struct CurvePoint {
+  double bytes = 0;
+  double blocks = 0;  // of the trace
+  double block_hits = 0;
+  double prefix_hits = 0;
+  double error = 0;
+};
+
+struct MemoryPlan {
+  ModelShape model;
+  MachineShape machine;
+  std::uint32_t block_size = 0;       // tokens, as asked for
+  std::uint64_t token_bytes = 0;      // of one rank
+  std::uint64_t far_token_bytes = 0;  // beyond windows
+  std::uint64_t all_token_bytes = 0;  // of all ranks together
+  std::vector<TierPlan> tiers;
+  // With a trace.
+  bool has_trace = false;
+  std::uint64_t requests = 0;
+  std::uint64_t accesses = 0;
+  double distinct_blocks = 0;
+  std::uint32_t trace_block_size = 0;
+  double days = 0;
+  double rate = 1;            // of the sample
+  double most_hits = 0;       // prefix hits of an endless cache
+  double bytes_for_most = 0;  // that reach nine tenths of them
+  std::vector<CurvePoint> curve;
+  double ssd_bytes_per_day = 0;
+  double ssd_writes_per_day = 0;  // of its size
+  double ssd_years = 0;           // until its limit is written; 0: no limit was given
+  double cost_of_computing = 0;   // a million tokens; 0: no price
+  std::string recommendation;
+
+  std::string to_text() const;
+  std::string to_json() const;
+};
+
+// `curve` may be null. Errors: kInvalidArgument: those of the shapes; weights that leave no room on the GPUs;
+// a trace that takes no time.
+Result<MemoryPlan> plan_memory(const ModelShape& model, const MachineShape& machine, std::uint32_t block_size,
+                               const CapacityCurve* curve);
+
+}  // namespace ashlar::replay

@@ -1,0 +1,111 @@
+// config.json of Hugging Face: the fields that decide the shape of the cache. Models of several parts keep
+// those of the language model in `text_config`.
+#include <map>
+#include <optional>
+#include <string>
+
+#include "events/json_reader.h"
+#include "replay/plan/model_shape.h"
+
+namespace ashlar::replay {
+namespace {
+
+using events::JsonReader;
+
+struct ConfigFields {
+  std::map<std::string, std::uint64_t> numbers;
+  std::map<std::string, bool> flags;
+  std::uint64_t full_layers = 0;  // of layer_types
+  std::uint64_t local_layers = 0;
+};
+
+bool read_layer_types(JsonReader& in, ConfigFields& fields) {
+  bool more = false;
+  if (!in.begin_array("layer_types")) return false;
+  while (in.next_item(more) && more) {
+    std::string type;
+    if (!in.read_text(type, "a layer type")) return false;
+    (type == "sliding_attention" ? fields.local_layers : fields.full_layers) += 1;
+  }
+  return in.fault() == nullptr;
+}
+
+bool read_config(JsonReader& in, ConfigFields& fields, bool is_inner) {
+  std::string key;
+  bool more = false;
+  if (!in.begin_object("the configuration")) return false;
+  while (in.next_key(key, more) && more) {
+    bool is_read = false;
+    if (key == "text_config" && !is_inner && in.peek() == JsonReader::Type::kObject) {
+      is_read = read_config(in, fields, true);
+    } else if (key == "layer_types" && in.peek() == JsonReader::Type::kArray) {
+      is_read = read_layer_types(in, fields);
+    } else if ((key.starts_with("num_") || key == "hidden_size" || key == "head_dim" ||
+                key == "kv_lora_rank" || key == "qk_rope_head_dim" || key.starts_with("sliding_window")) &&
+               in.peek() == JsonReader::Type::kNumber) {
+      std::uint64_t number = 0;
+      is_read = in.read_unsigned(number, UINT32_MAX, "a number of the configuration");
+      fields.numbers[key] = number;
+    } else if (key == "use_sliding_window" && in.peek() == JsonReader::Type::kBool) {
+      bool flag = false;
+      is_read = in.read_bool(flag, "use_sliding_window");
+      fields.flags[key] = flag;
+    } else {
+      is_read = in.skip();
+    }
+    if (!is_read) return false;
+  }
+  return in.fault() == nullptr;
+}
+
+}  // namespace
+
+Result<ModelShape> parse_model_config(std::string_view name, std::string_view json) {
+  JsonReader in(json);
+  ConfigFields fields;
+  if (!read_config(in, fields, false))
+    return make_error(ErrorCode::kInvalidArgument, "%s is no config.json: %s at byte %zu",
+                      std::string(name).c_str(), in.fault() == nullptr ? "not an object" : in.fault(),
+                      in.fault_offset());
+  const auto number = [&](const char* key) -> std::uint32_t {
+    const auto found = fields.numbers.find(key);
+    return found == fields.numbers.end() ? 0 : static_cast<std::uint32_t>(found->second);
+  };
+  const auto missing = [&](const char* key) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "%s does not say %s; give --layers, --kv-heads and --head-dim",
+                      std::string(name).c_str(), key);
+  };
+  ModelShape shape;
+  shape.name = std::string(name);
+  const std::uint32_t layers = number("num_hidden_layers");
+  if (layers == 0) return missing("num_hidden_layers");
+  if (const std::uint32_t rank = number("kv_lora_rank"); rank != 0) {
+    shape.groups = {{layers, 0, rank + number("qk_rope_head_dim"), 0}};
+    ASHLAR_RETURN_IF_ERROR(shape.validate());
+    return shape;
+  }
+  const std::uint32_t heads = number("num_attention_heads");
+  const std::uint32_t kv_heads = number("num_key_value_heads") != 0 ? number("num_key_value_heads") : heads;
+  if (kv_heads == 0) return missing("num_key_value_heads");
+  std::uint32_t dim = number("head_dim");
+  if (dim == 0 && heads != 0) dim = number("hidden_size") / heads;
+  if (dim == 0) return missing("head_dim");
+  const std::uint32_t window = number("sliding_window");
+  const auto used = fields.flags.find("use_sliding_window");
+  const bool has_window = window != 0 && (used == fields.flags.end() || used->second);
+  std::uint32_t local = 0;
+  if (has_window && fields.local_layers + fields.full_layers == layers) {
+    local = static_cast<std::uint32_t>(fields.local_layers);
+  } else if (const std::uint32_t pattern = number("sliding_window_pattern"); has_window && pattern > 1) {
+    local = layers - layers / pattern;  // every pattern-th layer has full attention
+  } else if (has_window) {
+    local = layers;
+  }
+  if (local < layers) shape.groups.push_back({layers - local, kv_heads, dim, 0});
+  if (local > 0) shape.groups.push_back({local, kv_heads, dim, window});
+  ASHLAR_RETURN_IF_ERROR(shape.validate());
+  return shape;
+}
+
+}  // namespace ashlar::replay

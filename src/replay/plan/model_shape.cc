@@ -1,0 +1,150 @@
+// The shapes are those of the published configurations; weights are in the precision they are published in.
+#include "replay/plan/model_shape.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "ashlar/base/check.h"
+
+namespace ashlar::replay {
+namespace {
+
+constexpr std::uint32_t kMostLayers = 4096;
+constexpr std::uint32_t kMostHeads = 65'536;
+constexpr std::uint32_t kMostDim = 65'536;
+
+std::string lower_name(std::string_view text) {
+  text.remove_prefix(std::min(text.rfind('/') + 1, text.size()));
+  std::string out(text);
+  std::ranges::transform(out, out.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
+
+ModelShape even(std::string name, std::uint32_t layers, std::uint32_t heads, std::uint32_t dim, double gb) {
+  return {.name = std::move(name), .groups = {{layers, heads, dim, 0}}, .weights_gb = gb};
+}
+
+// Some layers with full attention, the others with a window.
+ModelShape windowed(std::string name, std::uint32_t full, std::uint32_t local, std::uint32_t window,
+                    std::uint32_t heads, std::uint32_t dim, double gb) {
+  return {.name = std::move(name),
+          .groups = {{full, heads, dim, 0}, {local, heads, dim, window}},
+          .weights_gb = gb};
+}
+
+std::uint64_t group_bytes(const LayerGroup& group, std::uint32_t element_bytes, std::uint32_t tp) {
+  // The latent vector of MLA is held by every rank, and has no K and V apart.
+  if (group.kv_heads == 0) return std::uint64_t{group.layers} * group.head_dim * element_bytes;
+  const std::uint32_t heads = (group.kv_heads + tp - 1) / tp;
+  return std::uint64_t{2} * group.layers * heads * group.head_dim * element_bytes;
+}
+
+}  // namespace
+
+Result<void> ModelShape::validate() const {
+  if (groups.empty())
+    return make_error(ErrorCode::kInvalidArgument,
+                      "%s has no layers; give --layers, --kv-heads and --head-dim", name.c_str());
+  for (const LayerGroup& group : groups)
+    if (group.layers == 0 || group.layers > kMostLayers || group.kv_heads > kMostHeads ||
+        group.head_dim == 0 || group.head_dim > kMostDim)
+      return make_error(ErrorCode::kInvalidArgument,
+                        "%s has %u layers with %u KV heads of %u elements, which no model has", name.c_str(),
+                        group.layers, group.kv_heads, group.head_dim);
+  if (element_bytes != 1 && element_bytes != 2 && element_bytes != 4 && element_bytes != 8)
+    return make_error(ErrorCode::kInvalidArgument, "elements of %u bytes; 1, 2, 4 and 8 are known",
+                      element_bytes);
+  return {};
+}
+
+std::uint64_t ModelShape::bytes_per_token(std::uint32_t tp) const {
+  ASHLAR_CHECK(tp > 0, "a model has at least one rank, not %u", tp);
+  std::uint64_t bytes = 0;
+  for (const LayerGroup& group : groups) bytes += group_bytes(group, element_bytes, tp);
+  ASHLAR_DCHECK(bytes > 0, "%s takes nothing per token", name.c_str());
+  return bytes;
+}
+
+std::uint64_t ModelShape::bytes_per_far_token(std::uint32_t tp) const {
+  ASHLAR_CHECK(tp > 0, "a model has at least one rank, not %u", tp);
+  std::uint64_t bytes = 0;
+  for (const LayerGroup& group : groups)
+    if (group.window == 0) bytes += group_bytes(group, element_bytes, tp);
+  return bytes;
+}
+
+std::uint32_t ModelShape::layers() const {
+  std::uint32_t count = 0;
+  for (const LayerGroup& group : groups) count += group.layers;
+  return count;
+}
+
+std::span<const ModelShape> known_models() {
+  static const std::array<ModelShape, 28> kModels = {{
+      even("Llama-3.2-1B", 16, 8, 64, 2.5),
+      even("Llama-3.2-3B", 28, 8, 128, 6.4),
+      even("Llama-3.1-8B", 32, 8, 128, 16.1),
+      even("Llama-3.1-70B", 80, 8, 128, 141.1),
+      even("Llama-3.3-70B", 80, 8, 128, 141.1),
+      even("Llama-3.1-405B", 126, 8, 128, 811.7),
+      even("Qwen2.5-7B", 28, 4, 128, 15.2),
+      even("Qwen2.5-14B", 48, 8, 128, 29.5),
+      even("Qwen2.5-32B", 64, 8, 128, 65.5),
+      even("Qwen2.5-72B", 80, 8, 128, 145.4),
+      even("Qwen3-8B", 36, 8, 128, 16.4),
+      even("Qwen3-32B", 64, 8, 128, 65.5),
+      even("Qwen3-30B-A3B", 48, 4, 128, 61.1),
+      even("Qwen3-235B-A22B", 94, 4, 128, 470.2),
+      even("Mistral-7B-v0.3", 32, 8, 128, 14.5),
+      even("Mistral-Small-24B", 40, 8, 128, 47.1),
+      even("Mistral-Large-2", 88, 8, 128, 245.2),
+      even("Mixtral-8x7B", 32, 8, 128, 93.4),
+      even("Mixtral-8x22B", 56, 8, 128, 281.2),
+      even("Phi-4", 40, 10, 128, 29.3),
+      windowed("Gemma-2-9B", 21, 21, 4096, 8, 256, 18.5),
+      windowed("Gemma-2-27B", 23, 23, 4096, 16, 128, 54.5),
+      windowed("Gemma-3-12B", 8, 40, 1024, 8, 256, 24.4),
+      windowed("Gemma-3-27B", 10, 52, 1024, 16, 128, 54.9),
+      windowed("gpt-oss-20b", 12, 12, 128, 8, 64, 13.8),
+      windowed("gpt-oss-120b", 18, 18, 128, 8, 64, 65.2),
+      even("DeepSeek-V3", 61, 0, 576, 688.6),
+      even("DeepSeek-R1", 61, 0, 576, 688.6),
+  }};
+  return kModels;
+}
+
+Result<ModelShape> find_model(std::string_view name) {
+  const std::string wanted = lower_name(name);
+  std::string near;
+  for (const ModelShape& model : known_models()) {
+    const std::string known = lower_name(model.name);
+    if (known == wanted) return model;
+    // "Llama-3.1-8B-Instruct" is Llama-3.1-8B: tuning changes no shape.
+    if (wanted.starts_with(known + "-")) return model;
+    if (!wanted.empty() && known.starts_with(wanted.substr(0, wanted.find('-'))))
+      near += (near.empty() ? "" : ", ") + model.name;
+  }
+  return make_error(
+      ErrorCode::kNotFound,
+      "no model %s is in the table%s%s; ashlar plan --models lists it; or name a config.json, or "
+      "give --layers, --kv-heads and --head-dim",
+      std::string(name).c_str(), near.empty() ? "" : "; there are ", near.c_str());
+}
+
+Result<std::uint32_t> element_bytes_of(std::string_view dtype) {
+  const std::string name = lower_name(dtype);
+  if (name.starts_with("fp8") || name.starts_with("float8") || name.starts_with("f8") || name == "int8" ||
+      name == "u8")
+    return 1u;
+  if (name == "bf16" || name == "bfloat16" || name == "f16" || name == "fp16" || name == "float16" ||
+      name == "auto")
+    return 2u;
+  if (name == "f32" || name == "fp32" || name == "float32") return 4u;
+  return make_error(ErrorCode::kInvalidArgument,
+                    "%s is no type of cache elements; there are fp8, bf16, fp16, fp32",
+                    std::string(dtype).c_str());
+}
+
+}  // namespace ashlar::replay

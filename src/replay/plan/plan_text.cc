@@ -1,0 +1,201 @@
+#include "replay/plan/plan_text.h"
+
+#include <array>
+#include <cstdio>
+
+#include "replay/plan/memory_plan.h"
+#include "service/gateway/json_text.h"
+
+namespace ashlar::replay {
+namespace {
+
+std::string padded_left(const std::string& text, std::size_t width) {
+  return std::string(width > text.size() ? width - text.size() : 0, ' ') + text;
+}
+
+void add_line(std::string& out, const std::string& name, const std::string& value) {
+  out += "  " + name + std::string(name.size() < 26 ? 26 - name.size() : 1, ' ') + value + "\n";
+}
+
+// JSON has no other numbers.
+std::string json_number(double value) {
+  std::array<char, 40> text{};
+  std::snprintf(text.data(), text.size(), "%.10g", value);
+  return text.data();
+}
+
+std::string groups_text(const ModelShape& model) {
+  std::string out;
+  for (const LayerGroup& group : model.groups) {
+    out += (out.empty() ? "" : ", ") + std::to_string(group.layers) + " layers ";
+    out += group.kv_heads == 0
+               ? "of latent vectors with " + std::to_string(group.head_dim) + " elements"
+               : "with " + std::to_string(group.kv_heads) + " KV heads of " + std::to_string(group.head_dim);
+    if (group.window != 0) out += " in a window of " + count_text(group.window) + " tokens";
+  }
+  return out;
+}
+
+std::string hits_text(double share, double error) {
+  return percent_text(share) + (error > 0 ? " +- " + percent_text(error) : "");
+}
+
+void write_tier(service::JsonText& out, const TierPlan& tier, bool has_trace) {
+  out.object([&] {
+    out.field("tier", tier.name);
+    out.field("bytes", [&] { out.raw(json_number(tier.bytes)); });
+    out.field("tokens", tier.tokens);
+    out.field("blocks", tier.blocks);
+    if (has_trace) {
+      out.field("block_hits", [&] { out.raw(json_number(tier.block_hits)); });
+      out.field("prefix_hits", [&] { out.raw(json_number(tier.prefix_hits)); });
+      out.field("gain", [&] { out.raw(json_number(tier.gain)); });
+      out.field("error", [&] { out.raw(json_number(tier.error)); });
+    }
+    if (tier.cost_per_month > 0)
+      out.field("cost_per_month", [&] { out.raw(json_number(tier.cost_per_month)); });
+    if (tier.cost_per_million_hits > 0)
+      out.field("cost_per_million_hit_tokens", [&] { out.raw(json_number(tier.cost_per_million_hits)); });
+  });
+}
+
+void write_trace(service::JsonText& out, const MemoryPlan& plan) {
+  out.object([&] {
+    out.field("requests", plan.requests);
+    out.field("blocks_named", plan.accesses);
+    out.field("distinct_blocks", [&] { out.raw(json_number(plan.distinct_blocks)); });
+    out.field("block_size", plan.trace_block_size);
+    out.field("days", [&] { out.raw(json_number(plan.days)); });
+    out.field("sample_rate", [&] { out.raw(json_number(plan.rate)); });
+    out.field("most_prefix_hits", [&] { out.raw(json_number(plan.most_hits)); });
+    out.field("bytes_for_nine_tenths", [&] { out.raw(json_number(plan.bytes_for_most)); });
+    out.field("ssd_bytes_written_per_day", [&] { out.raw(json_number(plan.ssd_bytes_per_day)); });
+    out.field("ssd_drive_writes_per_day", [&] { out.raw(json_number(plan.ssd_writes_per_day)); });
+    out.field("ssd_years", [&] { out.raw(json_number(plan.ssd_years)); });
+    out.field("curve", [&] {
+      out.array([&] {
+        for (const CurvePoint& point : plan.curve)
+          out.object([&] {
+            out.field("bytes", [&] { out.raw(json_number(point.bytes)); });
+            out.field("blocks", [&] { out.raw(json_number(point.blocks)); });
+            out.field("block_hits", [&] { out.raw(json_number(point.block_hits)); });
+            out.field("prefix_hits", [&] { out.raw(json_number(point.prefix_hits)); });
+            out.field("error", [&] { out.raw(json_number(point.error)); });
+          });
+      });
+    });
+  });
+}
+
+}  // namespace
+
+std::string bytes_text(double bytes) {
+  constexpr std::array<const char*, 6> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  std::size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < kUnits.size()) {
+    bytes /= 1024;
+    ++unit;
+  }
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
+  return text.data();
+}
+
+std::string percent_text(double share) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f%%", share * 100);
+  return text.data();
+}
+
+std::string count_text(std::uint64_t number) {
+  std::string text = std::to_string(number);
+  for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, 1, ',');
+  return text;
+}
+
+std::string number_text(double number) {
+  std::array<char, 40> text{};
+  std::snprintf(text.data(), text.size(), "%.4g", number);
+  return text.data();
+}
+
+std::string life_text(double years) {
+  std::array<char, 40> text{};
+  std::snprintf(text.data(), text.size(), years < 1 ? "%.0f days" : "%.1f years",
+                years < 1 ? years * 365 : years);
+  return text.data();
+}
+
+std::string MemoryPlan::to_text() const {
+  std::string out = model.name + ": " + groups_text(model) + "\n";
+  const std::string ranks = machine.tp == 1 ? "" : " of each of " + std::to_string(machine.tp) + " ranks";
+  add_line(out, "KV bytes per token", count_text(token_bytes) + ranks);
+  if (token_bytes != far_token_bytes)
+    add_line(out, "beyond the windows",
+             count_text(far_token_bytes) + ranks + "; tiers are counted as if all layers were kept");
+  add_line(out, "KV bytes per block",
+           count_text(token_bytes * block_size) + ranks + ", " + std::to_string(block_size) + " tokens");
+  out += "  tier          bytes          tokens          blocks" +
+         std::string(has_trace ? "   prefix hits       gain   block hits" : "") + "\n";
+  for (const TierPlan& tier : tiers) {
+    out += "  " + std::string(tier.name) + padded_left(bytes_text(tier.bytes), 15) +
+           padded_left(count_text(tier.tokens), 16) + padded_left(count_text(tier.blocks), 16);
+    if (has_trace)
+      out += padded_left(percent_text(tier.prefix_hits), 14) + padded_left(percent_text(tier.gain), 11) +
+             "   " + hits_text(tier.block_hits, tier.error);
+    out += "\n";
+  }
+  if (has_trace) {
+    add_line(out, "requests", count_text(requests) + " in " + number_text(days * 24) + " hours");
+    add_line(out, "blocks",
+             count_text(accesses) + " named, " + count_text(static_cast<std::uint64_t>(distinct_blocks)) +
+                 " different" + (rate < 1 ? " (sampled: " + percent_text(rate) + ")" : "") + ", of " +
+                 std::to_string(trace_block_size) + " tokens");
+    out += "  one LRU cache of     prefix hits   block hits\n";
+    for (const CurvePoint& point : curve)
+      out += padded_left(bytes_text(point.bytes), 18) + padded_left(percent_text(point.prefix_hits), 16) +
+             "   " + hits_text(point.block_hits, point.error) + "\n";
+    if (ssd_bytes_per_day > 0) {
+      add_line(out, "written to G3 per day",
+               "at most " + bytes_text(ssd_bytes_per_day) + ", " + number_text(ssd_writes_per_day) +
+                   " times its size");
+      if (ssd_years > 0) add_line(out, "its life", life_text(ssd_years) + " at that rate");
+    }
+  }
+  for (const TierPlan& tier : tiers) {
+    if (tier.cost_per_month <= 0) continue;
+    add_line(out, std::string(tier.name) + " costs",
+             number_text(tier.cost_per_month) + " per month" +
+                 (tier.cost_per_million_hits > 0
+                      ? ", " + number_text(tier.cost_per_million_hits) + " per million tokens that it finds"
+                      : ""));
+  }
+  if (cost_of_computing > 0)
+    add_line(out, "computing costs", number_text(cost_of_computing) + " per million tokens");
+  return out + recommendation + "\n";
+}
+
+std::string MemoryPlan::to_json() const {
+  service::JsonText out;
+  out.object([&] {
+    out.field("model", model.name);
+    out.field("layers", model.layers());
+    out.field("tp", machine.tp);
+    out.field("block_size", block_size);
+    out.field("bytes_per_token", token_bytes);
+    out.field("bytes_per_far_token", far_token_bytes);
+    out.field("bytes_per_block", token_bytes * block_size);
+    out.field("tiers", [&] {
+      out.array([&] {
+        for (const TierPlan& tier : tiers) write_tier(out, tier, has_trace);
+      });
+    });
+    if (has_trace) out.field("trace", [&] { write_trace(out, *this); });
+    if (cost_of_computing > 0)
+      out.field("computing_cost_per_million_tokens", [&] { out.raw(json_number(cost_of_computing)); });
+    out.field("recommendation", recommendation);
+  });
+  return out.text() + "\n";
+}
+
+}  // namespace ashlar::replay

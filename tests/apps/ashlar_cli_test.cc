@@ -1,0 +1,168 @@
+// The command line as a whole: what every command has, what the page about it says, and errors that help.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "apps/run_program.h"
+#include "support/small_json.h"
+
+namespace ashlar {
+namespace {
+
+using ::ashlar::testing::Json;
+
+std::string text_in(const std::string& path) {
+  std::ifstream file(std::string(ASHLAR_SOURCE) + "/" + path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+// As --help lists them.
+std::vector<std::string> all_commands() {
+  std::vector<std::string> commands;
+  bool is_list = false;
+  for (const std::string& line : lines_of(run("--help").output)) {
+    if (line.empty()) is_list = false;
+    if (is_list && line.starts_with("  ") && line[2] != ' ')
+      commands.push_back(line.substr(2, line.find(' ', 2) - 2));
+    if (line == "Subcommands:") is_list = true;
+  }
+  return commands;
+}
+
+// "--json" and others of a command's help.
+std::set<std::string> flags_in(const std::string& help) {
+  std::set<std::string> flags;
+  for (const std::string& line : lines_of(help.substr(0, help.find("exit status:")))) {
+    const std::size_t at = line.find("--");
+    if (!line.starts_with("  -") || at == std::string::npos) continue;
+    flags.insert(line.substr(at, line.find_first_of(" ,", at) - at));
+  }
+  return flags;
+}
+
+TEST(AshlarCommandLine, EveryCommandEndsItsHelpWithStatusesAndExamples) {
+  const std::vector<std::string> commands = all_commands();
+  ASSERT_GE(commands.size(), 8u);
+  for (const std::string& command : commands) {
+    const Ended ended = run(command + " --help");
+    EXPECT_EQ(ended.status, 0) << command;
+    const std::size_t examples = ended.output.find("\nexamples:\n");
+    ASSERT_NE(examples, std::string::npos) << command;
+    EXPECT_LT(ended.output.find("\nexit status:\n"), examples) << command;
+    EXPECT_NE(ended.output.find("ashlar " + command, examples), std::string::npos)
+        << command << ": an example names the command";
+    EXPECT_NE(text_in("docs/cli.md").find("| `ashlar " + command + "` |"), std::string::npos)
+        << "docs/cli.md does not know " << command;
+  }
+}
+
+TEST(AshlarCommandLine, ThePageSaysTheStatusesThatHelpSays) {
+  const std::string help = run("inspect --help").output;
+  std::istringstream part(help.substr(help.find("exit status:\n") + 13));
+  const std::string page = text_in("docs/cli.md");
+  int statuses = 0;
+  for (std::string line; std::getline(part, line) && line.starts_with("  "); ++statuses) {
+    const bool is_number = line[3] == ' ';
+    const std::size_t end = is_number ? 3 : line.find(':');
+    const std::string row =
+        "| " + line.substr(2, end - 2) + " | " + line.substr(is_number ? 5 : end + 2) + " |\n";
+    EXPECT_NE(page.find(row), std::string::npos) << row;
+  }
+  EXPECT_EQ(statuses, 4);
+}
+
+TEST(AshlarCommandLine, SaysItsVersion) {
+  const Ended ended = run("--version");
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_EQ(ended.output, std::string("ashlar ") + ASHLAR_VERSION + "\n");
+}
+
+TEST(AshlarCommandLine, SuggestsWhatWasMeant) {
+  for (const auto& [wrong, meant] : {std::pair<std::string, std::string>{"inspct x", "inspect"},
+                                     {"insp x", "inspect"},
+                                     {"sevre", "serve"},
+                                     {"inspect --jsn x", "--json"},
+                                     {"relay --form a --to b", "--from"},
+                                     {"explain j --decisoin=1-2", "--decision"},
+                                     {"bench blok", "block"}}) {
+    const Ended ended = run(wrong);
+    EXPECT_NE(ended.status, 0) << wrong;
+    EXPECT_TRUE(says(ended, "did you mean " + meant + "?")) << wrong << "\n" << ended.output;
+  }
+  const Ended far = run("weather");
+  EXPECT_GE(far.status, 100);
+  EXPECT_FALSE(says(far, "did you mean")) << far.output;
+  EXPECT_TRUE(says(far, "there is no such command")) << far.output;
+}
+
+TEST(AshlarCommandLine, ListsTheBenchmarksThatAreBuilt) {
+  const Ended ended = run("bench --list --json");
+  ASSERT_EQ(ended.status, 0) << ended.output;
+  std::set<std::string> listed;
+  for (const Json& entry : Json::parse(ended.output).list) {
+    listed.insert(entry["name"].text);
+    EXPECT_FALSE(entry["measures"].text.empty());
+    EXPECT_TRUE(says(run("bench --list"), " " + entry["name"].text + " "));
+  }
+  std::set<std::string> made;
+  const std::string start = "ashlar_benchmark(NAME ";
+  const std::string page = text_in("bench/CMakeLists.txt");
+  for (std::size_t at = page.find(start); at != std::string::npos; at = page.find(start, at + 1)) {
+    const std::size_t from = at + start.size();
+    made.insert(page.substr(from, page.find_first_of(" )\n", from) - from));
+  }
+  EXPECT_EQ(listed, made) << "apps/ashlar/benchmark_table.h is the table of them";
+  const Ended absent = run("bench block_bench --folder /nowhere");
+  EXPECT_EQ(absent.status, 1);
+  EXPECT_TRUE(says(absent, "run: cmake --build --preset release --target block_bench")) << absent.output;
+}
+
+TEST(AshlarCommandLine, RunsABenchmarkWithItsArguments) {
+  const ScratchFolder folder;
+  {
+    std::ofstream program(folder.file("block_bench"));
+    program << "#!/bin/sh\necho \"ran $# $1 $2\"\nexit 7\n";
+  }
+  ASSERT_EQ(::chmod(folder.file("block_bench").c_str(), 0700), 0);
+  const Ended ended = run("bench --folder " + folder.path() + " block -- --scaling 4");
+  EXPECT_EQ(ended.status, 7) << ended.output;
+  EXPECT_EQ(ended.output, "ran 2 --scaling 4\n");
+}
+
+TEST(AshlarCommandLine, CompletionAndManualPagesKnowEveryFlag) {
+  const std::string bash = run("completion bash").output;
+  const std::string zsh = run("completion zsh").output;
+  const std::string fish = run("completion fish").output;
+  for (const std::string& command : all_commands()) {
+    const std::set<std::string> flags = flags_in(run(command + " --help").output);
+    EXPECT_FALSE(flags.empty()) << command;
+    std::string page = run("man " + command).output;
+    for (std::size_t at = page.find("\\-"); at != std::string::npos; at = page.find("\\-", at))
+      page.erase(at, 1);
+    for (const std::string& flag : flags) {
+      EXPECT_NE(bash.find(flag), std::string::npos) << command << " " << flag;
+      EXPECT_NE(zsh.find(flag + "["), std::string::npos) << command << " " << flag;
+      EXPECT_NE(fish.find("-l " + flag.substr(2) + " "), std::string::npos) << command << " " << flag;
+      EXPECT_NE(page.find(flag), std::string::npos) << command << " " << flag;
+    }
+    EXPECT_NE(page.find(".SH EXAMPLES"), std::string::npos) << command;
+  }
+  EXPECT_TRUE(says(run("man inspct"), "did you mean inspect?"));
+  EXPECT_GE(run("completion tcsh").status, 100);
+}
+
+}  // namespace
+}  // namespace ashlar

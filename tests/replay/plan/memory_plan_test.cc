@@ -1,0 +1,170 @@
+// Shapes of models, and what a plan says of a machine.
+#include "replay/plan/memory_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "ashlar/base/random.h"
+#include "ashlar/replay/generate.h"
+#include "support/damage.h"
+#include "support/small_json.h"
+
+namespace ashlar::replay {
+namespace {
+
+using ::ashlar::testing::Json;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+TEST(ModelShapeTest, KnowsBytesPerToken) {
+  const auto bytes = [](const char* name, std::uint32_t tp = 1) {
+    return find_model(name).value().bytes_per_token(tp);
+  };
+  EXPECT_EQ(bytes("Llama-3.1-8B"), 2u * 32 * 8 * 128 * 2);
+  EXPECT_EQ(bytes("meta-llama/llama-3.1-70b-instruct", 4), 2u * 80 * 2 * 128 * 2);
+  EXPECT_EQ(bytes("Llama-3.1-8B", 16), bytes("Llama-3.1-8B", 8)) << "a head is not cut, but replicated";
+  EXPECT_EQ(bytes("DeepSeek-V3"), 61u * 576 * 2);
+  EXPECT_EQ(bytes("DeepSeek-V3", 8), bytes("DeepSeek-V3")) << "every rank holds the latent vector";
+  const ModelShape gemma = find_model("gemma-3-27b-it").value();
+  EXPECT_EQ(gemma.layers(), 62u);
+  EXPECT_EQ(gemma.bytes_per_far_token(), 2u * 10 * 16 * 128 * 2);
+  EXPECT_TRUE(gemma.has_windows());
+  EXPECT_GE(known_models().size(), 15u);
+  for (const ModelShape& model : known_models()) EXPECT_TRUE(model.validate()) << model.name;
+  const auto unknown = find_model("Llama-9");
+  ASSERT_FALSE(unknown);
+  EXPECT_THAT(unknown.error().message(), HasSubstr("there are Llama-3.2-1B"));
+}
+
+TEST(ModelShapeTest, ReadsAConfiguration) {
+  const auto shape = [](const char* json) { return parse_model_config("config.json", json).value(); };
+  EXPECT_EQ(shape(R"({"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,
+                      "hidden_size":4096,"rope_theta":5e5,"torch_dtype":"bfloat16"})")
+                .groups,
+            (std::vector<LayerGroup>{{32, 8, 128, 0}}));
+  EXPECT_EQ(shape(R"({"num_hidden_layers":61,"num_attention_heads":128,"kv_lora_rank":512,
+                      "qk_rope_head_dim":64,"hidden_size":7168})")
+                .bytes_per_token(),
+            find_model("DeepSeek-V3").value().bytes_per_token());
+  EXPECT_EQ(shape(R"({"vision_config":{"num_hidden_layers":27},"text_config":{"num_hidden_layers":12,
+                      "num_key_value_heads":4,"head_dim":256,"sliding_window":1024,
+                      "sliding_window_pattern":6}})")
+                .groups,
+            (std::vector<LayerGroup>{{2, 4, 256, 0}, {10, 4, 256, 1024}}));
+  EXPECT_EQ(shape(R"({"num_hidden_layers":3,"num_key_value_heads":8,"head_dim":64,"sliding_window":128,
+                      "layer_types":["sliding_attention","full_attention","sliding_attention"]})")
+                .groups,
+            (std::vector<LayerGroup>{{1, 8, 64, 0}, {2, 8, 64, 128}}));
+  EXPECT_EQ(shape(R"({"num_hidden_layers":28,"num_attention_heads":28,"num_key_value_heads":4,
+                      "hidden_size":3584,"sliding_window":131072,"use_sliding_window":false})")
+                .groups,
+            (std::vector<LayerGroup>{{28, 4, 128, 0}}));
+  for (const auto& [json, missing] :
+       {std::pair<const char*, const char*>{"{}", "num_hidden_layers"},
+        {R"({"num_hidden_layers":2})", "num_key_value_heads"},
+        {R"({"num_hidden_layers":2,"num_key_value_heads":2})", "head_dim"},
+        {R"({"num_hidden_layers":99999,"num_key_value_heads":2,"head_dim":2})", "which no model has"},
+        {"[]", "is no config.json"},
+        {"", "is no config.json"}}) {
+    const auto refused = parse_model_config("config.json", json);
+    ASSERT_FALSE(refused) << json;
+    EXPECT_THAT(refused.error().message(), HasSubstr(missing));
+  }
+}
+
+TEST(ModelShapeTest, AConfigurationMayBeAnything) {
+  const std::string good =
+      R"({"num_hidden_layers":12,"num_key_value_heads":4,"head_dim":256,"sliding_window":1024,)"
+      R"("layer_types":["full_attention"],"text_config":{"hidden_size":7168}})";
+  for (std::uint64_t seed = 1; seed <= 2'000; ++seed) {
+    Random random(seed);
+    std::vector<std::byte> bytes(good.size());
+    std::memcpy(bytes.data(), good.data(), good.size());
+    ashlar::testing::damage(bytes, random);
+    const auto shape = parse_model_config("x", {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    EXPECT_TRUE(!shape || shape->validate());
+  }
+}
+
+TEST(MemoryPlanTest, CountsTokensAndBlocksOfTiers) {
+  const ModelShape model{.name = "m", .groups = {{1, 1, 512, 0}}, .weights_gb = 0};  // 2 KiB per token
+  const MachineShape machine{.gpu_gib = 1, .utilization = 0.5, .host_gib = 2, .ssd_gib = 4};
+  const MemoryPlan plan = plan_memory(model, machine, 16, nullptr).value();
+  ASSERT_EQ(plan.tiers.size(), 3u);
+  EXPECT_EQ(plan.tiers[0].tokens, 262'144u);
+  EXPECT_EQ(plan.tiers[0].blocks, 16'384u);
+  EXPECT_EQ(plan.tiers[1].tokens, 1'048'576u);
+  EXPECT_EQ(plan.tiers[2].tokens, 2'097'152u);
+  EXPECT_THAT(plan.recommendation, HasSubstr("give --trace"));
+  EXPECT_EQ(Json::parse(plan.to_json())["bytes_per_block"].number, 32'768);
+  MachineShape heavy = machine;
+  heavy.weights_gb = 100;
+  const auto refused = plan_memory(model, heavy, 16, nullptr);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message(), HasSubstr("no block fits"));
+}
+
+class TracePlanTest : public ::testing::Test {
+ protected:
+  // Tiers of so many blocks of the trace.
+  MemoryPlan plan(double g1, double g2, double g3, MachineShape machine = {}) const {
+    const ModelShape model{.name = "m", .groups = {{1, 1, 512, 0}}};
+    const double block = 2048.0 * 64 / (1024.0 * 1024 * 1024);
+    machine.gpu_gib = g1 * block;
+    machine.utilization = 1;
+    machine.host_gib = g2 * block;
+    machine.ssd_gib = g3 * block;
+    return plan_memory(model, machine, 16, &curve_).value();
+  }
+
+  const GeneratorOptions options_{.kind = WorkloadKind::kChat, .requests = 2'000, .block_size = 64};
+  const CapacityCurve curve_ = CapacityCurve::build(*generate_trace(options_)).value();
+};
+
+TEST_F(TracePlanTest, TiersAddUp) {
+  const MemoryPlan made = plan(500, 2000, 10'000);
+  EXPECT_NEAR(made.tiers[0].prefix_hits, curve_.prefix_hits(500), 1e-3);
+  EXPECT_NEAR(made.tiers[1].prefix_hits, curve_.prefix_hits(2500), 1e-3);
+  EXPECT_NEAR(made.tiers[2].prefix_hits, curve_.prefix_hits(12'500), 1e-3);
+  EXPECT_NEAR(made.tiers[0].gain + made.tiers[1].gain + made.tiers[2].gain, made.tiers[2].prefix_hits, 1e-9);
+  // Each miss of the 2,500 blocks above pushes one out, once they are full.
+  const double pushed = (1 - curve_.block_hits(2500)) * static_cast<double>(curve_.accesses()) - 2500;
+  EXPECT_NEAR(made.ssd_bytes_per_day * made.days / (2048 * 64), pushed, pushed * 0.001);
+  EXPECT_NEAR(made.ssd_writes_per_day, made.ssd_bytes_per_day / made.tiers[2].bytes, 1e-9);
+  EXPECT_EQ(made.ssd_years, 0) << "no limit was given";
+  EXPECT_EQ(made.curve.size(), 10u);
+  const Json json = Json::parse(made.to_json());
+  EXPECT_EQ(json["trace"]["requests"].number, 2'000);
+  EXPECT_EQ(json["tiers"].list.size(), 3u);
+  EXPECT_THAT(made.to_text(), HasSubstr(made.recommendation));
+}
+
+TEST_F(TracePlanTest, WearAndCostsFollowFromRates) {
+  const MemoryPlan made =
+      plan(100, 200, 10'000,
+           {.ssd_tbw = 1, .host_price = 3, .ssd_price = 0.1, .gpu_price = 2, .prefill_rate = 1000});
+  EXPECT_NEAR(made.ssd_years, 1e12 / made.ssd_bytes_per_day / 365, 1e-6);
+  EXPECT_NEAR(made.cost_of_computing, 2.0 / 3600 / 1000 * 1e6, 1e-9);
+  const double tokens_per_month =
+      static_cast<double>(curve_.accesses()) / made.days * 730 / 24 * 64 * made.tiers[1].gain;
+  EXPECT_NEAR(made.tiers[1].cost_per_million_hits, made.tiers[1].cost_per_month / tokens_per_month * 1e6,
+              1e-6);
+  const MemoryPlan rated = plan(100, 200, 10'000, {.ssd_dwpd = 1});
+  EXPECT_NEAR(rated.ssd_years, 5 / rated.ssd_writes_per_day, 1e-6);
+}
+
+TEST_F(TracePlanTest, RecommendsWhatGains) {
+  EXPECT_THAT(plan(1e6, 0, 0).recommendation, StartsWith("Add nothing"));
+  EXPECT_THAT(plan(100, 100'000, 0).recommendation, StartsWith("Take G2"));
+  EXPECT_THAT(plan(100, 100'000, 100'000).recommendation, HasSubstr("; leave out G3"));
+  EXPECT_THAT(plan(100, 0, 0).recommendation, HasSubstr("nine tenths"));
+  const std::string dear =
+      plan(100, 100'000, 0, {.host_price = 1e9, .gpu_price = 1, .prefill_rate = 1e6}).recommendation;
+  EXPECT_THAT(dear, HasSubstr("for more than computing it costs"));
+  EXPECT_THAT(plan(100, 0, 100'000, {.ssd_tbw = 1e-3}).recommendation, HasSubstr("its drive would last"));
+}
+
+}  // namespace
+}  // namespace ashlar::replay
