@@ -81,8 +81,8 @@ TEST(Serve, AConversationStaysWhereItIsCached) {
   }
   EXPECT_GT(serve.metric("ashlar_serve_delivered_tokens_total"), 0);
   serve.wait_for_metric("ashlar_serve_predictions_right_total", 5);
-  const auto [seen, status] = run_program(std::string(ASHLAR_PROGRAM) + " inspect --json http://127.0.0.1:" +
-                                          std::to_string(serve.port()));
+  const auto [seen, status] = run_program(std::string(ASHLAR_PROGRAM) +
+                                          " inspect --json http://127.0.0.1:" + std::to_string(serve.port()));
   EXPECT_EQ(status, 0) << seen;
   EXPECT_EQ(Json::parse(seen)["workers"].list.at(1)["state"].text, "EXACT");
 }

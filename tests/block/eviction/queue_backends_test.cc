@@ -50,7 +50,7 @@ struct FifoModel {
 struct LfuModel {
   std::map<std::uint32_t, std::uint32_t> uses;
   std::map<std::uint32_t, std::uint64_t> names;
-  std::vector<std::uint32_t> inactive;                 // by release or touch
+  std::vector<std::uint32_t> inactive;                // by release or touch
   PastUses past{LfuBackend::kNamesPerBlock * kPool};  // which has a test of its own
 
   void registered(std::uint32_t id, std::uint64_t name) {
