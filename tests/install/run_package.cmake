@@ -1,6 +1,6 @@
 # Makes the Debian package, installs it into a clean root and runs the program from there alone.
 #
-#   cmake -DBUILD=… -DSCRATCH=… -DVERSION=… -P run_package.cmake
+#   cmake -DBUILD=… -DSCRATCH=… -DVERSION=… -DHAS_SERVER=… -P run_package.cmake
 file(REMOVE_RECURSE ${SCRATCH})
 file(MAKE_DIRECTORY ${SCRATCH}/root/var/lib/dpkg/info ${SCRATCH}/root/var/lib/dpkg/updates)
 file(WRITE ${SCRATCH}/root/var/lib/dpkg/status "")
@@ -42,6 +42,12 @@ if(NOT text STREQUAL "ashlar ${VERSION}\n")
   message(FATAL_ERROR "ashlar --version says ${text}")
 endif()
 run_or_fail(text ${clean} ashlar bench --list --json)
+# The engine of `ashlar run` comes with it, where the program has HTTP.
+if(EXISTS ${root}/usr/libexec/ashlar/tiny_server)
+  run_or_fail(text ${clean} ashlar run --workers 1 --requests 4 --json)
+elseif(HAS_SERVER)
+  message(FATAL_ERROR "usr/libexec/ashlar/tiny_server is missing")
+endif()
 run_or_fail(help ${clean} ashlar --help)
 string(FIND "${help}" "Subcommands:\n" from)
 string(SUBSTRING "${help}" ${from} -1 part)
