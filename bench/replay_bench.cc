@@ -1,7 +1,7 @@
 // Hit rates of the eviction policies on Mooncake's conversation trace, beside those of a reference simulator,
 // and how fast the simulator is.
 //
-//   replay_bench ../shared/traces/mooncake_conversation.jsonl
+//   replay_bench mooncake_conversation.jsonl
 //
 // A rate is the share of blocks found as an unbroken prefix, in a cache of that many blocks, requests in the
 // order of the file. The reference evicts after each request, so a request may use more blocks than there

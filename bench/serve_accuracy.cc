@@ -41,12 +41,12 @@ constexpr double kWanted = 0.999;
 struct AccuracyOptions {
   std::size_t requests = 10'000;
   std::size_t clients = 16;
-  std::size_t blocks = 8000;     // of an engine, eight tokens each
-  std::size_t open = 80;         // conversations of a client at a time
-  std::size_t step_tokens = 64;  // that an engine computes between two looks at its queue
-  std::size_t drop_every = 100;  // event messages
-  std::size_t faults = 10;       // restarts and clears, spread over the run
-  std::string patience = "5ms";  // of ashlar serve, for events (event_patience)
+  std::size_t blocks = 8000;      // of an engine, eight tokens each
+  std::size_t open = 80;          // conversations of a client at a time
+  std::size_t step_tokens = 64;   // that an engine computes between two looks at its queue
+  std::size_t drop_every = 100;   // event messages
+  std::size_t faults = 10;        // restarts and clears, spread over the run
+  std::string patience = "20ms";  // of ashlar serve, for events (event_patience)
   std::string policies = "prefix,round_robin,vllm-router";
   std::string rivals;
   std::string keep;  // the journal stays here

@@ -15,7 +15,7 @@ struct BenchmarkEntry {
   std::string_view target;  // empty: it has none, and prints what it finds
 };
 
-inline constexpr std::array<BenchmarkEntry, 17> kBenchmarks = {{
+inline constexpr std::array<BenchmarkEntry, 18> kBenchmarks = {{
     {"block_bench", "blocks beside a map, a list and shared_ptr under a mutex",
      "share of independent managers: 0.85 on 2 threads, 0.65 on 16 (--scaling)"},
     {"chain_bench", "bytes per block from a socket to the index", ""},
@@ -31,6 +31,8 @@ inline constexpr std::array<BenchmarkEntry, 17> kBenchmarks = {{
     {"remote_bench", "remote memory between processes, beside ucx_perftest and memcpy",
      "0.90 of the bandwidth, scattered 0.80, loopback 0.75"},
     {"remote_gpu_bench", "G1 of one process to G1 of another, beside a device copy", "0.80 of it"},
+    {"replay_bench", "hit rates on a trace beside a reference simulator, and the simulator's speed",
+     "a million requests per minute"},
     {"selection_bench", "POST /query at a steady rate while engines publish",
      "20,000 queries per second, 99% of them within 5 ms"},
     {"sequence_bench", "whole sequences: allocate, free, decode", ""},
