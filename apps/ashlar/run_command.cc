@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -157,7 +158,7 @@ Result<std::unique_ptr<RunFleet>> start_fleet(const RunSettings& settings, const
   proxy.port = options.port;
   ASHLAR_TRY(fleet->proxy, backend::http::HttpProxy::create(proxy, *fleet->service));
   // The router learns what its workers serve; until then it refuses.
-  const auto last = SteadyClock::now() + std::chrono::seconds(30);
+  const auto last = SteadyClock::now() + std::chrono::minutes(2);
   for (;;) {
     const auto answer = complete(fleet->proxy->port(), {.prompt = "hello", .new_tokens = 1});
     if (answer) return fleet;
@@ -166,31 +167,32 @@ Result<std::unique_ptr<RunFleet>> start_fleet(const RunSettings& settings, const
   }
 }
 
-// Sends the requests of every queue, each queue by a thread, until `until` or the queues are empty.
-RunPhase send_all(const std::vector<RunQueue>& queues, std::uint16_t port, SteadyClock::time_point until,
-                  std::atomic<std::size_t>& done) {
+// Sends the first `counts[i]` requests of every queue i, each by a thread, until `until`.
+RunPhase send_all(const std::vector<RunQueue>& queues, const std::vector<std::size_t>& counts,
+                  std::uint16_t port, SteadyClock::time_point until, std::atomic<std::size_t>& done) {
   RunPhase all;
   std::vector<RunPhase> parts(queues.size());
   {
     std::vector<std::jthread> clients;
     for (std::size_t i = 0; i < queues.size(); ++i) {
-      clients.emplace_back([&queue = queues[i], &part = parts[i], port, until, &done] {
-        std::vector<std::string>& texts = part.texts.emplace_back();
-        for (const CompletionRequest& request : queue) {
-          if (SteadyClock::now() >= until || StopSignal::received()) return;
-          const auto answer = complete(port, request);
-          if (!answer) {
-            part.problem = answer.error().message();
-            return;
-          }
-          ++part.requests;
-          part.prompt_tokens += answer->prompt_tokens;
-          part.cached_tokens += answer->cached_tokens;
-          part.first_ms.push_back(answer->first_token.count());
-          texts.push_back(answer->text);
-          ++done;
-        }
-      });
+      clients.emplace_back(
+          [queue = std::span(queues[i]).first(counts[i]), &part = parts[i], port, until, &done] {
+            std::vector<std::string>& texts = part.texts.emplace_back();
+            for (const CompletionRequest& request : queue) {
+              if (SteadyClock::now() >= until || StopSignal::received()) return;
+              const auto answer = complete(port, request);
+              if (!answer) {
+                part.problem = answer.error().message();
+                return;
+              }
+              ++part.requests;
+              part.prompt_tokens += answer->prompt_tokens;
+              part.cached_tokens += answer->cached_tokens;
+              part.first_ms.push_back(answer->first_token.count());
+              texts.push_back(answer->text);
+              ++done;
+            }
+          });
     }
   }
   for (RunPhase& part : parts) {
@@ -224,8 +226,9 @@ void print_phases(const std::vector<RunPhase>& phases) {
                 static_cast<double>(phase.requests) / phase.seconds);
 }
 
-void print_json(const RunSettings& settings, const std::vector<RunPhase>& phases) {
-  std::printf("{\"workers\":%u,\"clients\":%u,\"phases\":[", settings.workers, settings.clients);
+void print_json(const RunSettings& settings, std::uint16_t port, const std::vector<RunPhase>& phases) {
+  std::printf("{\"port\":%u,\"workers\":%u,\"clients\":%u,\"phases\":[", port, settings.workers,
+              settings.clients);
   for (std::size_t i = 0; i < phases.size(); ++i) {
     const RunPhase& phase = phases[i];
     std::printf(
@@ -264,9 +267,10 @@ int run_everything(RunSettings settings) {
                            {"round robin", service::Policy::kRoundRobin, true},
                            {"prefix", service::Policy::kPrefix, true}};
   const std::vector<RunQueue> queues =
-      make_queues(settings, settings.requests != 0 ? settings.requests : std::size_t{settings.seconds} * 200);
+      make_queues(settings, settings.requests != 0 ? settings.requests : std::size_t{settings.seconds} * 100);
   std::vector<RunPhase> phases;
-  std::vector<RunQueue> queue_heads = queues;  // what every way of routing is given
+  std::vector<std::size_t> counts;  // of each queue, that every way of routing is given
+  for (const RunQueue& queue : queues) counts.push_back(queue.size());
   std::unique_ptr<RunFleet> fleet;
   std::uint16_t port = settings.port;
   for (const Way& way : kWays) {
@@ -288,13 +292,13 @@ int run_everything(RunSettings settings) {
     const auto until = is_first && settings.requests == 0 ? began + std::chrono::seconds(settings.seconds) / 3
                                                           : SteadyClock::time_point::max();
     std::atomic<std::size_t> done = 0;
-    RunPhase phase = send_all(queue_heads, port, until, done);
+    RunPhase phase = send_all(queues, counts, port, until, done);
     phase.seconds = std::chrono::duration<double>(SteadyClock::now() - began).count();
     phase.name = way.name;
     if (!phase.problem.empty()) return run_failed(phase.problem);
     if (StopSignal::received()) return kExitFailed;
     if (is_first)
-      for (std::size_t i = 0; i < queues.size(); ++i) queue_heads[i].resize(phase.texts[i].size());
+      for (std::size_t i = 0; i < queues.size(); ++i) counts[i] = phase.texts[i].size();
     else
       phase.wrong = differing(phases[0], phase);
     if (!settings.prints_json) std::printf(" %zu requests in %.1f s\n", phase.requests, phase.seconds);
@@ -303,7 +307,7 @@ int run_everything(RunSettings settings) {
   std::size_t wrong = 0;
   for (const RunPhase& phase : phases) wrong += phase.wrong;
   if (settings.prints_json) {
-    print_json(settings, phases);
+    print_json(settings, port, phases);
   } else {
     print_phases(phases);
     std::printf("\n%zu of %zu answers from cached blocks are those of the model without a cache\n",
@@ -319,7 +323,8 @@ int run_everything(RunSettings settings) {
       std::printf("\nthe page stays at http://127.0.0.1:%u/ with traffic; Ctrl-C ends it\n", port);
     std::fflush(stdout);
     std::atomic<std::size_t> done = 0;
-    while (!StopSignal::received()) send_all(queues, port, SteadyClock::time_point::max(), done);
+    for (std::size_t i = 0; i < queues.size(); ++i) counts[i] = queues[i].size();
+    while (!StopSignal::received()) send_all(queues, counts, port, SteadyClock::time_point::max(), done);
   }
   return wrong == 0 ? kExitDone : kExitFailed;
 }
@@ -334,10 +339,10 @@ void add_run_command(CLI::App& program, Run& run) {
       ->check(whole_number(1, 64))
       ->type_name("N");
   command->add_option("--duration", settings->seconds, "About so long (default 60)")
-      ->check(whole_number(3, 86'400))
+      ->check(whole_number(3, 3'600))
       ->type_name("SECONDS");
   command->add_option("--requests", settings->requests, "So many with each routing, however long that takes")
-      ->check(whole_number(1, 10'000'000))
+      ->check(whole_number(1, 1'000'000))
       ->type_name("N");
   command->add_option("--clients", settings->clients, "Clients at a time (default: two for each engine)")
       ->check(whole_number(1, 1'024))

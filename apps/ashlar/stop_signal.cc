@@ -56,8 +56,9 @@ void StopSignal::install() {
   if (pipe2(wake, O_CLOEXEC | O_NONBLOCK) != 0) wake[0] = wake[1] = -1;
   struct sigaction action{};
   action.sa_handler = on_signal;
-  sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  action.sa_flags = SA_RESETHAND;  // a second Ctrl-C ends the program as it is
+  sigaction(SIGINT, &action, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
 }
 

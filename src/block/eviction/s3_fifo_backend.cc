@@ -11,7 +11,8 @@ namespace ashlar::block {
 // ---- ghosts
 
 GhostNames::GhostNames(std::uint32_t names)
-    : names_(names), ghosts_((std::size_t{names} + 1) / 2 * kPlaces + (names == 0 ? kPlaces : 0)) {}
+    : names_(names),
+      ghosts_(std::max<std::size_t>((names * kPlacesPerName + kPlaces - 1) / kPlaces, 1) * kPlaces) {}
 
 std::span<GhostNames::Ghost> GhostNames::bucket_of(std::uint64_t mix) noexcept {
   const std::uint64_t buckets = ghosts_.size() / kPlaces;

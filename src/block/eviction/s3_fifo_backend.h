@@ -30,12 +30,12 @@
 
 namespace ashlar::block {
 
-// Which of the last names are remembered, approximately: four places per bucket, the oldest is overwritten. A
-// name may be forgotten early, and another taken for it (once in 2^30); both cost a hit at most.
+// Which of the last names are remembered, approximately: eight places per bucket, the oldest is overwritten. A
+// name may be forgotten early (in a thousand a few), and another taken for it (once in 2^29). A forgotten name
+// is a hole in a prefix, which costs the hits behind it: so there are four places for each.
 class GhostNames {
  public:
-  // Two places for each.
-  static constexpr std::size_t kBytesPerName = 16;
+  static constexpr std::size_t kBytesPerName = 32;
 
   explicit GhostNames(std::uint32_t names);
   void put(const tokens::SequenceHash& hash) noexcept;
@@ -43,11 +43,13 @@ class GhostNames {
   bool take(const tokens::SequenceHash& hash) noexcept;
 
  private:
-  static constexpr std::size_t kPlaces = 4;
+  static constexpr std::size_t kPlaces = 8;
+  static constexpr std::size_t kPlacesPerName = 4;
   struct Ghost {
     std::uint32_t tag = 0;
     std::uint32_t number = 0;  // 0: empty
   };
+  static_assert(sizeof(Ghost) * kPlacesPerName == kBytesPerName);
   std::span<Ghost> bucket_of(std::uint64_t mix) noexcept;
 
   std::uint32_t names_;
