@@ -30,9 +30,9 @@
 
 namespace ashlar::block {
 
-// Which of the last names are remembered, approximately: eight places per bucket, the oldest is overwritten. A
-// name may be forgotten early (in a thousand a few), and another taken for it (once in 2^29). A forgotten name
-// is a hole in a prefix, which costs the hits behind it: so there are four places for each.
+// Which of the last names are remembered, approximately: eight places per bucket, the oldest is overwritten.
+// A name may be forgotten early (in a thousand a few), and another taken for it (once in 2^29). A forgotten
+// name is a hole in a prefix, which costs the hits behind it: so there are four places for each.
 class GhostNames {
  public:
   static constexpr std::size_t kBytesPerName = 32;
