@@ -63,7 +63,8 @@ examples:
 # The program with everything that Debian has for it: HTTP, ZeroMQ, NATS.
 program:
 	@scripts/bootstrap program
-	@cmake --preset run --log-level=NOTICE --no-warn-unused-cli
+	@mkdir -p build
+	@cmake --preset run --log-level=NOTICE --no-warn-unused-cli > build/run-configured.log
 	@cmake --build --preset run -j $(JOBS) --target ashlar_program tiny_server -- --quiet
 
 test:
