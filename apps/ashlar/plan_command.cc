@@ -8,6 +8,7 @@
 #include "apps/ashlar/arguments.h"
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/console.h"
+#include "apps/ashlar/stop_signal.h"
 #include "ashlar/replay/trace.h"
 #include "ashlar/service/service.h"
 #include "replay/plan/memory_plan.h"
@@ -19,10 +20,10 @@ namespace {
 
 struct PlanSettings {
   std::string model;
-  std::uint32_t layers = 0;
-  std::uint32_t kv_heads = 0;
-  std::uint32_t head_dim = 0;
-  std::uint32_t window = 0;
+  std::optional<std::uint32_t> layers;
+  std::optional<std::uint32_t> kv_heads;
+  std::optional<std::uint32_t> head_dim;
+  std::optional<std::uint32_t> window;
   std::string dtype;
   std::uint32_t block_size = 16;
   std::string trace;
@@ -68,9 +69,20 @@ int list_models(bool json) {
 Result<replay::ModelShape> shape_of(const PlanSettings& settings) {
   replay::ModelShape shape;
   std::error_code failed;
-  if (settings.layers != 0) {
-    shape.name = settings.model.empty() ? "this model" : settings.model;
-    shape.groups = {{settings.layers, settings.kv_heads, settings.head_dim, settings.window}};
+  const bool has_numbers = settings.layers || settings.kv_heads || settings.head_dim || settings.window;
+  if (has_numbers && !settings.model.empty())
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "--model %s says the shape; leave out --layers, --kv-heads, --head-dim and --window, or "
+        "--model",
+        settings.model.c_str());
+  if (has_numbers) {
+    if (!settings.layers || !settings.kv_heads || !settings.head_dim)
+      return make_error(ErrorCode::kInvalidArgument,
+                        "a shape in numbers needs --layers, --kv-heads and --head-dim together; --kv-heads 0 "
+                        "is one latent vector of --head-dim elements (MLA)");
+    shape.name = "this model";
+    shape.groups = {{*settings.layers, *settings.kv_heads, *settings.head_dim, settings.window.value_or(0)}};
   } else if (settings.model.empty()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "which model? --model NAME (--models lists them), a config.json, or --layers, "
@@ -94,7 +106,8 @@ Result<replay::CapacityCurve> curve_of(const PlanSettings& settings, bool& is_in
     ASHLAR_TRY(reading.format, replay::parse_trace_format(settings.format));
   }
   ASHLAR_TRY(const auto source, replay::open_trace(settings.trace, reading));
-  auto curve = replay::CapacityCurve::build(*source, settings.sampling);
+  auto curve = replay::CapacityCurve::build(*source, settings.sampling,
+                                            [](std::uint64_t) { return !StopSignal::received(); });
   const replay::TraceFacts& facts = source->facts();
   if (facts.skipped_lines != 0)
     say("ashlar plan: " + std::to_string(facts.skipped_lines) +
@@ -124,6 +137,7 @@ int plan(const PlanSettings& settings) {
   std::fputs((settings.json ? made->to_json() : made->to_text()).c_str(), stdout);
   if (shape->weights_gb == 0 && !settings.weights)
     say("ashlar plan: the weights are not known and counted as 0; give --weights");
+  if (!shape->note.empty()) say("ashlar plan: " + shape->note);
   if (std::fflush(stdout) != 0) return kExitFailed;
   return is_incomplete ? kExitIncomplete : kExitDone;
 }

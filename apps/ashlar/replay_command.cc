@@ -30,7 +30,7 @@ struct ReplaySettings {
   std::string format = "detect";
   replay::TraceOptions reading;
   std::string write;
-  std::uint32_t workers = 1;
+  std::vector<std::uint32_t> workers = {1};
   std::array<std::vector<std::uint32_t>, replay::kReplayTiers> blocks = {{{10'000}, {0}, {0}}};
   std::vector<std::string> policies = {"lru"};
   std::vector<std::string> routers = {"prefix"};
@@ -91,21 +91,22 @@ Result<std::vector<replay::ReplayConfig>> configs_of(const ReplaySettings& setti
   std::vector<std::string> policies = settings.policies;
   if (policies == std::vector<std::string>{"all"}) policies = block::eviction_names();
   std::vector<replay::ReplayConfig> configs;
-  for (const std::uint32_t g1 : settings.blocks[0])
-    for (const std::uint32_t g2 : settings.blocks[1])
-      for (const std::uint32_t g3 : settings.blocks[2])
-        for (const std::string& router : settings.routers)
-          for (const std::string& policy : policies) {
-            replay::ReplayConfig config = settings.config;
-            config.workers = settings.workers;
-            config.tier_blocks = {g1, g2, g3};
-            config.policy = policy;
-            ASHLAR_TRY(config.routing, replay::parse_routing(router));
-            config.has_bound = !settings.no_bound;
-            config.tier_bytes_per_second = {0, settings.g2_gb * kGiga, settings.g3_gb * kGiga};
-            ASHLAR_RETURN_IF_ERROR(config.validate());
-            configs.push_back(std::move(config));
-          }
+  for (const std::uint32_t workers : settings.workers)
+    for (const std::uint32_t g1 : settings.blocks[0])
+      for (const std::uint32_t g2 : settings.blocks[1])
+        for (const std::uint32_t g3 : settings.blocks[2])
+          for (const std::string& router : settings.routers)
+            for (const std::string& policy : policies) {
+              replay::ReplayConfig config = settings.config;
+              config.workers = workers;
+              config.tier_blocks = {g1, g2, g3};
+              config.policy = policy;
+              ASHLAR_TRY(config.routing, replay::parse_routing(router));
+              config.has_bound = !settings.no_bound;
+              config.tier_bytes_per_second = {0, settings.g2_gb * kGiga, settings.g3_gb * kGiga};
+              ASHLAR_RETURN_IF_ERROR(config.validate());
+              configs.push_back(std::move(config));
+            }
   return configs;
 }
 
@@ -137,13 +138,22 @@ int run_replay(const ReplaySettings& settings) {
   if (!configs) return replay_failed(configs.error());
   auto source = open_workload(settings);
   if (!source) return replay_failed(source.error());
+  ProgressLine progress(!settings.quiet);
   if (!settings.write.empty()) {
-    const auto written = replay::write_trace(**source, settings.write);
+    const auto written = replay::write_trace(**source, settings.write, [&](std::uint64_t requests) {
+      progress.show("writing", requests, 0);
+      return !StopSignal::received();
+    });
+    progress.clear();
     if (!written) return replay_failed(written.error());
     if (!settings.quiet) say(settings.write + ": " + std::to_string(*written) + " requests");
-    return (*source)->facts().skipped_lines > 0 ? kExitIncomplete : kExitDone;
+    const replay::TraceFacts& read = (*source)->facts();
+    if (read.skipped_lines == 0 && read.unfinished_bytes == 0) return kExitDone;
+    replay::ReplaySubject subject;
+    subject.facts = read;
+    for (const std::string& note : replay::notes_of(subject)) say("ashlar replay: " + note);
+    return kExitIncomplete;
   }
-  ProgressLine progress(!settings.quiet);
   const auto trace = replay::TraceTable::load(**source, [&](std::uint64_t requests) {
     progress.show("reading", requests, 0);
     return !StopSignal::received();
@@ -229,7 +239,8 @@ void add_replay_command(CLI::App& program, Run& run) {
   command->add_option("--block-bytes", settings->real.block_bytes, "with --real: bytes of a block")
       ->check(whole_number(4'096, 1 << 30))
       ->capture_default_str();
-  command->add_option("--workers", settings->workers, "workers")
+  command->add_option("--workers", settings->workers, "workers; several: one run each")
+      ->delimiter(',')
       ->check(whole_number(1, 4'096))
       ->capture_default_str();
   const char* const tiers[] = {"blocks of G1 at each worker; several: one run each", "blocks of G2; 0: none",
@@ -244,6 +255,9 @@ void add_replay_command(CLI::App& program, Run& run) {
                    "eviction policies by name, or all (docs/eviction.md); several: one run each")
       ->delimiter(',')
       ->capture_default_str();
+  for (std::size_t i = 1; i < replay::kReplayTiers; ++i)
+    command->add_option("--g" + std::to_string(i + 1) + "-policy", settings->config.tier_policy[i],
+                        "eviction policy of this tier (default: as --policy)");
   command
       ->add_option("--router", settings->routers,
                    "prefix, least_loaded, round_robin, random or sticky; several: one run each")

@@ -26,6 +26,11 @@ TEST(AshlarPlan, SaysWhatAModelTakes) {
       run("plan --json --weights 0 --gpu-mem 1 --dtype fp8 --model " + folder.file("config.json"));
   EXPECT_EQ(config.status, 0) << config.output;
   EXPECT_EQ(Json::parse(config.output)["bytes_per_token"].number, 2 * 2 * 2 * 4);
+  std::ofstream(folder.file("config.json"))
+      << R"({"num_hidden_layers":2,"num_key_value_heads":2,"head_dim":4,"sliding_window":64})";
+  const Ended unknown = run("plan --gpu-mem 1 --weights 0 --model " + folder.file("config.json"));
+  EXPECT_EQ(unknown.status, 0) << unknown.output;
+  EXPECT_TRUE(says(unknown, "not which layers have it")) << unknown.output;
   const Ended numbers = run("plan --json --weights 0 --gpu-mem 1 --layers 2 --kv-heads 0 --head-dim 8");
   EXPECT_EQ(Json::parse(numbers.output)["bytes_per_token"].number, 2 * 8 * 2) << "one latent vector";
 }
@@ -54,6 +59,12 @@ TEST(AshlarPlan, ErrorsSayWhatToGive) {
         {"plan --model Llama-3.1-8B", "give the GiB of one GPU"},
         {"plan --model Llama-3.1-70B --gpu-mem 80", "give more --tp"},
         {"plan --model Lama-3 --gpu-mem 80", "--models lists it"},
+        {"plan --gpu-mem 80 --layers 32 --head-dim 128", "--kv-heads and --head-dim together"},
+        {"plan --gpu-mem 80 --kv-heads 8 --head-dim 128", "needs --layers"},
+        {"plan --gpu-mem 80 --window 128", "needs --layers"},
+        {"plan --gpu-mem 80 --model Llama-3.1-8B --window 128", "leave out --layers"},
+        {"plan --gpu-mem 80 --model Llama-3.1-8B --kv-heads 4 --head-dim 64", "leave out --layers"},
+        {"plan --gpu-mem 80 --model Phi-4-mini-instruct", "there are Phi-4"},
         {"plan --model none.json --gpu-mem 80", "No such file"},
         {"plan --model Llama-3.1-8B --gpu-mem 80 --dtype fp3", "there are fp8, bf16"},
         {"plan --model Llama-3.1-8B --gpu-mem 80 --trace none", "none"}}) {

@@ -47,6 +47,18 @@ TEST(AshlarReplay, WritesATraceAndReplaysIt) {
     EXPECT_EQ(parsed["runs"].list[i]["hit_blocks"].number, direct["runs"].list[i]["hit_blocks"].number) << i;
 }
 
+TEST(AshlarReplay, TakesListsOfWorkersAndPoliciesOfTiers) {
+  const std::string base = "replay --generate chat,requests=200 --g1 100 --g2 300 --no-bound --json ";
+  const auto fleets = testing::Json::parse(run(base + "--workers 1,2 2>/dev/null").output);
+  ASSERT_EQ(fleets["runs"].list.size(), 2u);
+  EXPECT_EQ(fleets["runs"].list[1]["config"]["workers"].number, 2);
+  const auto own = testing::Json::parse(run(base + "--g2-policy lfu 2>/dev/null").output);
+  const testing::Json& only = own["runs"].list.at(0);
+  EXPECT_EQ(only["config"]["policy"].text, "lru");
+  EXPECT_EQ(only["config"]["g2_policy"].text, "lfu");
+  EXPECT_TRUE(says(run(base + "--g3-policy best"), "best"));
+}
+
 TEST(AshlarReplay, ReplaysWithBytes) {
   const Ended real =
       run("replay --generate prompts,requests=60 --real --g1 600 --g2 800 --g3 2000 --json 2>/dev/null");
@@ -70,6 +82,11 @@ TEST(AshlarReplay, SaysWhatIsWrongAndHowItEnded) {
   const Ended lenient = run("replay '" + bad + "' --lenient");
   EXPECT_EQ(lenient.status, 3);
   EXPECT_TRUE(says(lenient, "1 lines were skipped; the first")) << lenient.output;
+  const Ended copied = run("replay '" + bad + "' --lenient --write '" + bad + "'");
+  EXPECT_EQ(copied.status, 3);
+  EXPECT_TRUE(says(copied, "1 lines were skipped; the first")) << copied.output;
+  EXPECT_TRUE(says(copied, "line 2")) << copied.output;
+  EXPECT_EQ(run("replay '" + bad + "'").status, 0) << "written over itself, it has what could be read";
   std::ofstream(folder.file("a.csv"))
       << "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6,374,44\n";
   const Ended azure = run("replay '" + folder.file("a.csv") + "'");

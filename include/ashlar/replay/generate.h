@@ -16,6 +16,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -48,8 +49,11 @@ Result<GeneratorOptions> parse_generator(std::string_view text);
 std::unique_ptr<TraceSource> generate_trace(const GeneratorOptions& options);
 
 // Writes what is left of a trace as JSON lines in Mooncake's form, as replay tools read them. Blocks are
-// numbered in order of appearance. Returns the number of requests.
-// Errors: those of the source; kIo.
-Result<std::uint64_t> write_trace(TraceSource& source, const std::string& path);
+// numbered in order of appearance. Returns the number of requests. The file takes its name when it is whole,
+// so `path` may be the trace that is read; after an error nothing has changed. `progress` is called every 64
+// requests with the number so far; false stops.
+// Errors: those of the source; kIo; kCancelled.
+Result<std::uint64_t> write_trace(TraceSource& source, const std::string& path,
+                                  const std::function<bool(std::uint64_t requests)>& progress = {});
 
 }  // namespace ashlar::replay

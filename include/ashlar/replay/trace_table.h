@@ -32,7 +32,7 @@ class TraceTable {
     std::uint32_t block_size = 0;
   };
 
-  // Called every few thousand requests with the number so far; false stops, with kCancelled.
+  // Called every 64 requests with the number so far; false stops, with kCancelled.
   using Progress = std::function<bool(std::uint64_t requests)>;
   // Reads everything that is left. Errors: those of the source; kCapacity: more than 2^32 - 2 distinct
   // blocks; kCancelled.

@@ -47,10 +47,12 @@ double CapacityCurve::share(const Hits& hits, double blocks) {
   return std::clamp((found + hits.bonus) / hits.total, 0.0, 1.0);
 }
 
-Result<CapacityCurve> CapacityCurve::build(TraceSource& source, const Options& options) {
+Result<CapacityCurve> CapacityCurve::build(TraceSource& source, const Options& options,
+                                           const TraceTable::Progress& progress) {
   if (!(options.rate > 0) || options.rate > 1)
     return make_error(ErrorCode::kInvalidArgument, "a sample of %g of the blocks; give a rate from 0 to 1",
                       options.rate);
+  ASHLAR_TRY(const TraceTable trace, TraceTable::load(source, progress));
   CapacityCurve curve;
   curve.rate_ = options.rate;
   const auto threshold = std::max<std::uint64_t>(
@@ -63,33 +65,40 @@ Result<CapacityCurve> CapacityCurve::build(TraceSource& source, const Options& o
   std::vector<std::uint64_t> prefix_distances;
   std::array<std::vector<std::uint64_t>, kParts> part_distances;
   std::array<std::uint64_t, kParts> part_accesses{};
-  TraceRequest request;
-  std::uint64_t first_ms = 0;
-  std::uint64_t last_ms = 0;
-  for (;;) {
-    ASHLAR_TRY(const bool is_more, source.next(request));
-    if (!is_more) break;
-    if (curve.requests_++ == 0) first_ms = last_ms = request.arrival_ms;
-    first_ms = std::min(first_ms, request.arrival_ms);
-    last_ms = std::max(last_ms, request.arrival_ms);
-    curve.input_tokens_ += request.input_tokens;
-    curve.accesses_ += request.blocks.size();
+  struct Followed {
+    std::uint32_t block = 0;
+    std::uint32_t part = 0;
+  };
+  std::vector<Followed> followed;  // of one prompt
+  constexpr std::uint64_t kStep = 64;
+  for (const TraceTable::Request& request : trace.requests()) {
+    if (progress && curve.requests_ % kStep == 0 && !progress(curve.requests_))
+      return Error(ErrorCode::kCancelled, "stopped before the end of the trace");
+    ++curve.requests_;
+    followed.clear();
     std::uint64_t longest = 0;  // of the prompt so far: a prefix hits where its last block to come back does
-    for (const std::uint64_t block : request.blocks) {
+    for (const std::uint32_t block : trace.blocks_of(request)) {
       const std::uint64_t hash = is_exact ? 0 : mixed(block) % kHashRange;
       if (!is_exact && hash >= threshold) continue;
-      const std::uint64_t distance = stack.access(block);
+      followed.push_back({.block = block, .part = static_cast<std::uint32_t>(hash % kParts)});
+      const std::uint64_t distance = stack.distance_of(block);
       longest = std::max(longest, distance);
       block_distances.push_back(distance);
       prefix_distances.push_back(longest);
       if (is_exact) continue;
-      const std::size_t part = hash % kParts;
-      part_distances[part].push_back(part_stacks[part].access(block));
+      const std::size_t part = followed.back().part;
+      part_distances[part].push_back(part_stacks[part].distance_of(block));
       ++part_accesses[part];
     }
+    for (std::size_t i = followed.size(); i-- > 0;) {
+      stack.access(followed[i].block);
+      if (!is_exact) part_stacks[followed[i].part].access(followed[i].block);
+    }
   }
-  curve.block_size_ = source.facts().block_size;
-  curve.span_ms_ = last_ms - first_ms;
+  curve.input_tokens_ = trace.input_tokens();
+  curve.accesses_ = trace.named();
+  curve.block_size_ = trace.facts().block_size;
+  curve.span_ms_ = trace.span_ms();
   if (curve.accesses_ == 0)
     return make_error(ErrorCode::kInvalidArgument,
                       "the trace names no blocks, so nothing is known of reuse; take one with hash_ids");

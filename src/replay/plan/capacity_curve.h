@@ -1,6 +1,8 @@
 // CapacityCurve: hits of an LRU cache at every size, from one pass over a trace.
 //
-// Blocks of a prompt are accessed one after the other, from the first. Two kinds of hits are told:
+// Requests come in the order of their arrival. All blocks of a prompt are looked for at once, and are then
+// used from the last to the first, as managers release them: the first is kept longest. So prefix_hits(n) is
+// what simulate() finds with "lru" at one worker with n blocks. Two kinds of hits are told:
 //   block    the block is there
 //   prefix   it is there, and so is every block before it in the prompt: what a prefix cache can use
 // Exact curves count every access. Sampled ones (SHARDS; Waldspurger et al., FAST 2015) follow the blocks
@@ -9,7 +11,8 @@
 // curve sees only the sampled blocks of a prompt, and is an estimate without a stated error.
 //
 // Thread safety: thread-compatible; const after build().
-// Complexity:    O(log blocks) per followed block; the curve has one entry per distinct distance.
+// Complexity:    O(log blocks) per followed block; the curve has one entry per distinct distance. Memory:
+//                that of a TraceTable while it is built, and 16 bytes per followed block.
 #pragma once
 
 #include <array>
@@ -17,7 +20,7 @@
 #include <vector>
 
 #include "ashlar/base/result.h"
-#include "ashlar/replay/trace.h"
+#include "ashlar/replay/trace_table.h"
 
 namespace ashlar::replay {
 
@@ -27,8 +30,9 @@ class CapacityCurve {
     double rate = 1;  // of blocks that are followed; 1: exact
   };
   // Reads everything that is left of the trace. Errors: those of the source; kInvalidArgument: a rate that is
-  // not above 0 and at most 1, or a trace that names no blocks.
-  static Result<CapacityCurve> build(TraceSource& source, const Options& options);
+  // not above 0 and at most 1, or a trace that names no blocks; kCancelled: `progress` returned false.
+  static Result<CapacityCurve> build(TraceSource& source, const Options& options,
+                                     const TraceTable::Progress& progress = {});
   static Result<CapacityCurve> build(TraceSource& source) { return build(source, Options()); }
 
   bool is_exact() const noexcept { return rate_ >= 1; }

@@ -35,6 +35,35 @@ void add_tier(MemoryPlan& plan, std::string_view name, double bytes) {
   plan.tiers.push_back(tier);
 }
 
+// Bytes that memory of this size pushes out: its misses push as many blocks, once it is full.
+double pushed_per_day(const MemoryPlan& plan, const CapacityCurve& curve, double bytes) {
+  const double above = blocks_in(bytes, plan);
+  const double pushed =
+      std::max(0.0, (1 - curve.block_hits(above)) * static_cast<double>(plan.accesses) - above);
+  return pushed * static_cast<double>(plan.all_token_bytes) * plan.trace_block_size / plan.days;
+}
+
+// Of a drive that is written at this rate; 0: no limit is known.
+double years_of(const MemoryPlan& plan, const TierPlan& drive, double bytes_per_day) {
+  if (bytes_per_day <= 0) return 0;
+  const MachineShape& machine = plan.machine;
+  double years = machine.ssd_tbw > 0 ? machine.ssd_tbw * 1e12 / bytes_per_day / 365 : 0;
+  // A rating of writes per day is for five years.
+  if (machine.ssd_dwpd > 0) {
+    const double rated = 5 * machine.ssd_dwpd / (bytes_per_day / drive.bytes);
+    years = years > 0 ? std::min(years, rated) : rated;
+  }
+  return years;
+}
+
+// A million tokens that the tier finds with this gain; 0: no price, or nothing found.
+double cost_of_hits(const MemoryPlan& plan, const TierPlan& tier, double gain) {
+  if (tier.cost_per_month <= 0 || gain <= 0) return 0;
+  const double accesses_per_day = static_cast<double>(plan.accesses) / plan.days;
+  const double tokens_per_month = accesses_per_day * kDaysPerMonth * plan.trace_block_size;
+  return tier.cost_per_month / (gain * tokens_per_month) * 1e6;
+}
+
 void follow_trace(MemoryPlan& plan, const CapacityCurve& curve) {
   plan.has_trace = true;
   plan.requests = curve.requests();
@@ -55,18 +84,13 @@ void follow_trace(MemoryPlan& plan, const CapacityCurve& curve) {
     point.error = curve.error(point.blocks);
     plan.curve.push_back(point);
   }
-  const double accesses_per_day = static_cast<double>(plan.accesses) / plan.days;
-  const double tokens_per_month = accesses_per_day * kDaysPerMonth * plan.trace_block_size;
   double bytes = 0;
   double before = 0;
   for (TierPlan& tier : plan.tiers) {
     if (tier.name == "G3") {
-      // Misses of the memory above push as many blocks out of it, once it is full.
-      const double above = blocks_in(bytes, plan);
-      const double pushed =
-          std::max(0.0, (1 - curve.block_hits(above)) * static_cast<double>(plan.accesses) - above);
-      plan.ssd_bytes_per_day = pushed * block_bytes / plan.days;
+      plan.ssd_bytes_per_day = pushed_per_day(plan, curve, bytes);
       plan.ssd_writes_per_day = plan.ssd_bytes_per_day / tier.bytes;
+      plan.ssd_years = years_of(plan, tier, plan.ssd_bytes_per_day);
     }
     bytes += tier.bytes;
     tier.block_hits = curve.block_hits(blocks_in(bytes, plan));
@@ -75,26 +99,15 @@ void follow_trace(MemoryPlan& plan, const CapacityCurve& curve) {
     tier.gain = tier.prefix_hits - before;
     before = tier.prefix_hits;
     ASHLAR_DCHECK(tier.gain >= -1e-9, "more memory finds less: %f", tier.gain);
-    if (tier.cost_per_month > 0 && tier.gain > 0)
-      tier.cost_per_million_hits = tier.cost_per_month / (tier.gain * tokens_per_month) * 1e6;
+    tier.cost_per_million_hits = cost_of_hits(plan, tier, tier.gain);
   }
 }
 
-void wear(MemoryPlan& plan) {
-  if (plan.ssd_bytes_per_day <= 0) return;
-  const MachineShape& machine = plan.machine;
-  if (machine.ssd_tbw > 0) plan.ssd_years = machine.ssd_tbw * 1e12 / plan.ssd_bytes_per_day / 365;
-  // A rating of writes per day is for five years.
-  if (machine.ssd_dwpd > 0) {
-    const double years = 5 * machine.ssd_dwpd / plan.ssd_writes_per_day;
-    plan.ssd_years = plan.ssd_years > 0 ? std::min(plan.ssd_years, years) : years;
-  }
-}
-
-std::string recommend(const MemoryPlan& plan) {
+// Each tier is weighed beside those that were taken.
+std::string recommend(const MemoryPlan& plan, const CapacityCurve* curve) {
   ASHLAR_CHECK(!plan.tiers.empty() && plan.tiers.front().name == "G1", "a machine has GPU memory");
   const TierPlan& first = plan.tiers.front();
-  if (!plan.has_trace)
+  if (curve == nullptr)
     return "G1 holds " + count_text(first.tokens) + " tokens of " + plan.model.name +
            "; give --trace to learn what more memory would gain.";
   const double reachable = plan.most_hits - first.prefix_hits;
@@ -105,25 +118,32 @@ std::string recommend(const MemoryPlan& plan) {
            percent_text(plan.most_hits) + ".";
   std::string out;
   double reached = first.prefix_hits;
+  double taken = first.bytes;
   for (std::size_t i = 1; i < plan.tiers.size(); ++i) {
     const TierPlan& tier = plan.tiers[i];
     const std::string what = std::string(tier.name) + " of " + bytes_text(tier.bytes);
     out += out.empty() ? "" : "; ";
-    const bool is_dear = plan.cost_of_computing > 0 && tier.cost_per_million_hits > plan.cost_of_computing;
-    if (tier.gain < kWorthIt || is_dear) {
-      out += "leave out " + what + ", which would gain " + (is_dear ? "" : "only ") +
-             percent_text(tier.gain) + (is_dear ? " for more than computing it costs" : "");
-      reached = tier.prefix_hits;
+    const double hits = curve->prefix_hits(blocks_in(taken + tier.bytes, plan));
+    const double gain = hits - reached;
+    const double cost = cost_of_hits(plan, tier, gain);
+    const bool is_dear = plan.cost_of_computing > 0 && cost > plan.cost_of_computing;
+    if (gain < kWorthIt || is_dear) {
+      out += "leave out " + what + ", which would gain " + (is_dear ? "" : "only ") + percent_text(gain) +
+             (is_dear ? " for more than computing it costs" : "");
       continue;
     }
-    const bool wears_out = tier.name == "G3" && plan.ssd_years > 0 && plan.ssd_years < kShortLife;
+    const double years = tier.name == "G3" ? years_of(plan, tier, pushed_per_day(plan, *curve, taken)) : 0;
+    const bool wears_out = years > 0 && years < kShortLife;
     out += (wears_out ? "do not take " + what + " as it is: prefix hits would rise from "
                       : "take " + what + ": prefix hits rise from ") +
-           percent_text(reached) + " to " + percent_text(tier.prefix_hits);
-    reached = tier.prefix_hits;
-    if (wears_out) out += ", but its drive would last " + life_text(plan.ssd_years);
-    if (!wears_out && tier.cost_per_million_hits > 0 && plan.cost_of_computing > 0)
-      out += ", for less than computing them costs";
+           percent_text(reached) + " to " + percent_text(hits);
+    if (wears_out) {
+      out += ", but its drive would last " + life_text(years);
+      continue;
+    }
+    reached = hits;
+    taken += tier.bytes;
+    if (cost > 0 && plan.cost_of_computing > 0) out += ", for less than computing them costs";
   }
   if (reached < kNearlyAll * plan.most_hits) {
     out += out.empty() ? "" : "; ";
@@ -187,9 +207,8 @@ Result<MemoryPlan> plan_memory(const ModelShape& model, const MachineShape& mach
       return make_error(ErrorCode::kInvalidArgument,
                         "all requests of the trace arrive at once, so nothing can be said per day");
     follow_trace(plan, *curve);
-    wear(plan);
   }
-  plan.recommendation = recommend(plan);
+  plan.recommendation = recommend(plan, curve);
   return plan;
 }
 

@@ -17,6 +17,7 @@ struct ConfigFields {
   std::map<std::string, bool> flags;
   std::uint64_t full_layers = 0;  // of layer_types
   std::uint64_t local_layers = 0;
+  std::uint64_t linear_layers = 0;  // a state of fixed size each, and no blocks
 };
 
 bool read_layer_types(JsonReader& in, ConfigFields& fields) {
@@ -25,7 +26,9 @@ bool read_layer_types(JsonReader& in, ConfigFields& fields) {
   while (in.next_item(more) && more) {
     std::string type;
     if (!in.read_text(type, "a layer type")) return false;
-    (type == "sliding_attention" ? fields.local_layers : fields.full_layers) += 1;
+    (type == "sliding_attention"  ? fields.local_layers
+     : type == "linear_attention" ? fields.linear_layers
+                                  : fields.full_layers) += 1;
   }
   return in.fault() == nullptr;
 }
@@ -78,8 +81,14 @@ Result<ModelShape> parse_model_config(std::string_view name, std::string_view js
   };
   ModelShape shape;
   shape.name = std::string(name);
-  const std::uint32_t layers = number("num_hidden_layers");
+  std::uint32_t layers = number("num_hidden_layers");
   if (layers == 0) return missing("num_hidden_layers");
+  const bool has_types = fields.local_layers + fields.full_layers + fields.linear_layers == layers;
+  if (has_types) layers -= static_cast<std::uint32_t>(fields.linear_layers);
+  if (layers == 0)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "%s has linear attention in all layers, which keep no blocks per token",
+                      std::string(name).c_str());
   if (const std::uint32_t rank = number("kv_lora_rank"); rank != 0) {
     shape.groups = {{layers, 0, rank + number("qk_rope_head_dim"), 0}};
     ASHLAR_RETURN_IF_ERROR(shape.validate());
@@ -95,12 +104,13 @@ Result<ModelShape> parse_model_config(std::string_view name, std::string_view js
   const auto used = fields.flags.find("use_sliding_window");
   const bool has_window = window != 0 && (used == fields.flags.end() || used->second);
   std::uint32_t local = 0;
-  if (has_window && fields.local_layers + fields.full_layers == layers) {
+  if (has_window && has_types) {
     local = static_cast<std::uint32_t>(fields.local_layers);
   } else if (const std::uint32_t pattern = number("sliding_window_pattern"); has_window && pattern > 1) {
     local = layers - layers / pattern;  // every pattern-th layer has full attention
   } else if (has_window) {
-    local = layers;
+    shape.note = shape.name + " names a window of " + std::to_string(window) +
+                 " tokens, but not which layers have it; all are counted as full attention";
   }
   if (local < layers) shape.groups.push_back({layers - local, kv_heads, dim, 0});
   if (local > 0) shape.groups.push_back({local, kv_heads, dim, window});

@@ -34,6 +34,28 @@ ModelShape windowed(std::string name, std::uint32_t full, std::uint32_t local, s
           .weights_gb = gb};
 }
 
+bool is_version(std::string_view text) {
+  if (text.starts_with('v')) text.remove_prefix(1);
+  return !text.empty() && text.front() != '.' && text.back() != '.' &&
+         std::ranges::all_of(text, [](char c) { return c == '.' || (c >= '0' && c <= '9'); });
+}
+
+// "-instruct-fp8", "-v0.1", "-2507": tuning, precision and version change no shape. Any other ending may be
+// another model: "-mini", "-distill-llama-70b".
+bool keeps_shape(std::string_view ending) {
+  constexpr std::array<std::string_view, 16> kEndings = {
+      "instruct", "it",   "base", "chat", "thinking", "hf",   "fp8",  "bf16",
+      "fp16",     "int4", "int8", "awq",  "gptq",     "gguf", "4bit", "8bit"};
+  while (!ending.empty()) {
+    if (ending.front() != '-') return false;
+    ending.remove_prefix(1);
+    const std::string_view part = ending.substr(0, ending.find('-'));
+    if (std::ranges::find(kEndings, part) == kEndings.end() && !is_version(part)) return false;
+    ending.remove_prefix(part.size());
+  }
+  return true;
+}
+
 std::uint64_t group_bytes(const LayerGroup& group, std::uint32_t element_bytes, std::uint32_t tp) {
   // The latent vector of MLA is held by every rank, and has no K and V apart.
   if (group.kv_heads == 0) return std::uint64_t{group.layers} * group.head_dim * element_bytes;
@@ -120,9 +142,7 @@ Result<ModelShape> find_model(std::string_view name) {
   std::string near;
   for (const ModelShape& model : known_models()) {
     const std::string known = lower_name(model.name);
-    if (known == wanted) return model;
-    // "Llama-3.1-8B-Instruct" is Llama-3.1-8B: tuning changes no shape.
-    if (wanted.starts_with(known + "-")) return model;
+    if (wanted.starts_with(known) && keeps_shape(std::string_view(wanted).substr(known.size()))) return model;
     if (!wanted.empty() && known.starts_with(wanted.substr(0, wanted.find('-'))))
       near += (near.empty() ? "" : ", ") + model.name;
   }

@@ -39,22 +39,25 @@ void StackDistances::compact() {
   next_ = kept;
 }
 
-std::uint64_t StackDistances::access(std::uint64_t block) {
+std::uint64_t StackDistances::distance_of(std::uint64_t block) const {
+  const auto found = last_.find(block);
+  if (found == last_.end()) return kCold;
+  const std::uint64_t distance = last_.size() - sum_up_to(found->second);
+  ASHLAR_DCHECK(distance >= 1 && distance <= last_.size(), "distance %llu of %zu blocks",
+                static_cast<unsigned long long>(distance), last_.size());
+  return distance;
+}
+
+void StackDistances::access(std::uint64_t block) {
   if (next_ == block_at_.size()) compact();
   ASHLAR_DCHECK(next_ < block_at_.size(), "no room for access %zu", next_);
-  std::uint64_t distance = kCold;
   const auto [found, is_new] = last_.try_emplace(block, static_cast<std::uint32_t>(next_));
   if (!is_new) {
-    const std::size_t before = found->second;
-    distance = sum_up_to(next_) - sum_up_to(before);
-    ASHLAR_DCHECK(distance >= 1 && distance <= last_.size(), "distance %llu of %zu blocks",
-                  static_cast<unsigned long long>(distance), last_.size());
-    add(before, -1);
+    add(found->second, -1);
     found->second = static_cast<std::uint32_t>(next_);
   }
   add(next_, 1);
   block_at_[next_++] = block;
-  return distance;
 }
 
 }  // namespace ashlar::replay

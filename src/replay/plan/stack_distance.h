@@ -19,8 +19,9 @@ class StackDistances {
  public:
   static constexpr std::uint64_t kCold = UINT64_MAX;  // the first access of a block
 
-  // Returns the distance, from 1; kCold for a block that was never accessed.
-  std::uint64_t access(std::uint64_t block);
+  // Of an access now, from 1; kCold for a block that was never accessed.
+  std::uint64_t distance_of(std::uint64_t block) const;
+  void access(std::uint64_t block);
   std::uint64_t distinct() const noexcept { return last_.size(); }
 
  private:

@@ -160,14 +160,12 @@ Result<std::unique_ptr<WorkerCache>> make_kv_cache(const TraceTable& trace, cons
   };
   std::size_t blocks = 0;
   for (const std::uint32_t tier : config.tier_blocks) blocks += tier;
-  constexpr std::size_t kMostCounters = std::size_t{1} << 26;
   tiers::KvOptions kv;
   kv.model = layout_of(options.block_bytes);
   kv.block_size = kRows;
   kv.keys = tokens::NamespaceFingerprint(
       tokens::NamespaceFields{.model = "replay", .dtype = "u8", .layout = "nhd", .block_size = kRows});
-  kv.registry.frequency =
-      block::TinyLfuOptions{.capacity = std::clamp<std::size_t>(4 * blocks, 1'024, kMostCounters)};
+  kv.registry.frequency = block::TinyLfuOptions::for_pool(blocks);
   kv.g1 = {.block_count = config.tier_blocks[0], .eviction = policy(0)};
   if (config.tier_blocks[1] != 0)
     kv.g2 = tiers::TierShape{.block_count = config.tier_blocks[1], .eviction = policy(1)};

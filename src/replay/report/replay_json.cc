@@ -47,6 +47,9 @@ void put_counts(JsonText& out, const ReplayCounts& counts) {
 void put_config(JsonText& out, const ReplayConfig& config) {
   out.object([&] {
     out.field("policy", config.policy);
+    for (std::size_t i = 0; i < kReplayTiers; ++i)
+      if (!config.tier_policy[i].empty())
+        out.field("g" + std::to_string(i + 1) + "_policy", config.tier_policy[i]);
     out.field("router", to_string(config.routing));
     out.field("workers", std::uint64_t{config.workers});
     out.field("blocks", [&] {

@@ -197,11 +197,9 @@ Result<std::unique_ptr<WorkerCache>> make_pool_cache(const TraceTable& trace, co
                                                      Presence& presence, std::uint32_t worker) {
   std::size_t blocks = 0;
   for (const std::uint32_t tier : config.tier_blocks) blocks += tier;
-  // Some policies ask how often a block was used; a sketch of four counters per block tells them apart.
-  constexpr std::size_t kMostCounters = std::size_t{1} << 26;
-  ASHLAR_TRY(const auto registry, block::BlockRegistry::create({.frequency = block::TinyLfuOptions{
-                                                                    .capacity = std::clamp<std::size_t>(
-                                                                        4 * blocks, 1'024, kMostCounters)}}));
+  // Some policies ask how often a block was used.
+  ASHLAR_TRY(const auto registry,
+             block::BlockRegistry::create({.frequency = block::TinyLfuOptions::for_pool(blocks)}));
   ASHLAR_TRY(auto g1, make_manager<G1>(config, registry));
   ASHLAR_TRY(auto g2, make_manager<G2>(config, registry));
   ASHLAR_TRY(auto g3, make_manager<G3>(config, registry));

@@ -58,7 +58,7 @@ ReplayRun::ReplayRun(const TraceTable& trace, const ReplayConfig& config)
 Result<ReplayOutcome> ReplayRun::run(const ReplayProgress& progress, const ServedHearer& each) {
   ASHLAR_CHECK(caches_.size() == config_.workers, "%zu caches of %u workers", caches_.size(),
                config_.workers);
-  constexpr std::uint32_t kStep = 2'048;
+  constexpr std::uint32_t kStep = 64;
   const auto began = std::chrono::steady_clock::now();
   const auto all = static_cast<std::uint32_t>(trace_.requests().size());
   latencies_.reserve(all);

@@ -9,7 +9,7 @@
 namespace ashlar::replay {
 
 Result<TraceTable> TraceTable::load(TraceSource& source, const Progress& progress) {
-  constexpr std::uint64_t kStep = 4'096;
+  constexpr std::uint64_t kStep = 64;
   TraceTable table;
   std::unordered_map<std::uint64_t, std::uint32_t> numbers;
   TraceRequest request;

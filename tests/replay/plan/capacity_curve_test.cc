@@ -4,12 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
+#include <functional>
 #include <list>
 #include <unordered_map>
 
 #include "ashlar/base/random.h"
 #include "ashlar/replay/generate.h"
+#include "ashlar/replay/simulate.h"
 #include "replay/plan/stack_distance.h"
+#include "support/scratch_folder.h"
 
 namespace ashlar::replay {
 namespace {
@@ -18,17 +22,18 @@ namespace {
 class NaiveLru {
  public:
   explicit NaiveLru(std::size_t capacity) : capacity_(capacity) {}
-  bool access(std::uint64_t block) {
-    const auto found = places_.find(block);
-    const bool is_hit = found != places_.end();
-    if (is_hit) order_.erase(found->second);
-    order_.push_front(block);
-    places_[block] = order_.begin();
-    if (order_.size() > capacity_) {
+  bool has(std::uint64_t block) const { return places_.contains(block); }
+  // From the last to the first, as one step.
+  void use(const std::vector<std::uint64_t>& blocks) {
+    for (std::size_t i = blocks.size(); i-- > 0;) {
+      if (const auto found = places_.find(blocks[i]); found != places_.end()) order_.erase(found->second);
+      order_.push_front(blocks[i]);
+      places_[blocks[i]] = order_.begin();
+    }
+    while (order_.size() > capacity_) {
       places_.erase(order_.back());
       order_.pop_back();
     }
-    return is_hit;
   }
 
  private:
@@ -50,12 +55,13 @@ NaiveHits simulate_naive(TraceSource& source, std::size_t capacity) {
   while (source.next(request).value()) {
     bool is_prefix = true;
     for (const std::uint64_t block : request.blocks) {
-      const bool is_hit = cache.access(block);
+      const bool is_hit = cache.has(block);
       is_prefix &= is_hit;
       ++hits.accesses;
       hits.block += is_hit;
       hits.prefix += is_prefix;
     }
+    cache.use(request.blocks);
   }
   return hits;
 }
@@ -93,7 +99,8 @@ TEST(StackDistancesTest, AreTheSmallestCacheThatHits) {
     const std::uint64_t expected = found == order.end() ? StackDistances::kCold : place + 1;
     if (found != order.end()) order.erase(found);
     order.push_front(block);
-    ASSERT_EQ(stack.access(block), expected) << "access " << i;
+    ASSERT_EQ(stack.distance_of(block), expected) << "access " << i;
+    stack.access(block);
   }
   EXPECT_EQ(stack.distinct(), order.size());
 }
@@ -130,6 +137,62 @@ TEST(CapacityCurveTest, AgreesOnWorkloadsToo) {
     const double most = curve.prefix_hits(1e18);
     EXPECT_GE(curve.prefix_hits(enough), 0.9 * most);
     EXPECT_LT(curve.prefix_hits(enough - 1), 0.9 * most);
+  }
+}
+
+// What replay finds at one worker with so many blocks.
+void expect_same_as_replay(const std::function<std::unique_ptr<TraceSource>()>& open) {
+  const auto source = open();
+  const CapacityCurve curve = CapacityCurve::build(*source).value();
+  const auto again = open();
+  const TraceTable trace = TraceTable::load(*again).value();
+  std::uint64_t most = 0;
+  for (const std::uint32_t size : {1u, 7u, 20u, 60u, 150u, 400u, 1'000u, 3'000u}) {
+    const ReplayConfig config{.tier_blocks = {size, 0, 0}, .policy = "lru", .has_bound = false};
+    const std::uint64_t found = simulate(trace, config).value().total.hit_blocks();
+    const double share = curve.prefix_hits(size);
+    EXPECT_EQ(std::llround(share * static_cast<double>(curve.accesses())), found) << size << " blocks";
+    most = std::max(most, found);
+  }
+  EXPECT_GT(most, 0u) << "nothing was compared";
+}
+
+TEST(CapacityCurveTest, FindsWhatReplayFinds) {
+  expect_same_as_replay(
+      [] { return generate_trace({.kind = WorkloadKind::kMix, .requests = 400, .block_size = 64}); });
+}
+
+// A file has one session after the other; their requests arrive in turn.
+TEST(CapacityCurveTest, FollowsTheTimesOfOverlappingSessions) {
+  const ScratchFolder folder;
+  std::ofstream file(folder.file("weka.jsonl"));
+  for (int session = 0; session < 20; ++session) {
+    file << R"({"id":"s)" << session << R"(","block_size":16,"hash_id_scope":"local","requests":[)";
+    for (int turn = 0; turn < 10; ++turn) {
+      file << (turn == 0 ? "" : ",") << R"({"t":)" << 60 * turn << R"(,"in":)" << 16 * (turn + 4)
+           << R"(,"out":1,"hash_ids":[)";
+      for (int block = 0; block < turn + 4; ++block) file << (block == 0 ? "" : ",") << block;
+      file << "]}";
+    }
+    file << "]}\n";
+  }
+  file.close();
+  const auto open = [&] { return open_trace(folder.file("weka.jsonl")).value(); };
+  expect_same_as_replay(open);
+  const auto source = open();
+  const CapacityCurve curve = CapacityCurve::build(*source).value();
+  EXPECT_EQ(curve.prefix_hits(30), 0) << "in the order of the file one session would fit";
+  EXPECT_GT(curve.prefix_hits(260), 0.7);
+}
+
+TEST(CapacityCurveTest, StopsWhenAsked) {
+  for (const std::uint64_t most : {0, 200, 500}) {
+    std::uint64_t calls = 0;
+    RandomSource source(1, 300);
+    const auto stopped =
+        CapacityCurve::build(source, {}, [&](std::uint64_t) { return ++calls * 64 <= most; });
+    ASSERT_FALSE(stopped);
+    EXPECT_EQ(stopped.error().code(), ErrorCode::kCancelled) << most;
   }
 }
 

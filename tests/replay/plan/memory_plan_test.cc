@@ -8,6 +8,7 @@
 
 #include "ashlar/base/random.h"
 #include "ashlar/replay/generate.h"
+#include "replay/plan/plan_text.h"
 #include "support/damage.h"
 #include "support/small_json.h"
 
@@ -38,6 +39,31 @@ TEST(ModelShapeTest, KnowsBytesPerToken) {
   EXPECT_THAT(unknown.error().message(), HasSubstr("there are Llama-3.2-1B"));
 }
 
+TEST(ModelShapeTest, OnlyEndingsThatKeepTheShapeAreTaken) {
+  for (const auto& [name, known] :
+       {std::pair<const char*, const char*>{"Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "Qwen3-235B-A22B"},
+        {"mistralai/Mixtral-8x7B-Instruct-v0.1", "Mixtral-8x7B"},
+        {"hugging-quants/Llama-3.1-8B-Instruct-AWQ-INT4", "Llama-3.1-8B"},
+        {"deepseek-ai/DeepSeek-R1-0528", "DeepSeek-R1"},
+        {"DeepSeek-V3-Base", "DeepSeek-V3"},
+        {"Llama-3.1-8B-hf", "Llama-3.1-8B"}}) {
+    const auto found = find_model(name);
+    ASSERT_TRUE(found) << name;
+    EXPECT_EQ(found->name, known);
+  }
+  for (const auto& [name, near] :
+       {std::pair<const char*, const char*>{"deepseek-ai/DeepSeek-R1-Distill-Llama-70B",
+                                            "there are DeepSeek-V3, DeepSeek-R1"},
+        {"microsoft/Phi-4-mini-instruct", "there are Phi-4;"},
+        {"Phi-4-", "there are Phi-4;"},
+        {"Qwen3-8Bx", "Qwen3-8B"},
+        {"DeepSeek-R1-v", "DeepSeek-R1"}}) {
+    const auto refused = find_model(name);
+    ASSERT_FALSE(refused) << name << " is " << refused->name;
+    EXPECT_THAT(refused.error().message(), HasSubstr(near));
+  }
+}
+
 TEST(ModelShapeTest, ReadsAConfiguration) {
   const auto shape = [](const char* json) { return parse_model_config("config.json", json).value(); };
   EXPECT_EQ(shape(R"({"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,
@@ -61,11 +87,21 @@ TEST(ModelShapeTest, ReadsAConfiguration) {
                       "hidden_size":3584,"sliding_window":131072,"use_sliding_window":false})")
                 .groups,
             (std::vector<LayerGroup>{{28, 4, 128, 0}}));
+  const ModelShape linear = shape(R"({"num_hidden_layers":4,"num_key_value_heads":2,"head_dim":256,
+      "layer_types":["linear_attention","linear_attention","linear_attention","full_attention"]})");
+  EXPECT_EQ(linear.groups, (std::vector<LayerGroup>{{1, 2, 256, 0}}));
+  EXPECT_EQ(linear.note, "");
+  // Gemma 2 has a window in every other layer, and its older files do not say so.
+  const ModelShape open = shape(R"({"model_type":"gemma2","num_hidden_layers":42,"num_attention_heads":16,
+      "num_key_value_heads":8,"head_dim":256,"sliding_window":4096})");
+  EXPECT_EQ(open.groups, (std::vector<LayerGroup>{{42, 8, 256, 0}}));
+  EXPECT_THAT(open.note, HasSubstr("not which layers have it"));
   for (const auto& [json, missing] :
        {std::pair<const char*, const char*>{"{}", "num_hidden_layers"},
         {R"({"num_hidden_layers":2})", "num_key_value_heads"},
         {R"({"num_hidden_layers":2,"num_key_value_heads":2})", "head_dim"},
         {R"({"num_hidden_layers":99999,"num_key_value_heads":2,"head_dim":2})", "which no model has"},
+        {R"({"num_hidden_layers":1,"layer_types":["linear_attention"]})", "linear attention in all layers"},
         {"[]", "is no config.json"},
         {"", "is no config.json"}}) {
     const auto refused = parse_model_config("config.json", json);
@@ -164,6 +200,24 @@ TEST_F(TracePlanTest, RecommendsWhatGains) {
       plan(100, 100'000, 0, {.host_price = 1e9, .gpu_price = 1, .prefill_rate = 1e6}).recommendation;
   EXPECT_THAT(dear, HasSubstr("for more than computing it costs"));
   EXPECT_THAT(plan(100, 0, 100'000, {.ssd_tbw = 1e-3}).recommendation, HasSubstr("its drive would last"));
+}
+
+TEST_F(TracePlanTest, ATierThatIsLeftOutCountsForNothing) {
+  const MachineShape prices{.host_price = 1e9, .ssd_price = 1e-9, .gpu_price = 1, .prefill_rate = 1e6};
+  const MemoryPlan made = plan(100, 100'000, 100'000, prices);
+  EXPECT_LT(made.tiers[2].gain, 0.01) << "beside G2 it would gain nothing";
+  EXPECT_THAT(made.recommendation, StartsWith("Leave out G2"));
+  EXPECT_THAT(made.recommendation, HasSubstr("; take G3"));
+  EXPECT_THAT(made.recommendation, HasSubstr("rise from " + percent_text(curve_.prefix_hits(100)) + " to " +
+                                             percent_text(curve_.prefix_hits(100'100))));
+  // What is written to the drive is then what G1 alone pushes out.
+  MachineShape worn = prices;
+  worn.ssd_tbw = 3.5 * 365 * plan(100, 2'000, 100'000).ssd_bytes_per_day / 1e12;
+  const MemoryPlan without = plan(100, 2'000, 100'000, worn);
+  EXPECT_NEAR(without.ssd_years, 3.5, 1e-6);
+  EXPECT_THAT(without.recommendation, HasSubstr("; do not take G3"));
+  EXPECT_THAT(plan(100, 0, 100'000, {.ssd_tbw = 1e-3}).recommendation, HasSubstr("in all would find"))
+      << "a drive that wears out is not reached either";
 }
 
 }  // namespace

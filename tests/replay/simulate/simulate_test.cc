@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "ashlar/block/block_manager.h"
+#include "ashlar/replay/generate.h"
 #include "ashlar/replay/simulate.h"
 #include "replay/simulate/naive_cache.h"
 #include "replay/simulate/offline_bound.h"
@@ -66,37 +67,45 @@ TEST(SimulateTest, AgreesWithANaiveSimulator) {
   }
 }
 
-TEST(SimulateTest, AgreesWithABlockManagerForEveryPolicy) {
-  for (const std::string& policy : block::eviction_names()) {
-    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
-      const TraceTable trace = random_trace(seed, 300, 24);
-      const Served served = serve_all(trace, {.tier_blocks = {48, 0, 0}, .policy = policy});
-      auto manager =
-          block::BlockManager<block::G1>::builder()
-              .block_count(48)
-              .registry(block::BlockRegistry::create({.frequency = block::TinyLfuOptions{.capacity = 1'024}})
-                            .value())
-              .duplicate_policy(block::DuplicatePolicy::kReject)
-              .with_backend(policy)
-              .build()
-              .value();
-      for (std::size_t i = 0; i < trace.requests().size(); ++i) {
-        std::vector<tokens::SequenceHash> hashes;
-        for (const std::uint32_t number : trace.blocks_of(trace.requests()[i]))
-          hashes.push_back(trace.hash_of(number));
-        auto table = manager.match_blocks(hashes);
-        ASSERT_EQ(table.size(), served.hits[i][0]) << policy << ", request " << i << " of seed " << seed;
-        auto fresh = manager.allocate_blocks(hashes.size() - table.size()).value();
-        block::BlockList<block::CompleteBlock<block::G1>> complete;
-        for (std::size_t k = 0; k < fresh.size(); ++k)
-          complete.push_back(
-              std::move(fresh[k]).stage(hashes[table.size() + k], block::KvReady::asserted_by_caller()));
-        auto registered = manager.register_blocks(std::move(complete)).value();
-        for (auto& one : registered) table.push_back(std::move(one));
-      }
-      EXPECT_EQ(manager.counters().evictions, served.outcome.total.evictions[0]) << policy;
-    }
+void expect_as_a_manager(const TraceTable& trace, const std::string& policy, std::uint32_t blocks) {
+  const Served served = serve_all(trace, {.tier_blocks = {blocks, 0, 0}, .policy = policy});
+  auto manager =
+      block::BlockManager<block::G1>::builder()
+          .block_count(blocks)
+          .registry(
+              block::BlockRegistry::create({.frequency = block::TinyLfuOptions::for_pool(blocks)}).value())
+          .duplicate_policy(block::DuplicatePolicy::kReject)
+          .with_backend(policy)
+          .build()
+          .value();
+  for (std::size_t i = 0; i < trace.requests().size(); ++i) {
+    std::vector<tokens::SequenceHash> hashes;
+    for (const std::uint32_t number : trace.blocks_of(trace.requests()[i]))
+      hashes.push_back(trace.hash_of(number));
+    auto table = manager.match_blocks(hashes);
+    ASSERT_EQ(table.size(), served.hits[i][0]) << policy << ", request " << i;
+    auto fresh = manager.allocate_blocks(hashes.size() - table.size()).value();
+    block::BlockList<block::CompleteBlock<block::G1>> complete;
+    for (std::size_t k = 0; k < fresh.size(); ++k)
+      complete.push_back(
+          std::move(fresh[k]).stage(hashes[table.size() + k], block::KvReady::asserted_by_caller()));
+    auto registered = manager.register_blocks(std::move(complete)).value();
+    for (auto& one : registered) table.push_back(std::move(one));
   }
+  EXPECT_EQ(manager.counters().evictions, served.outcome.total.evictions[0]) << policy;
+}
+
+TEST(SimulateTest, AgreesWithABlockManagerForEveryPolicy) {
+  for (const std::string& policy : block::eviction_names())
+    for (std::uint64_t seed = 1; seed <= 3; ++seed)
+      expect_as_a_manager(random_trace(seed, 300, 24), policy, 48);
+}
+
+// With a smaller sketch than a pool should have, other blocks count as often used.
+TEST(SimulateTest, TheSketchIsLargeEnoughForThePool) {
+  const auto source = generate_trace({.kind = WorkloadKind::kMix, .requests = 1'500, .block_size = 256});
+  const TraceTable trace = TraceTable::load(*source).value();
+  expect_as_a_manager(trace, "multi_lru", static_cast<std::uint32_t>(trace.longest()) + 80);
 }
 
 TEST(SimulateTest, NoPolicyBeatsTheBound) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
@@ -114,6 +115,32 @@ TEST(GenerateTest, WhatIsWrittenIsReadAgain) {
   std::set<std::uint64_t> distinct;
   for (const auto& [name, number] : names) EXPECT_TRUE(distinct.insert(number).second);
   EXPECT_THAT(write_trace(*source, folder.file("absent/a")).error().message(), HasSubstr("cannot write"));
+}
+
+TEST(GenerateTest, ATraceMayBeWrittenOverItself) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("a.jsonl");
+  const auto options = parse_generator("chat,requests=900").value();  // more than is read at once
+  ASSERT_EQ(write_trace(*generate_trace(options), path).value(), 900u);
+  const auto files = [&] {
+    const std::filesystem::directory_iterator all(std::filesystem::path(path).parent_path());
+    return std::distance(std::filesystem::begin(all), std::filesystem::end(all));
+  };
+  const auto before = drain(*open_trace(path).value());
+  ASSERT_EQ(write_trace(*open_trace(path).value(), path).value(), 900u);
+  EXPECT_EQ(drain(*open_trace(path).value()).size(), before.size());
+  EXPECT_EQ(files(), 1);
+  // Stopped half way, or by a line that cannot be read, it stays as it was.
+  const auto stopped =
+      write_trace(*open_trace(path).value(), path, [](std::uint64_t requests) { return requests < 128; });
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().code(), ErrorCode::kCancelled);
+  EXPECT_EQ(drain(*open_trace(path).value()).size(), 900u);
+  std::ofstream(path, std::ios::app) << "not a request\n";
+  const auto size = std::filesystem::file_size(path);
+  EXPECT_FALSE(write_trace(*open_trace(path).value(), path));
+  EXPECT_EQ(std::filesystem::file_size(path), size);
+  EXPECT_EQ(files(), 1);
 }
 
 TEST(GenerateTest, SaysWhatItKnows) {
