@@ -8,6 +8,7 @@
 //                               blocks
 //   index_bench --replay [FILE] a trace of requests (JSON lines with hash_ids and timestamp), or a generated
 //   one
+//   index_bench --outline       the tree of GET /tree over a million blocks: the walk, and what is made of it
 //   --structures a,b  --loads a,b  take only these
 //
 // The loads are those of index_workload.h; bench/peers/run_index runs them beside the published indexes.
@@ -34,6 +35,7 @@
 #include "index_structures.h"
 #include "index_workload.h"
 #include "ratio.h"
+#include "service/gateway/prefix_tree.h"
 
 namespace {
 
@@ -44,7 +46,7 @@ constexpr std::uint32_t kLargeSequences = 9766;
 constexpr std::uint32_t kLargeWorkers = 1000;
 
 struct Options {
-  enum Part { kTables, kScaling, kGrowth, kReplay };
+  enum Part { kTables, kScaling, kGrowth, kReplay, kOutline };
   Part part = kTables;
   bool large = false;
   std::size_t threads = std::max(2u, std::thread::hardware_concurrency());
@@ -425,10 +427,62 @@ int print_replay(const Options& options) {
   return 0;
 }
 
+// ---- the tree of the live page
+
+void print_outline(const index::FlashIndex& index, const std::string& load) {
+  constexpr int kRuns = 9;
+  std::vector<double> walks, trees, views;
+  std::uint64_t blocks = 0;
+  std::size_t elements = 0;
+  for (int run = 0; run < kRuns; ++run) {
+    auto start = BenchClock::now();
+    index::IndexOutline outline;
+    index.outline(outline);
+    walks.push_back(nanoseconds_since(start) / 1e6);
+    start = BenchClock::now();
+    const service::PrefixTree tree(std::move(outline));
+    trees.push_back(nanoseconds_since(start) / 1e6);
+    start = BenchClock::now();
+    auto view = tree.view({.depth = 1, .limit = 200});
+    keep(view);
+    views.push_back(nanoseconds_since(start) / 1e6);
+    blocks = tree.blocks();
+    elements = tree.elements();
+  }
+  std::printf("%-9s %9llu %9zu   %9.2f %9.2f %9.2f\n", load.c_str(), static_cast<unsigned long long>(blocks),
+              elements, spread_of(walks).median, spread_of(trees).median, spread_of(views).median);
+  std::fflush(stdout);
+}
+
+void print_outlines(const Options& options) {
+  std::printf(
+      "GET /tree of `flash`: median times in ms of the walk, the tree made of it, and 200 elements\n");
+  std::printf("%-9s %9s %9s   %9s %9s %9s\n", "load", "blocks", "elements", "walk", "tree", "view");
+  for (const std::string& load : options.loads) {
+    const IndexWorkload workload = make_workload(load, options.large);
+    index::FlashIndex index;
+    IndexFeed(workload).apply(index, workload.events_of(kStores, kEventSizes[0]));
+    print_outline(index, load);
+  }
+  // Every block is a branch of its own.
+  index::FlashIndex index;
+  for (std::uint64_t i = 0; i < 1'000'000; ++i) {
+    const index::StoredBlock block{index::LocalHash(mix(i)), index::BlockName(mix(~i))};
+    const auto verdict = index.store({.worker = {index::WorkerId(i % 128), 0},
+                                      .tier = index::StorageTier::kDevice,
+                                      .parent = std::nullopt,
+                                      .start_position = std::nullopt,
+                                      .blocks = std::span(&block, 1)});
+    ASHLAR_CHECK(verdict == index::StoreVerdict::kApplied, "%s", events::to_string(verdict).data());
+  }
+  print_outline(index, "branches");
+}
+
 // ---- command line
 
 constexpr const char* kUsage =
-    "usage: index_bench [--large | --scaling [N] | --growth | --replay [FILE]] [--structures a,b] [--loads "
+    "usage: index_bench [--large | --scaling [N] | --growth | --replay [FILE] | --outline] [--structures "
+    "a,b] [--loads "
     "a,b]";
 
 [[noreturn]] void refuse(const std::string& what) {
@@ -470,6 +524,8 @@ Options parse(std::span<char*> args) {
       std::exit(0);
     } else if (option == "--growth") {
       options.part = Options::kGrowth;
+    } else if (option == "--outline") {
+      options.part = Options::kOutline;
     } else if (option == "--replay") {
       options.part = Options::kReplay;
       if (has_value) options.trace = args[++i];
@@ -497,6 +553,9 @@ int main(int argc, char** argv) {
       return 0;
     case Options::kGrowth:
       print_growth(options);
+      return 0;
+    case Options::kOutline:
+      print_outlines(options);
       return 0;
     case Options::kReplay:
       return print_replay(options);

@@ -28,6 +28,7 @@ struct ExplainSettings {
   std::string decision;
   std::string key;
   bool page = false;
+  std::string run;  // of the page; empty: the last
   std::uint16_t port = 8090;
   bool json = false;
 };
@@ -161,17 +162,21 @@ const service::JournalRun& last_run(const std::vector<service::JournalRun>& runs
 }
 
 int show_page(const std::vector<service::JournalRun>& runs, const service::JournalKey& key,
-              std::uint16_t port) {
-  const service::JournalRun& run = last_run(runs);
+              const ExplainSettings& settings) {
+  const auto named = std::ranges::find(runs, settings.run, &service::JournalRun::name);
+  if (!settings.run.empty() && named == runs.end())
+    return explain_failed(Error(ErrorCode::kNotFound,
+                                "no journal there is of that run; `ashlar explain --json` lists the names"));
+  const service::JournalRun& run = settings.run.empty() ? last_run(runs) : *named;
   auto page = service::JournalPage::open(run.files, key);
   if (!page) return explain_failed(page.error());
-  if (runs.size() > 1)
+  if (runs.size() > 1 && settings.run.empty())
     say("ashlar explain: " + std::to_string(runs.size()) + " runs are here; the page shows the last, " +
-        run.files.front());
+        run.files.front() + "; --run chooses another");
   const service::ReplayReport& report = (*page)->report();
   if (report.differences != 0)
     say("ashlar explain: " + std::to_string(report.differences) + " decisions did not replay as written");
-  const Result<void> served = serve_page(**page, port);
+  const Result<void> served = serve_page(**page, settings.port);
   if (!served) return explain_failed(served.error());
   return report.differences != 0 || report.removed_files != 0 ? kExitIncomplete : kExitDone;
 }
@@ -190,7 +195,7 @@ int explain(const ExplainSettings& settings) {
     key_path = (std::filesystem::path(runs->front().files.front()).parent_path() / "key").string();
   const auto key = service::load_journal_key(key_path, false);
   if (!key) return explain_failed(key.error());
-  if (settings.page) return show_page(*runs, *key, settings.port);
+  if (settings.page) return show_page(*runs, *key, settings);
   bool is_found = false;
   bool is_incomplete = false;
   for (const service::JournalRun& journal : *runs) {
@@ -232,6 +237,8 @@ void add_explain_command(CLI::App& program, Run& run) {
   command->add_flag("--page", settings->page, "Show the last run in a browser, with a slider for the time")
       ->excludes("--decision");
   command->add_option("--port", settings->port, "Port of the page, on loopback; 0: any (default 8090)")
+      ->needs("--page");
+  command->add_option("--run", settings->run, "Run of the page, as --json names it (default: the last)")
       ->needs("--page");
   command->add_flag("--json", settings->json, "One JSON object per run, or per decision, each on a line");
   end_help(command, {"ashlar explain journal/", "ashlar explain journal/ --decision 0123456789abcdef-42",

@@ -3,7 +3,11 @@
 // Thread safety: plain values.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "ashlar/feed/engine_session.h"
 #include "ashlar/feed/stream_receiver.h"
@@ -12,7 +16,9 @@ namespace ashlar::apps {
 
 struct FeedReport {
   std::string text = {};
-  bool is_incomplete = false;  // input was damaged, refused or lost
+  bool is_incomplete = false;                                           // input was damaged, refused or lost
+  std::vector<std::pair<std::string_view, std::uint64_t>> counts = {};  // for programs, zeros too
+  std::string reason = {};                                              // of the last refusal
 };
 
 FeedReport report_of(const feed::StreamReceiver& receiver, const feed::FeedSource& source);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -23,6 +24,7 @@
 #include "ashlar/base/mutex.h"
 #include "ashlar/feed/engine_session.h"
 #include "ashlar/feed/stream_relay.h"
+#include "service/gateway/json_text.h"
 
 namespace ashlar::apps {
 namespace {
@@ -43,6 +45,7 @@ struct RelaySettings {
   std::size_t workers = 1024;
   double status_every = 10;
   std::size_t memory_mib = 256;
+  bool json = false;
 };
 
 Result<tokens::HashScheme> scheme_of(const RelaySettings& settings) {
@@ -140,13 +143,49 @@ class Relaying {
     if (!done) return fail(done.error());
     if (const Result<void> flushed = relay.flush(Clock::real().now() + std::chrono::seconds(10)); !flushed)
       return fail(flushed.error());
-    tell(relay);
-    if (!report_.is_incomplete && relay.refused().empty() && relay.left_out().all() == 0) return kExitDone;
+    if (!settings_.json) {
+      tell(relay);
+    } else if (std::puts(final_json(relay).c_str()) < 0 || std::fflush(stdout) != 0) {
+      say("ashlar relay: cannot write to standard output");
+      return kExitFailed;
+    }
+    if (is_complete(relay)) return kExitDone;
     say("ashlar relay: not everything that came was relayed");
     return kExitIncomplete;
   }
 
  private:
+  bool is_complete(const feed::StreamRelay& relay) const {
+    return !report_.is_incomplete && relay.refused().empty() && relay.left_out().all() == 0;
+  }
+  std::string final_json(const feed::StreamRelay& relay) const {
+    service::JsonText out;
+    out.object([&] {
+      out.field("relayed", relay.relayed());
+      out.field("complete", is_complete(relay));
+      out.field("not_relayed", relay.left_out().all());
+      if (const std::string& last = relay.left_out().last; !last.empty())
+        out.field("not_relayed_reason", without_secrets(last));
+      out.field("source", [&] {
+        out.object([&] {
+          for (const auto& [key, count] : report_.counts) out.field(key, count);
+          if (!report_.reason.empty()) out.field("reason", without_secrets(report_.reason));
+        });
+      });
+      out.field("refused_streams", [&] {
+        out.array([&] {
+          for (const auto& [worker, error] : relay.refused())
+            out.object([&] {
+              out.field("worker", worker.id.value());
+              out.field("rank", worker.rank);
+              out.field("error", without_secrets(error.message()));
+            });
+        });
+      });
+    });
+    return out.take();
+  }
+
   Result<void> check_target(const std::string& address) const {
     ASHLAR_RETURN_IF_ERROR(kinds_.check_sink(address));
     ASHLAR_TRY(const FeedAddress from, FeedAddress::parse(settings_.from));
@@ -333,6 +372,7 @@ void add_relay_command(CLI::App& program, Run& run) {
                    "MiB for waiting events: behind gaps, in unfinished snapshots, without a parent")
       ->check(whole_number(1, 1 << 20))
       ->capture_default_str();
+  command->add_flag("--json", settings->json, "the final report as a JSON object on standard output");
   end_help(command,
            {"ashlar relay --from kvrec:engine.kvrec --to file:/tmp/events",
             "ashlar relay --from 'engine://127.0.0.1:5557?replay=127.0.0.1:5558' --to nats://bus:4222"},

@@ -29,6 +29,7 @@ using service::ServeOptions;
 struct ServeSettings {
   std::string config;
   bool check = false;
+  bool json = false;
   std::map<std::string, std::vector<std::string>> flags;  // by setting
 };
 
@@ -94,7 +95,7 @@ int serve(const ServeSettings& settings) {
   auto workers = workers_of(options);
   if (!workers) return serve_failed(workers.error());
   if (settings.check) {
-    std::fputs(config->describe().c_str(), stdout);
+    std::fputs((settings.json ? config->describe_json() : config->describe()).c_str(), stdout);
     return kExitDone;
   }
   for (const LogLevel level : {LogLevel::kTrace, LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarn,
@@ -130,7 +131,9 @@ void add_serve_command(CLI::App& program, Run& run) {
   CLI::App* command = program.add_subcommand(
       "serve", "Route requests of OpenAI's API to engines by what they hold (docs/serve.md)");
   command->add_option("--config", settings->config, "TOML file with settings")->type_name("FILE");
-  command->add_flag("--check", settings->check, "Check the settings, print them and where each came from");
+  CLI::Option* check = command->add_flag("--check", settings->check,
+                                         "Check the settings, print them and where each came from");
+  command->add_flag("--json", settings->json, "With --check: the settings as a JSON object")->needs(check);
   for (const service::Setting& setting : service::serve_settings()) {
     std::string flag = "--" + std::string(setting.name);
     std::ranges::replace(flag, '_', '-');
@@ -142,7 +145,7 @@ void add_serve_command(CLI::App& program, Run& run) {
         ->delimiter('\0');
   }
   end_help(command, {"ashlar serve --worker http://127.0.0.1:8000,events=tcp://127.0.0.1:5557",
-                     "ashlar serve --config serve.toml --check",
+                     "ashlar serve --config serve.toml --check --json",
                      "ashlar serve --config serve.toml --journal journal"});
   command->callback([settings, &run] { run = [settings] { return serve(*settings); }; });
 }

@@ -17,6 +17,7 @@
 #include "ashlar/feed/feed_source.h"
 #include "ashlar/feed/stream_receiver.h"
 #include "support/scratch_folder.h"
+#include "support/small_json.h"
 
 namespace ashlar {
 namespace {
@@ -124,6 +125,27 @@ TEST(AshlarProgram, SaysWhyNothingOfARecordingWasRelayed) {
   EXPECT_TRUE(says(ended, "relayed 0 events")) << ended.output;
   EXPECT_TRUE(says(ended, "blocks of 32 tokens, 7 are expected")) << ended.output;
   EXPECT_TRUE(says(ended, "not everything that came was relayed")) << ended.output;
+}
+
+TEST(AshlarProgram, ReportsWhatWasRelayedToPrograms) {
+  const ScratchFolder folder;
+  const std::string relay =
+      "relay --json --from " + recording("default") + " --to file:" + folder.file("out");
+  const Ended good = run(relay + " --status-every 0");
+  ASSERT_EQ(good.status, 0) << good.output;
+  const testing::Json report = testing::Json::parse(good.output);
+  EXPECT_EQ(report["relayed"].number, static_cast<double>(held_by_engine("default").size()));
+  EXPECT_EQ(report["complete"].number, 1);
+  EXPECT_EQ(report["source"]["blocks_present"].number, report["relayed"].number);
+  EXPECT_GT(report["source"]["messages"].number, 0);
+  EXPECT_EQ(report["source"]["lost"].number, 0);
+  const Ended refused = run(relay + "2 --status-every 0 --block-size 7");
+  EXPECT_EQ(refused.status, 3) << refused.output;
+  const testing::Json none = testing::Json::parse(refused.output.substr(0, refused.output.find('\n')));
+  EXPECT_EQ(none["relayed"].number, 0);
+  EXPECT_EQ(none["complete"].number, 0);
+  EXPECT_GT(none["source"]["refused"].number, 0);
+  EXPECT_NE(none["source"]["reason"].text.find("7 are expected"), std::string::npos) << refused.output;
 }
 
 TEST(AshlarProgram, EndsWithAStatusOfItsOwnAfterDamage) {

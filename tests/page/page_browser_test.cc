@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -310,8 +311,10 @@ TEST_F(PageTest, TheTreeIsWalkedByArrowKeys) {
   open_page("#tree");
   browser->wait_for("document.querySelector('#prefixes [role=treeitem] [role=treeitem]')");
   // What is shown is what the service tells, once its tree is no older than the last event.
+  const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(2);
   Json told;
   do {
+    ASSERT_LT(std::chrono::steady_clock::now(), last) << "the page never showed what the service tells";
     told = site->serve.get("/tree?model=tiny&depth=1");
     browser->value("document.getElementById('prefixes').replaceChildren()");
     browser->value("document.getElementById('tree-refresh').click()");
@@ -357,6 +360,56 @@ TEST_F(PageTest, TheTreeIsWalkedByArrowKeys) {
   browser->wait_for("document.activeElement === [...document.querySelectorAll('[role=treeitem]')].at(-1)");
   EXPECT_EQ(browser->number("document.querySelectorAll('#prefixes [tabindex=\"0\"]').length"), 1)
       << "one of the tree is in the order of tabs";
+}
+
+// However many are opened before the first answer comes.
+TEST_F(PageTest, TheTreeStaysBelowItsMost) {
+  open_page("#tree");
+  browser->wait_for("document.querySelector('#prefixes [role=treeitem] [role=treeitem]')");
+  browser->value(R"({
+    const real = window.fetch;
+    window.answered = 0;
+    window.fetch = async (path, request) => {
+      if (!path.startsWith('/tree')) return real(path, request);
+      const query = new URLSearchParams(path.slice(path.indexOf('?')));
+      const one = (name, shown) => ({name, position: 0, blocks: 1, below: 1000, children: 1000, holders: 0,
+                                     held: [], hidden_below: 1, shown});
+      const shown = Array.from({length: Number(query.get('limit'))},
+                               (_, i) => one(`${query.get('root')}.${i}`, []));
+      await new Promise((resolve) => setTimeout(resolve));
+      ++window.answered;
+      return new Response(JSON.stringify({workers: [], blocks: 1000000, copies: 1000000, elements: 1000000,
+                                          age_ms: 0, root: one(query.get('root'), shown)}));
+    };
+    document.getElementById('tree-refresh').click();
+  })");
+  browser->wait_for("document.querySelectorAll('#prefixes [role=treeitem]').length === 240");
+  // 119 more ask for as many as fit: 14 times 120, and what is left.
+  browser->value("document.querySelectorAll('#prefixes > [aria-expanded=false]').forEach((e) => e.click())");
+  browser->wait_for("window.answered === 2 + 15");
+  browser->wait_for("document.querySelectorAll('#prefixes [role=treeitem]').length >= 2000");
+  EXPECT_EQ(browser->number("document.querySelectorAll('#prefixes [role=treeitem]').length"), 2000);
+  // What is closed makes room again.
+  browser->value("document.querySelector('#prefixes > [aria-expanded=true]').click()");
+  browser->value("document.querySelector('#prefixes > [aria-expanded=false]').click()");
+  browser->wait_for("window.answered === 2 + 16");
+  browser->wait_for("document.querySelectorAll('#prefixes [role=treeitem]').length === 2000");
+}
+
+// A router that was started again may be up for longer than the page saw the one before.
+TEST_F(PageTest, AnotherRunBeginsItsChartsAnew) {
+  open_page();
+  EXPECT_EQ(site->serve.get("/live")["run"].text.size(), 16u);
+  const Json lengths = browser->value(R"(
+    Promise.all([import('/ui/history.js'), fetch('/live').then((answer) => answer.json())])
+    .then(([page, live]) => {
+      const history = new page.History();
+      return [['a', 10], ['a', 20], ['a', 20], ['a', 15], ['a', 30], ['b', 40], ['b', 50], ['c', 5]].map(
+        ([run, time_ms]) => (history.add({...live, run, time_ms}), history.samples.length));
+    }))");
+  std::vector<double> seen;
+  for (const Json& length : lengths.list) seen.push_back(length.number);
+  EXPECT_THAT(seen, ElementsAre(1, 2, 2, 2, 3, 1, 2, 1));
 }
 
 TEST_F(PageTest, FindsThePromptOfARequest) {

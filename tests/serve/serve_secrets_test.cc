@@ -109,6 +109,16 @@ TEST(ServeSecrets, AreInNoOutputOfARun) {
   for (const std::string& option : options) check += " " + option;
   outputs["--check"] = output_of(check);
   EXPECT_THAT(outputs["--check"], ::testing::HasSubstr("token = \"(hidden)\""));
+  const Json checked = Json::parse(outputs["--check --json"] = output_of(check + " --json"));
+  EXPECT_EQ(checked["settings"]["token"]["value"].text, "(hidden)");
+  EXPECT_EQ(checked["settings"]["token"]["source"].text, "flag");
+  EXPECT_EQ(checked["settings"]["journal"]["value"].text, folder.file("journal"));
+  EXPECT_EQ(checked["settings"]["receipts"]["value"].number, 16'384);
+  EXPECT_EQ(checked["settings"]["receipts"]["source"].text, "default");
+  EXPECT_EQ(checked["workers"].list.at(1)["name"].text, "dead");
+  EXPECT_EQ(checked["workers"].list.at(1)["url"].text, "http://127.0.0.1:1");
+  EXPECT_EQ(checked["workers"].list.at(1)["source"].text, "flag");
+  EXPECT_THAT(output_of(program + " serve --json"), ::testing::HasSubstr("--check"));
   outputs["log"] = whole_file(folder.file("log"));
   EXPECT_FALSE(outputs["log"].empty());
   outputs["trace"] = whole_file(folder.file("trace.jsonl"));

@@ -129,6 +129,8 @@ class ServeConfig {
   const ServeOptions& options() const noexcept { return options_; }
   // One line per setting with its value and source, as TOML with comments; secrets hidden.
   std::string describe() const;
+  // The same as a JSON object on a line: `settings` by name, each with `value` and `source`, and `workers`.
+  std::string describe_json() const;
 
  private:
   ServeOptions options_;

@@ -13,6 +13,7 @@
 #include "ashlar/base/log.h"
 #include "ashlar/service/serve_options.h"
 #include "base/owned_fd.h"
+#include "events/json_writer.h"
 #include "service/config/setting_table.h"
 #include "service/config/toml_reader.h"
 #include "service/config/worker_text.h"
@@ -270,6 +271,36 @@ std::string ServeConfig::describe() const {
   for (const WorkerOptions& worker : options_.workers)
     out += "\n" + show_worker_table(worker, source_of("worker"));
   return out;
+}
+
+std::string ServeConfig::describe_json() const {
+  const auto source_of = [this](std::string_view name) {
+    const auto found = sources_.find(name);
+    return source_name(found == sources_.end() ? SettingSource::kDefault : found->second);
+  };
+  std::string out = R"({"settings":{)";
+  for (const SettingRow& row : setting_rows()) {
+    if (row.form == SettingForm::kWorkers) continue;
+    if (out.back() != '{') out += ',';
+    events::append_quoted(out, row.name);
+    out += R"(:{"value":)";
+    // What needs no quotes in TOML, numbers and truths, needs none here.
+    const std::string value = show_toml_value(row, options_);
+    if (value.starts_with('"')) {
+      events::append_quoted(out, show_value(row, options_));
+    } else {
+      out += value;
+    }
+    out += R"(,"source":)";
+    events::append_quoted(out, source_of(row.name));
+    out += '}';
+  }
+  out += R"(},"workers":[)";
+  for (const WorkerOptions& worker : options_.workers) {
+    if (out.back() != '[') out += ',';
+    out += show_worker_json(worker, source_of("worker"));
+  }
+  return out + "]}\n";
 }
 
 Result<std::string> read_whole_file(const std::string& path) {

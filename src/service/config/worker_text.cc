@@ -8,6 +8,7 @@
 #include "ashlar/base/log.h"
 #include "ashlar/tokens/hash_scheme.h"
 #include "ashlar/tokens/token.h"
+#include "events/json_writer.h"
 #include "service/config/setting_values.h"
 
 namespace ashlar::service {
@@ -251,6 +252,20 @@ std::string show_worker_table(const WorkerOptions& worker, std::string_view note
     if (option.number != nullptr) out += name + " = " + std::to_string(worker.*option.number) + "\n";
   }
   return out;
+}
+
+std::string show_worker_json(const WorkerOptions& worker, std::string_view source) {
+  std::string out = R"({"source":)";
+  events::append_quoted(out, source);
+  out += R"(,"url":)";
+  events::append_quoted(out, (worker.address.tls ? "https://" : "http://") + worker.address.authority());
+  for (const WorkerOption& option : kWorkerOptions) {
+    const std::string key = ",\"" + std::string(option.name) + "\":";
+    if (option.text != nullptr && !(worker.*option.text).empty())
+      events::append_quoted(out += key, worker.*option.text);
+    if (option.number != nullptr) out += key + std::to_string(worker.*option.number);
+  }
+  return out + "}";
 }
 
 }  // namespace ashlar::service

@@ -42,15 +42,15 @@ const turn = (series) => series[0].map((_, i) => series.map((one) => one[i]));
 
 export class History {
   constructor() {
+    this.run = null;
     this.samples = [];
   }
 
   add(live) {
+    if (live.run !== this.run) this.samples = [];  // its counters begin anew
+    this.run = live.run;
     const last = this.samples.at(-1);
-    if (last && live.time_ms <= last.time) {
-      if (live.time_ms === last.time) return;
-      this.samples = [];  // another run
-    }
+    if (last && live.time_ms <= last.time) return;
     const changes = new Map();
     for (const {worker, rank} of ranksOf(live)) {
       const key = `${worker.id}.${rank.dp_rank}`;

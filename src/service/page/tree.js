@@ -12,6 +12,7 @@ const colours = 8;   // of workers; more share them
 let live = null;
 let numbers = new Map();  // of workers on this page, by key: their colours
 let shown = 0;
+let awaited = 0;  // at most so many elements come with answers that are on their way
 const items = new WeakMap();  // elements of the page -> of the tree
 
 const nameOf = (worker) => (worker.dp_rank > 0 ? `${worker.name} · ${worker.dp_rank}` : worker.name);
@@ -109,18 +110,22 @@ const treePath = (root, depth, limit) =>
 async function open(item) {
   const element = items.get(item);
   if (!element || element.children === 0 || item.getAttribute('aria-expanded') === 'true') return;
-  if (shown >= mostShown) {
+  const room = Math.min(atOnce, mostShown - shown - awaited);
+  if (room <= 0) {
     setText(byId('tree-note'), `${count(mostShown)} elements are shown: close some first.`);
     return;
   }
+  awaited += room;
   try {
-    const answer = await ask(treePath(element.name, 1, Math.min(atOnce, mostShown - shown)));
-    if (item.getAttribute('aria-expanded') === 'true') return;  // twice clicked
+    const answer = await ask(treePath(element.name, 1, room));
+    if (!item.isConnected || item.getAttribute('aria-expanded') === 'true') return;  // dropped; twice clicked
     learnWorkers(answer.workers);
     expand(item, resolved(answer.root, answer.workers));
     setText(byId('tree-note'), `${count(shown)} elements shown.`);
   } catch (error) {
     setText(byId('tree-note'), error.message);
+  } finally {
+    awaited -= room;
   }
 }
 

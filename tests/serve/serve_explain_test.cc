@@ -1,0 +1,46 @@
+// `ashlar explain --page` of a folder with several runs: the last, or the one that --run names.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "serve/serve_process.h"
+
+namespace ashlar::testing {
+namespace {
+
+TEST(ServeExplain, ThePageShowsTheRunThatIsNamed) {
+  const ScratchFolder folder;
+  const EngineProcess engine;
+  std::vector<std::string> runs;
+  for (int i = 0; i < 2; ++i) {
+    ServeProcess serve({"--worker", worker_text(engine), "--journal", folder.file("journal")});
+    serve.wait_until_exact();
+    HttpClient client = serve.client();
+    for (int k = 0; k <= i; ++k)
+      EXPECT_EQ(client.post("/v1/completions", R"({"model":"tiny","prompt":"stone","max_tokens":1})").status,
+                200);
+    runs.push_back(serve.get("/live")["run"].text);
+    EXPECT_EQ(serve.process().terminate(), 0);
+  }
+  ASSERT_NE(runs[0], runs[1]);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    ServerProcess explain(
+        {ASHLAR_PROGRAM, "explain", folder.file("journal"), "--page", "--port", "0", "--run", runs[i]});
+    const std::optional<std::string> line = explain.read_line();
+    ASSERT_TRUE(line && line->starts_with("listening on http://127.0.0.1:")) << line.value_or("");
+    HttpClient client(std::stoi(line->substr(line->rfind(':') + 1)));
+    const Json live = Json::parse(client.get("/live").body);
+    EXPECT_EQ(live["run"].text, runs[i]);
+    EXPECT_EQ(live["journal"]["decisions"].number, static_cast<double>(i + 1));
+    EXPECT_EQ(explain.terminate(), 0);
+  }
+  ServerProcess unknown({"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1", ASHLAR_PROGRAM, "explain",
+                         folder.file("journal"), "--page", "--run", "none"});
+  EXPECT_THAT(unknown.read_line().value_or(""), ::testing::HasSubstr("no journal there is of that run"));
+}
+
+}  // namespace
+}  // namespace ashlar::testing
