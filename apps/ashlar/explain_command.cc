@@ -176,8 +176,9 @@ int show_page(const std::vector<service::JournalRun>& runs, const service::Journ
   const service::ReplayReport& report = (*page)->report();
   if (report.differences != 0)
     say("ashlar explain: " + std::to_string(report.differences) + " decisions did not replay as written");
-  const Result<void> served = serve_page(**page, settings.port);
-  if (!served) return explain_failed(served.error());
+  const auto server = PageServer::start(**page, settings.port);
+  if (!server) return explain_failed(server.error());
+  (*server)->wait();
   return report.differences != 0 || report.removed_files != 0 ? kExitIncomplete : kExitDone;
 }
 

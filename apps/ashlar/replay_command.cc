@@ -13,6 +13,8 @@
 #include "apps/ashlar/arguments.h"
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/console.h"
+#include "apps/ashlar/page_server.h"
+#include "apps/ashlar/report_page.h"
 #include "apps/ashlar/stop_signal.h"
 #include "ashlar/block/eviction.h"
 #include "ashlar/replay/generate.h"
@@ -42,6 +44,8 @@ struct ReplaySettings {
   double g3_gb = 5;
   replay::ReplayConfig config;
   std::string report;
+  bool page = false;
+  std::uint16_t port = 8090;
   bool json = false;
   bool quiet = false;
 };
@@ -138,6 +142,13 @@ int run_replay(const ReplaySettings& settings) {
   if (!configs) return replay_failed(configs.error());
   auto source = open_workload(settings);
   if (!source) return replay_failed(source.error());
+  ReportPage page;
+  std::unique_ptr<PageServer> server;
+  if (settings.page) {
+    auto started = PageServer::start(page, settings.port);
+    if (!started) return replay_failed(started.error());
+    server = *std::move(started);
+  }
   ProgressLine progress(!settings.quiet);
   if (!settings.write.empty()) {
     const auto written = replay::write_trace(**source, settings.write, [&](std::uint64_t requests) {
@@ -179,6 +190,9 @@ int run_replay(const ReplaySettings& settings) {
       return replay_failed(run.error());
     }
     runs.push_back(*std::move(run));
+    if (server)
+      page.show(replay::replay_html(subject, runs), replay::replay_json(subject, runs),
+                runs.size() == configs->size());
   }
   progress.clear();
   const std::string text =
@@ -188,6 +202,10 @@ int run_replay(const ReplaySettings& settings) {
     if (const auto written = write_report(settings.report, replay::replay_html(subject, runs)); !written)
       return replay_failed(written.error());
     if (!settings.quiet) say("report: " + settings.report);
+  }
+  if (server) {
+    std::fflush(stdout);
+    server->wait();
   }
   const replay::TraceFacts& facts = subject.facts;
   if (facts.skipped_lines == 0 && facts.unfinished_bytes == 0) return kExitDone;
@@ -285,6 +303,11 @@ void add_replay_command(CLI::App& program, Run& run) {
   command->add_option("--g3-gb", settings->g3_gb, "GB/s from G3 up; 0: at once")
       ->check(real_number(0, 1e6))
       ->capture_default_str();
+  CLI::Option* shows = command->add_flag("--page", settings->page, "show the report in a browser, run by run")
+                           ->excludes("--write");
+  command->add_option("--port", settings->port, "port of the page, on loopback; 0: any (default 8090)")
+      ->check(whole_number(0, 65'535))
+      ->needs(shows);
   command->add_option("--report", settings->report, "write an HTML report with charts to FILE");
   command->add_flag("--json", settings->json, "JSON on standard output instead of the table");
   command->add_flag("--quiet", settings->quiet, "no progress on standard error");

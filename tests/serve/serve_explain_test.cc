@@ -42,5 +42,24 @@ TEST(ServeExplain, ThePageShowsTheRunThatIsNamed) {
   EXPECT_THAT(unknown.read_line().value_or(""), ::testing::HasSubstr("no journal there is of that run"));
 }
 
+TEST(ServeExplain, ThePageOfAReplayIsItsReport) {
+  ServerProcess replay({ASHLAR_PROGRAM, "replay", "--generate", "chat,requests=200", "--policy", "lru,lfu",
+                        "--quiet", "--page", "--port", "0"});
+  const std::optional<std::string> line = replay.read_line();
+  ASSERT_TRUE(line && line->starts_with("listening on http://127.0.0.1:")) << line.value_or("");
+  HttpClient client(std::stoi(line->substr(line->rfind(':') + 1)));
+  // The table is printed when the last run is on the page.
+  std::optional<std::string> row;
+  do row = replay.read_line();
+  while (row && !row->starts_with("lfu"));
+  ASSERT_TRUE(row);
+  const auto page = client.get("/");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_THAT(page.body, ::testing::HasSubstr("Hit rate by tier over time"));
+  EXPECT_EQ(Json::parse(client.get("/report.json").body)["runs"].list.size(), 2u);
+  EXPECT_EQ(client.get("/else").status, 404);
+  EXPECT_EQ(replay.terminate(), 0);
+}
+
 }  // namespace
 }  // namespace ashlar::testing
