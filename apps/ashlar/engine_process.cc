@@ -1,6 +1,7 @@
 #include "apps/ashlar/engine_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -8,9 +9,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
+
+#include "apps/ashlar/stop_signal.h"
 
 namespace ashlar::apps {
 namespace {
@@ -24,11 +28,17 @@ std::string number_behind(std::string_view line, std::string_view name) {
   return std::string(line.substr(begin, end - begin));
 }
 
-// The first line that comes out of a pipe; what came before the end if there is none.
+// The first line that comes out of a pipe within two minutes; what came before the end if there is none.
 std::string first_line(int descriptor) {
   std::string line;
   char letter = 0;
+  const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(2);
   while (line.size() < 4096) {
+    pollfd ready[] = {{.fd = descriptor, .events = POLLIN, .revents = 0},
+                      {.fd = StopSignal::descriptor(), .events = POLLIN, .revents = 0}};
+    poll(ready, 2, 1000);
+    if (StopSignal::received() || std::chrono::steady_clock::now() >= last) break;
+    if (ready[0].revents == 0) continue;
     const ssize_t count = read(descriptor, &letter, 1);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0 || letter == '\n') break;
@@ -57,6 +67,9 @@ Result<std::string> EngineProcess::find_program() {
 }
 
 Result<EngineProcess> EngineProcess::start(const std::string& program, std::vector<std::string> arguments) {
+  if (access(program.c_str(), X_OK) != 0)
+    return make_error(ErrorCode::kNotFound, "the engine %s cannot be run: %s", program.c_str(),
+                      std::generic_category().message(errno).c_str());
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
     return make_error(ErrorCode::kUnavailable, "no pipe to an engine: %s",

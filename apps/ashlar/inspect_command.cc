@@ -1,8 +1,6 @@
 // ashlar inspect: what a file, a folder or a running service of Ashlar holds.
 #include <chrono>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +11,7 @@
 #include "apps/ashlar/feed_address.h"
 #include "apps/ashlar/plain_http.h"
 #include "ashlar/base/log.h"
+#include "ashlar/service/serve_options.h"
 #include "inspect/inspection.h"
 
 namespace ashlar::apps {
@@ -31,8 +30,7 @@ bool is_url(const std::string& target) {
 }
 
 Result<std::string> read_token(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(file), {});
+  ASHLAR_TRY(std::string text, service::read_whole_file(path, 4098));
   text.erase(text.find_last_not_of("\r\n") + 1);
   if (text.empty() || text.size() > 4096 || text.find_first_of("\r\n") != std::string::npos)
     return make_error(ErrorCode::kInvalidArgument, "the token file %s cannot be read, or holds no token",

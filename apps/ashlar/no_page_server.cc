@@ -3,7 +3,7 @@
 
 namespace ashlar::apps {
 
-Result<std::unique_ptr<PageServer>> PageServer::start(service::Gateway&, std::uint16_t) {
+Result<std::unique_ptr<PageServer>> PageServer::start(service::Gateway&, std::uint16_t, std::FILE*) {
   return Error(ErrorCode::kUnsupported, "this build has no HTTP: install libboost1.81-dev and libssl-dev");
 }
 

@@ -1,6 +1,5 @@
 #include "apps/ashlar/page_server.h"
 
-#include <cstdio>
 #include <utility>
 
 #include "apps/ashlar/stop_signal.h"
@@ -24,13 +23,14 @@ class HttpPageServer final : public PageServer {
 
 }  // namespace
 
-Result<std::unique_ptr<PageServer>> PageServer::start(service::Gateway& gateway, std::uint16_t port) {
+Result<std::unique_ptr<PageServer>> PageServer::start(service::Gateway& gateway, std::uint16_t port,
+                                                      std::FILE* out) {
   backend::http::HttpProxyOptions options;
   options.port = port;
   options.threads = 1;
   ASHLAR_TRY(auto proxy, backend::http::HttpProxy::create(options, gateway));
-  std::printf("listening on http://127.0.0.1:%u\n", proxy->port());
-  std::fflush(stdout);
+  std::fprintf(out, "listening on http://127.0.0.1:%u\n", proxy->port());
+  std::fflush(out);
   return std::unique_ptr<PageServer>(std::make_unique<HttpPageServer>(std::move(proxy)));
 }
 

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -127,25 +128,34 @@ Result<std::unique_ptr<replay::TraceSource>> open_workload(const ReplaySettings&
   return replay::open_trace(settings.trace, options);
 }
 
+// Beside the file first: a report that was there stays until the new one is whole.
 Result<void> write_report(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  const std::string part = path + ".part";
+  std::ofstream file(part, std::ios::binary | std::ios::trunc);
   file << text;
   file.close();
-  if (!file)
-    return make_error(ErrorCode::kIo, "cannot write %s: %s", path.c_str(),
-                      std::generic_category().message(errno).c_str());
+  if (!file || std::rename(part.c_str(), path.c_str()) != 0) {
+    const Error error = make_error(ErrorCode::kIo, "cannot write %s: %s", path.c_str(),
+                                   std::generic_category().message(errno).c_str());
+    std::remove(part.c_str());
+    return error;
+  }
   return {};
 }
 
 int run_replay(const ReplaySettings& settings) {
   const auto configs = configs_of(settings);
   if (!configs) return replay_failed(configs.error());
+  std::error_code absent;
+  if (!settings.report.empty() && std::filesystem::equivalent(settings.report, settings.trace, absent))
+    return replay_failed(
+        Error(ErrorCode::kInvalidArgument, "--report names the trace itself, which it would replace"));
   auto source = open_workload(settings);
   if (!source) return replay_failed(source.error());
   ReportPage page;
   std::unique_ptr<PageServer> server;
   if (settings.page) {
-    auto started = PageServer::start(page, settings.port);
+    auto started = PageServer::start(page, settings.port, settings.json ? stderr : stdout);
     if (!started) return replay_failed(started.error());
     server = *std::move(started);
   }

@@ -49,8 +49,10 @@ struct RunSettings {
 class RunFolder {
  public:
   RunFolder() {
-    std::string path = (std::filesystem::temp_directory_path() / "ashlar_run_XXXXXX").string();
-    if (mkdtemp(path.data()) != nullptr) path_ = path;
+    std::error_code failed;
+    const std::filesystem::path base = std::filesystem::temp_directory_path(failed);
+    std::string path = (base / "ashlar_run_XXXXXX").string();
+    if (!failed && mkdtemp(path.data()) != nullptr) path_ = path;
   }
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
@@ -257,7 +259,7 @@ int run_everything(RunSettings settings) {
   }
   const RunFolder folder;
   if (folder.path().empty())
-    return run_failed("no folder can be made in " + std::filesystem::temp_directory_path().string());
+    return run_failed("no folder for G3 and volumes can be made; TMPDIR must name a writable one");
   struct Way {
     const char* name;
     service::Policy policy;
@@ -296,7 +298,7 @@ int run_everything(RunSettings settings) {
     phase.seconds = std::chrono::duration<double>(SteadyClock::now() - began).count();
     phase.name = way.name;
     if (!phase.problem.empty()) return run_failed(phase.problem);
-    if (StopSignal::received()) return kExitFailed;
+    if (StopSignal::received()) return run_failed("stopped before its end");
     if (is_first)
       for (std::size_t i = 0; i < queues.size(); ++i) counts[i] = phase.texts[i].size();
     else
@@ -313,10 +315,9 @@ int run_everything(RunSettings settings) {
     std::printf("\n%zu of %zu answers from cached blocks are those of the model without a cache\n",
                 phases[1].requests + phases[2].requests - wrong, phases[1].requests + phases[2].requests);
     if (phases[2].first_at(0.5) > 0)
-      std::printf(
-          "time to first token (p50): %.1f times shorter than without a cache, %.1f times than round robin\n",
-          phases[0].first_at(0.5) / phases[2].first_at(0.5),
-          phases[1].first_at(0.5) / phases[2].first_at(0.5));
+      std::printf("time to first token (p50): without a cache %.1f times as long, round robin %.1f times\n",
+                  phases[0].first_at(0.5) / phases[2].first_at(0.5),
+                  phases[1].first_at(0.5) / phases[2].first_at(0.5));
   }
   if (settings.stays && !StopSignal::received()) {
     if (!settings.prints_json)
@@ -324,7 +325,10 @@ int run_everything(RunSettings settings) {
     std::fflush(stdout);
     std::atomic<std::size_t> done = 0;
     for (std::size_t i = 0; i < queues.size(); ++i) counts[i] = queues[i].size();
-    while (!StopSignal::received()) send_all(queues, counts, port, SteadyClock::time_point::max(), done);
+    while (!StopSignal::received()) {
+      const RunPhase more = send_all(queues, counts, port, SteadyClock::time_point::max(), done);
+      if (!more.problem.empty()) return run_failed(more.problem);
+    }
   }
   return wrong == 0 ? kExitDone : kExitFailed;
 }

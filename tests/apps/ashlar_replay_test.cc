@@ -31,6 +31,11 @@ TEST(AshlarReplay, WritesATraceAndReplaysIt) {
   EXPECT_TRUE(says(table, "bound"));
   EXPECT_FALSE(says(table, "\x1B")) << "no progress where there is no terminal";
   EXPECT_NE(text_of(folder.file("r.html")).find("</html>"), std::string::npos);
+  const std::string before = text_of(trace);
+  const Ended itself = run("replay '" + trace + "' --report '" + trace + "'");
+  EXPECT_EQ(itself.status, 1);
+  EXPECT_TRUE(says(itself, "--report names the trace itself")) << itself.output;
+  EXPECT_EQ(text_of(trace), before);
 
   const Ended json = run("replay '" + trace +
                          "' --workers 2 --g1 200,400 --policy lru,fifo --router prefix,random "

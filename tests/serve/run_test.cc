@@ -50,7 +50,10 @@ TEST(AshlarRun, PrintsThePageAndASummary) {
 TEST(AshlarRun, SaysWhatIsMissing) {
   const auto [said, status] = ashlar_run("--engine /nowhere/tiny_server");
   EXPECT_EQ(status, 1);
-  EXPECT_THAT(said, HasSubstr("ashlar run: /nowhere/tiny_server did not say where it listens"));
+  EXPECT_THAT(said, HasSubstr("ashlar run: the engine /nowhere/tiny_server cannot be run: No such file"));
+  const auto [silent, silent_status] = ashlar_run("--engine /bin/true");
+  EXPECT_EQ(silent_status, 1);
+  EXPECT_THAT(silent, HasSubstr("/bin/true did not say where it listens"));
 }
 
 }  // namespace

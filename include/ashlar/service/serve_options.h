@@ -138,7 +138,8 @@ class ServeConfig {
 };
 
 // A whole file: settings, workers, a snapshot. Errors: kNotFound: it cannot be read, with the reason.
-Result<std::string> read_whole_file(const std::string& path);
+// kCapacity: it is longer than `most` bytes.
+Result<std::string> read_whole_file(const std::string& path, std::size_t most = std::size_t{16} << 20);
 
 // The workers of a worker file. Errors: kInvalidArgument, with the line.
 Result<std::vector<WorkerOptions>> parse_worker_file(std::string_view name, std::string_view text);

@@ -303,7 +303,7 @@ std::string ServeConfig::describe_json() const {
   return out + "]}\n";
 }
 
-Result<std::string> read_whole_file(const std::string& path) {
+Result<std::string> read_whole_file(const std::string& path, std::size_t most) {
   constexpr std::size_t kPiece = 64 << 10;
   const OwnedFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string text;
@@ -321,6 +321,9 @@ Result<std::string> read_whole_file(const std::string& path) {
                         std::generic_category().message(reason).c_str());
     text.resize(size + static_cast<std::size_t>(got));
     if (got == 0) return text;
+    if (text.size() > most)
+      return make_error(ErrorCode::kCapacity, "%s is longer than %zu bytes; nothing of the kind is",
+                        printable(path).c_str(), most);
   }
 }
 

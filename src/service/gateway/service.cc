@@ -75,8 +75,10 @@ Result<HttpAddress> peer_address(std::string_view url) {
   return peer->address;
 }
 
+constexpr std::size_t kMostSnapshotBytes = std::size_t{8} << 30;
+
 Result<Snapshot> read_snapshot_file(const std::string& path) {
-  ASHLAR_TRY(const std::string text, read_whole_file(path));
+  ASHLAR_TRY(const std::string text, read_whole_file(path, kMostSnapshotBytes));
   return read_snapshot(text);
 }
 

@@ -332,6 +332,8 @@ TEST(ReadWholeFile, ReadsAllOrSaysWhyNot) {
   std::ofstream(folder.file("empty"));
   EXPECT_EQ(read_whole_file(folder.file("long")).value(), text);
   EXPECT_EQ(read_whole_file(folder.file("empty")).value(), "");
+  EXPECT_EQ(read_whole_file(folder.file("long"), text.size()).value(), text);
+  EXPECT_EQ(read_whole_file(folder.file("long"), text.size() - 1).error().code(), ErrorCode::kCapacity);
   for (const std::string& path : {folder.file("none"), folder.path()}) {
     const auto read = read_whole_file(path);
     ASSERT_FALSE(read) << path;
