@@ -305,6 +305,29 @@ TEST_F(TraceTest, ReadsTheRequestsOfAJournal) {
   EXPECT_THAT(error_of(folder, {.journal_key = folder + "/absent"}), HasSubstr("absent"));
 }
 
+// The first request may come before a worker's size is known.
+TEST_F(TraceTest, AJournalHasTheSizeOfMostOfItsRequests) {
+  const std::string folder = scratch_.path();
+  const auto key = service::load_journal_key(folder + "/key", true).value();
+  const std::vector<tokens::LocalHash> locals = {tokens::LocalHash(1), tokens::LocalHash(2)};
+  {
+    auto journal = service::JournalWriter::create({.path = folder + "/a.journal", .key = key}).value();
+    service::Router router({}, journal.get());
+    router.add_worker({.id = events::WorkerId(1), .group = "m"});
+    ASSERT_TRUE(router.choose({.group = "m", .prompt_tokens = 40, .block_size = 64}));
+    ASSERT_TRUE(router.choose({.group = "m", .locals = locals, .prompt_tokens = 64, .block_size = 32}));
+    for (int i = 0; i < 2; ++i)
+      ASSERT_TRUE(router.choose({.group = "m", .locals = locals, .prompt_tokens = 40, .block_size = 16}));
+    ASSERT_TRUE(journal->flush());
+  }
+  const auto requests = read(folder);
+  ASSERT_THAT(requests, SizeIs(4));
+  EXPECT_EQ(facts_.block_size, 16u);
+  EXPECT_EQ(facts_.other_size, 1u);
+  EXPECT_THAT(requests[1].blocks, SizeIs(0));
+  EXPECT_THAT(requests[3].blocks, SizeIs(2));
+}
+
 TEST_F(TraceTest, NamesThePlaceOfALineThatCannotBeRead) {
   const std::string good = "{\"timestamp\": 0, \"input_length\": 10, \"hash_ids\": [1]}\n";
   const std::string path = write("a.jsonl", good + "{\"timestamp\": 0, \"hash_ids\": [1, x]}\n" + good);
