@@ -67,7 +67,8 @@ TEST(ModelShapeTest, OnlyEndingsThatKeepTheShapeAreTaken) {
 TEST(ModelShapeTest, ReadsAConfiguration) {
   const auto shape = [](const char* json) { return parse_model_config("config.json", json).value(); };
   EXPECT_EQ(shape(R"({"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,
-                      "hidden_size":4096,"rope_theta":5e5,"torch_dtype":"bfloat16"})")
+                      "hidden_size":4096,"num_ratio":0.5,"num_labels":-1,
+                      "rope_theta":5e5,"torch_dtype":"bfloat16"})")
                 .groups,
             (std::vector<LayerGroup>{{32, 8, 128, 0}}));
   EXPECT_EQ(shape(R"({"num_hidden_layers":61,"num_attention_heads":128,"kv_lora_rank":512,
