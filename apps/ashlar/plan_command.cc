@@ -112,6 +112,13 @@ Result<replay::CapacityCurve> curve_of(const PlanSettings& settings, bool& is_in
   if (facts.skipped_lines != 0)
     say("ashlar plan: " + std::to_string(facts.skipped_lines) +
         " lines were skipped; the first: " + facts.first_skipped);
+  if (facts.other_size != 0)
+    say("ashlar plan: " + std::to_string(facts.other_size) + " requests name blocks of another size than " +
+        std::to_string(facts.block_size) + " tokens, which were left out");
+  if (facts.contradicting != 0)
+    say("ashlar plan: " + std::to_string(facts.contradicting) +
+        " requests have more or fewer blocks than their lengths in blocks of " +
+        std::to_string(facts.block_size) + " tokens: is this the size of a block?");
   if (facts.unfinished_bytes != 0)
     say("ashlar plan: the journal ends with " + std::to_string(facts.unfinished_bytes) +
         " bytes of a record that was not finished");

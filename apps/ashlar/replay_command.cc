@@ -169,11 +169,12 @@ int run_replay(const ReplaySettings& settings) {
     if (!written) return replay_failed(written.error());
     if (!settings.quiet) say(settings.write + ": " + std::to_string(*written) + " requests");
     const replay::TraceFacts& read = (*source)->facts();
-    if (read.skipped_lines == 0 && read.unfinished_bytes == 0) return kExitDone;
+    const bool is_whole = read.skipped_lines == 0 && read.unfinished_bytes == 0;
+    if (is_whole && read.other_size == 0 && read.contradicting == 0) return kExitDone;
     replay::ReplaySubject subject;
     subject.facts = read;
     for (const std::string& note : replay::notes_of(subject)) say("ashlar replay: " + note);
-    return kExitIncomplete;
+    return is_whole ? kExitDone : kExitIncomplete;
   }
   const auto trace = replay::TraceTable::load(**source, [&](std::uint64_t requests) {
     progress.show("reading", requests, 0);

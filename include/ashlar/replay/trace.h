@@ -72,6 +72,8 @@ struct TraceFacts {
   bool has_reuse = true;         // the form names blocks
   std::uint64_t requests = 0;
   std::uint64_t without_blocks = 0;    // requests that name none, in a form that could
+  std::uint64_t other_size = 0;        // requests whose blocks are of another size, and were left out
+  std::uint64_t contradicting = 0;     // requests with more or fewer blocks than their length has
   std::uint64_t from_text = 0;         // requests whose tokens were estimated, from text at 4 bytes per token
   std::uint64_t skipped_lines = 0;     // is_lenient
   std::string first_skipped = {};      // why, and where

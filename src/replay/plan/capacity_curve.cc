@@ -18,6 +18,7 @@ std::uint64_t mixed(std::uint64_t value) {
 }
 
 constexpr std::uint64_t kHashRange = std::uint64_t{1} << 24;
+constexpr std::uint64_t kLeastSample = 100;  // blocks
 constexpr double kLeastError = 0.005;
 constexpr double kStandardErrors = 3;
 
@@ -102,6 +103,10 @@ Result<CapacityCurve> CapacityCurve::build(TraceSource& source, const Options& o
   if (curve.accesses_ == 0)
     return make_error(ErrorCode::kInvalidArgument,
                       "the trace names no blocks, so nothing is known of reuse; take one with hash_ids");
+  // Fewer say nothing, and their parts cannot say how wrong it is.
+  if (!is_exact && stack.distinct() < kLeastSample)
+    return make_error(ErrorCode::kInvalidArgument, "the sample has %llu blocks; give a larger --sample",
+                      static_cast<unsigned long long>(stack.distinct()));
   curve.distinct_ = static_cast<double>(stack.distinct()) / curve.rate_;
   const double sampled = static_cast<double>(block_distances.size());
   // The sample may have more or fewer accesses than its rate: the difference is given to the shortest

@@ -92,7 +92,7 @@ void follow_trace(MemoryPlan& plan, const CapacityCurve& curve) {
       plan.ssd_writes_per_day = plan.ssd_bytes_per_day / tier.bytes;
       plan.ssd_years = years_of(plan, tier, plan.ssd_bytes_per_day);
     }
-    bytes += tier.bytes;
+    bytes = std::max(bytes, tier.bytes);
     tier.block_hits = curve.block_hits(blocks_in(bytes, plan));
     tier.prefix_hits = curve.prefix_hits(blocks_in(bytes, plan));
     tier.error = curve.error(blocks_in(bytes, plan));
@@ -123,7 +123,7 @@ std::string recommend(const MemoryPlan& plan, const CapacityCurve* curve) {
     const TierPlan& tier = plan.tiers[i];
     const std::string what = std::string(tier.name) + " of " + bytes_text(tier.bytes);
     out += out.empty() ? "" : "; ";
-    const double hits = curve->prefix_hits(blocks_in(taken + tier.bytes, plan));
+    const double hits = curve->prefix_hits(blocks_in(std::max(taken, tier.bytes), plan));
     const double gain = hits - reached;
     const double cost = cost_of_hits(plan, tier, gain);
     const bool is_dear = plan.cost_of_computing > 0 && cost > plan.cost_of_computing;
@@ -142,7 +142,7 @@ std::string recommend(const MemoryPlan& plan, const CapacityCurve* curve) {
       continue;
     }
     reached = hits;
-    taken += tier.bytes;
+    taken = std::max(taken, tier.bytes);
     if (cost > 0 && plan.cost_of_computing > 0) out += ", for less than computing them costs";
   }
   if (reached < kNearlyAll * plan.most_hits) {

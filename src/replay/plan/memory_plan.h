@@ -1,9 +1,9 @@
 // MemoryPlan: what a model's cache takes, what each tier of a machine would hold of it, and what it would
 // gain on a trace.
 //
-// Tiers add up: a block is in one of them, the most recently used in G1, then G2, then G3, each an LRU cache
-// that hands what it evicts to the next. So the hits of G1 to Gn are those of one cache of their sizes
-// together, and a tier's own gain is the difference. Every block that leaves the memory above G3 is counted
+// Tiers do not add up: the managers copy blocks downwards, so that a tier has what those above it have, and
+// the hits of G1 to Gn are those of one LRU cache as large as the largest of them. A tier's own gain is the
+// difference to those above it. Every block that leaves the memory above G3 is counted
 // as written to it, also one that G3 still has: writes are an upper bound.
 //
 // Thread safety: plain values.

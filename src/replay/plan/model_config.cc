@@ -1,8 +1,11 @@
 // config.json of Hugging Face: the fields that decide the shape of the cache. Models of several parts keep
 // those of the language model in `text_config`.
+#include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "events/json_reader.h"
 #include "replay/plan/model_shape.h"
@@ -11,6 +14,11 @@ namespace ashlar::replay {
 namespace {
 
 using events::JsonReader;
+
+// Others may be anything, also fractions and numbers below 0.
+constexpr std::array<std::string_view, 9> kConfigNumbers = {
+    "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_size",           "head_dim",
+    "kv_lora_rank",      "qk_rope_head_dim",    "sliding_window",      "sliding_window_pattern"};
 
 struct ConfigFields {
   std::map<std::string, std::uint64_t> numbers;
@@ -43,8 +51,7 @@ bool read_config(JsonReader& in, ConfigFields& fields, bool is_inner) {
       is_read = read_config(in, fields, true);
     } else if (key == "layer_types" && in.peek() == JsonReader::Type::kArray) {
       is_read = read_layer_types(in, fields);
-    } else if ((key.starts_with("num_") || key == "hidden_size" || key == "head_dim" ||
-                key == "kv_lora_rank" || key == "qk_rope_head_dim" || key.starts_with("sliding_window")) &&
+    } else if (std::ranges::find(kConfigNumbers, key) != kConfigNumbers.end() &&
                in.peek() == JsonReader::Type::kNumber) {
       std::uint64_t number = 0;
       is_read = in.read_unsigned(number, UINT32_MAX, "a number of the configuration");

@@ -65,6 +65,13 @@ std::vector<std::string> notes_of(const ReplaySubject& subject) {
   if (facts.has_reuse && facts.without_blocks > 0)
     notes.push_back(grouped(facts.without_blocks) + " of " + grouped(facts.requests) +
                     " requests name no blocks and cannot hit.");
+  if (facts.other_size > 0)
+    notes.push_back(grouped(facts.other_size) + " of them name blocks of another size than " +
+                    std::to_string(facts.block_size) + " tokens, which were left out.");
+  if (facts.contradicting > 0)
+    notes.push_back(grouped(facts.contradicting) +
+                    " requests have more or fewer blocks than their lengths in blocks of " +
+                    std::to_string(facts.block_size) + " tokens: is this the size of a block?");
   if (facts.from_text > 0)
     notes.push_back(grouped(facts.from_text) +
                     " requests are given as text: their tokens are estimated, at 4 "

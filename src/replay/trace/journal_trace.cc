@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <utility>
 
 #include "ashlar/service/journal.h"
@@ -48,6 +49,14 @@ TraceRequest request_of(const service::RouteRequest& from, Clock::TimePoint now)
   return request;
 }
 
+// That of most requests with blocks: others may come from before a worker's size was known.
+std::uint32_t usual_size(const std::vector<TraceRequest>& requests) {
+  std::map<std::uint32_t, std::uint64_t> sizes;
+  for (const TraceRequest& request : requests) sizes[request.block_size] += request.blocks.empty() ? 0 : 1;
+  const auto most = std::ranges::max_element(sizes, {}, [](const auto& one) { return one.second; });
+  return most == sizes.end() ? 0 : most->first;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<TraceSource>> open_journal(const std::string& path, const TraceOptions& options) {
@@ -67,7 +76,14 @@ Result<std::unique_ptr<TraceSource>> open_journal(const std::string& path, const
                    }));
     facts.unfinished_bytes += report.unfinished_bytes;
   }
-  if (!requests.empty()) facts.block_size = requests.front().block_size;
+  facts.block_size = usual_size(requests);
+  for (TraceRequest& request : requests) {
+    if (!request.blocks.empty() && request.block_size != facts.block_size) {
+      request.blocks.clear();
+      ++facts.other_size;
+    }
+    request.block_size = facts.block_size;
+  }
   return std::unique_ptr<TraceSource>(std::make_unique<JournalTrace>(std::move(requests), std::move(facts)));
 }
 

@@ -5,11 +5,14 @@
 // without its closing bracket, so that a later turn begins as the one before. A line without a time follows
 // the one before in its session, after its delay: how long the answer took is not known.
 //
-// The size of a block is not written. Lengths and numbers of blocks bound it: a prompt of n tokens has
-// ceil(n / size) blocks. Of the sizes that fit the lines at the beginning, 512 is taken, or the smallest
-// power of two, or the smallest; where none fits all of them, 512.
+// A line may say the size of its blocks: then that of most lines at the beginning is taken, and blocks of
+// another size are left out and counted, since they are none of this size. Where no line says it, lengths and
+// numbers of blocks bound it: a prompt of n tokens has ceil(n / size) blocks. Of the sizes that fit the lines
+// at the beginning, 512 is taken, or the smallest power of two, or the smallest; where none fits all of them,
+// 512. Requests that contradict the size are counted.
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <optional>
 #include <unordered_map>
 
@@ -91,28 +94,55 @@ class SizeBounds {
   std::uint64_t most_ = UINT64_MAX;
 };
 
+// What lines say themselves. One that names no blocks says little: it counts where no other says anything.
+class SaidSizes {
+ public:
+  void add(const MooncakeLine& line) {
+    if (line.block_size == 0) return;
+    Votes& votes = sizes_[size_of(line)];
+    ++(line.has_hashes ? votes.with_blocks : votes.without);
+  }
+  static std::uint32_t size_of(const MooncakeLine& line) {
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(line.block_size, UINT32_MAX));
+  }
+  // 0: none was said.
+  std::uint32_t choose() const {
+    const auto most = std::ranges::max_element(
+        sizes_, {}, [](const auto& one) { return std::pair(one.second.with_blocks, one.second.without); });
+    return most == sizes_.end() ? 0 : most->first;
+  }
+
+ private:
+  struct Votes {
+    std::uint64_t with_blocks = 0;
+    std::uint64_t without = 0;
+  };
+  std::map<std::uint32_t, Votes> sizes_;
+};
+
 std::uint32_t infer_block_size(std::string_view head) {
   SizeBounds bounds;
+  SaidSizes said;
   std::vector<std::uint64_t> hashes;
-  for (;;) {
+  while (!head.empty()) {
     const std::size_t end = head.find('\n');
-    if (end == std::string_view::npos) break;  // it may go on behind the head
     TraceFields fields(head.substr(0, end));
     MooncakeLine line;
-    if (read_mooncake_line(fields, line, hashes)) {
-      if (line.block_size != 0)
-        return static_cast<std::uint32_t>(std::min<std::uint64_t>(line.block_size, UINT32_MAX));
-      if (line.input && line.has_hashes) bounds.add(*line.input, hashes.size());
-    }
+    const bool is_whole = read_mooncake_line(fields, line, hashes) && end != std::string_view::npos;
+    // The last line may go on behind the head, after its size.
+    if (is_whole || end == std::string_view::npos) said.add(line);
+    if (is_whole && line.input && line.has_hashes) bounds.add(*line.input, hashes.size());
+    if (end == std::string_view::npos) break;
     head.remove_prefix(end + 1);
   }
-  return bounds.choose();
+  const std::uint32_t size = said.choose();
+  return size != 0 ? size : bounds.choose();
 }
 
 class MooncakeTrace final : public LineTrace {
  public:
   MooncakeTrace(LineSource lines, const TraceOptions& options, std::uint32_t block_size)
-      : LineTrace(std::move(lines), options, TraceFormat::kMooncake) {
+      : LineTrace(std::move(lines), options, TraceFormat::kMooncake), is_asked_(options.block_size != 0) {
     ASHLAR_CHECK(block_size > 0, "a block has a token");
     facts_.block_size = block_size;
   }
@@ -127,12 +157,23 @@ class MooncakeTrace final : public LineTrace {
     if (!line.input && line.text.empty() && !line.has_hashes)
       return Error(ErrorCode::kCorruption,
                    "expected one of input_length, hash_ids, text_input, messages and payload");
+    const bool is_other = line.block_size != 0 && !is_asked_ && SaidSizes::size_of(line) != facts_.block_size;
     if (line.input) {
       request.input_tokens = *line.input;
     } else if (line.has_hashes) {
-      request.input_tokens = request.blocks.size() * std::uint64_t{facts_.block_size};
+      request.input_tokens =
+          request.blocks.size() * std::uint64_t{is_other ? SaidSizes::size_of(line) : facts_.block_size};
     } else {
       cut_text(line.text, request);
+    }
+    if (is_other && line.has_hashes && !request.blocks.empty()) {
+      request.blocks.clear();
+      ++facts_.other_size;
+    } else if (line.has_hashes && !request.blocks.empty()) {
+      const std::uint64_t full = request.input_tokens / facts_.block_size;
+      const bool has_rest = request.input_tokens % facts_.block_size != 0;
+      if (request.blocks.size() < full || request.blocks.size() > full + (has_rest ? 1 : 0))
+        ++facts_.contradicting;
     }
     request.output_tokens = line.output;
     request.delay_ms = line.delay;
@@ -160,6 +201,7 @@ class MooncakeTrace final : public LineTrace {
     }
   }
 
+  const bool is_asked_;  // the size of a block, whatever lines say
   std::uint64_t last_ = 0;
   std::unordered_map<std::uint64_t, std::uint64_t> sessions_;  // when the last request of each came
 };

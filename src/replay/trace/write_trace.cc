@@ -29,6 +29,11 @@ void put_line(std::string& line, const TraceRequest& request,
   events::append_number(line, request.input_tokens);
   line += ", \"output_length\": ";
   events::append_number(line, request.output_tokens);
+  // Before the blocks: a reader that sees only the beginning of a long line finds it.
+  if (request.block_size != 0) {
+    line += ", \"block_size\": ";
+    events::append_number(line, request.block_size);
+  }
   if (!request.blocks.empty()) {
     line += ", \"hash_ids\": [";
     for (std::size_t i = 0; i < request.blocks.size(); ++i) {

@@ -101,6 +101,7 @@ void append_line(std::string& out, const WaitingLine& line, std::span<const toke
   append_number_field(out, R"(, "output_length": )", line.output_tokens);
   const bool has_blocks = line.block_size != 0 && line.input_tokens / line.block_size == locals.size();
   if (has_blocks) {
+    append_number_field(out, R"(, "block_size": )", line.block_size);
     out += R"(, "hash_ids": [)";
     std::string_view comma;
     std::uint64_t chained = line.block_size;

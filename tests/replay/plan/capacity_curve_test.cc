@@ -216,6 +216,10 @@ TEST(CapacityCurveTest, RefusesWhatItCannotFollow) {
     RandomSource source(1, 10);
     EXPECT_FALSE(CapacityCurve::build(source, {.rate = rate})) << rate;
   }
+  RandomSource few(1, 400);  // of 60 blocks
+  const auto small = CapacityCurve::build(few, {.rate = 1e-6});
+  ASSERT_FALSE(small);
+  EXPECT_NE(small.error().message().find("blocks; give a larger --sample"), std::string::npos);
   RandomSource none(1, 0);
   const auto empty = CapacityCurve::build(none);
   ASSERT_FALSE(empty);

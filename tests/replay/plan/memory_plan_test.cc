@@ -8,6 +8,7 @@
 
 #include "ashlar/base/random.h"
 #include "ashlar/replay/generate.h"
+#include "ashlar/replay/simulate.h"
 #include "replay/plan/plan_text.h"
 #include "support/damage.h"
 #include "support/small_json.h"
@@ -67,7 +68,8 @@ TEST(ModelShapeTest, OnlyEndingsThatKeepTheShapeAreTaken) {
 TEST(ModelShapeTest, ReadsAConfiguration) {
   const auto shape = [](const char* json) { return parse_model_config("config.json", json).value(); };
   EXPECT_EQ(shape(R"({"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,
-                      "hidden_size":4096,"rope_theta":5e5,"torch_dtype":"bfloat16"})")
+                      "hidden_size":4096,"num_ratio":0.5,"num_labels":-1,
+                      "rope_theta":5e5,"torch_dtype":"bfloat16"})")
                 .groups,
             (std::vector<LayerGroup>{{32, 8, 128, 0}}));
   EXPECT_EQ(shape(R"({"num_hidden_layers":61,"num_attention_heads":128,"kv_lora_rank":512,
@@ -159,14 +161,14 @@ class TracePlanTest : public ::testing::Test {
   const CapacityCurve curve_ = CapacityCurve::build(*generate_trace(options_)).value();
 };
 
-TEST_F(TracePlanTest, TiersAddUp) {
+TEST_F(TracePlanTest, ATierHasWhatThoseAboveItHave) {
   const MemoryPlan made = plan(500, 2000, 10'000);
   EXPECT_NEAR(made.tiers[0].prefix_hits, curve_.prefix_hits(500), 1e-3);
-  EXPECT_NEAR(made.tiers[1].prefix_hits, curve_.prefix_hits(2500), 1e-3);
-  EXPECT_NEAR(made.tiers[2].prefix_hits, curve_.prefix_hits(12'500), 1e-3);
+  EXPECT_NEAR(made.tiers[1].prefix_hits, curve_.prefix_hits(2000), 1e-3);
+  EXPECT_NEAR(made.tiers[2].prefix_hits, curve_.prefix_hits(10'000), 1e-3);
   EXPECT_NEAR(made.tiers[0].gain + made.tiers[1].gain + made.tiers[2].gain, made.tiers[2].prefix_hits, 1e-9);
-  // Each miss of the 2,500 blocks above pushes one out, once they are full.
-  const double pushed = (1 - curve_.block_hits(2500)) * static_cast<double>(curve_.accesses()) - 2500;
+  // Each miss of the 2,000 blocks above pushes one out, once they are full.
+  const double pushed = (1 - curve_.block_hits(2000)) * static_cast<double>(curve_.accesses()) - 2000;
   EXPECT_NEAR(made.ssd_bytes_per_day * made.days / (2048 * 64), pushed, pushed * 0.001);
   EXPECT_NEAR(made.ssd_writes_per_day, made.ssd_bytes_per_day / made.tiers[2].bytes, 1e-9);
   EXPECT_EQ(made.ssd_years, 0) << "no limit was given";
@@ -175,6 +177,17 @@ TEST_F(TracePlanTest, TiersAddUp) {
   EXPECT_EQ(json["trace"]["requests"].number, 2'000);
   EXPECT_EQ(json["tiers"].list.size(), 3u);
   EXPECT_THAT(made.to_text(), HasSubstr(made.recommendation));
+}
+
+// Within a point.
+TEST_F(TracePlanTest, FindsWhatReplayFindsInTwoTiers) {
+  const TraceTable trace = TraceTable::load(*generate_trace(options_)).value();
+  for (const auto& [g1, g2] : {std::pair<std::uint32_t, std::uint32_t>{500, 500}, {500, 1000}, {500, 3000}}) {
+    const ReplayConfig config{.tier_blocks = {g1, g2, 0}, .policy = "lru", .has_bound = false};
+    const auto run = simulate(trace, config).value();
+    const double found = static_cast<double>(run.total.hit_blocks()) / static_cast<double>(run.total.blocks);
+    EXPECT_NEAR(plan(g1, g2, 0).tiers[1].prefix_hits, found, 0.01) << g1 << " and " << g2;
+  }
 }
 
 TEST_F(TracePlanTest, WearAndCostsFollowFromRates) {
@@ -209,7 +222,7 @@ TEST_F(TracePlanTest, ATierThatIsLeftOutCountsForNothing) {
   EXPECT_THAT(made.recommendation, StartsWith("Leave out G2"));
   EXPECT_THAT(made.recommendation, HasSubstr("; take G3"));
   EXPECT_THAT(made.recommendation, HasSubstr("rise from " + percent_text(curve_.prefix_hits(100)) + " to " +
-                                             percent_text(curve_.prefix_hits(100'100))));
+                                             percent_text(curve_.prefix_hits(100'000))));
   // What is written to the drive is then what G1 alone pushes out.
   MachineShape worn = prices;
   worn.ssd_tbw = 3.5 * 365 * plan(100, 2'000, 100'000).ssd_bytes_per_day / 1e12;

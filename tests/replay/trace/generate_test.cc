@@ -117,6 +117,26 @@ TEST(GenerateTest, WhatIsWrittenIsReadAgain) {
   EXPECT_THAT(write_trace(*source, folder.file("absent/a")).error().message(), HasSubstr("cannot write"));
 }
 
+// Lengths would not show these: one block per prompt, or no power of two.
+TEST(GenerateTest, WhatIsWrittenKeepsTheSizeOfItsBlocks) {
+  const ScratchFolder folder;
+  for (const char* spec : {"documents,requests=60,block=65536", "chat,requests=60,block=100"}) {
+    const auto options = parse_generator(spec).value();
+    const std::string path = folder.file("a.jsonl");
+    ASSERT_EQ(write_trace(*generate_trace(options), path).value(), 60u);
+    const auto original = drain(*generate_trace(options));
+    const auto back = open_trace(path).value();
+    const auto read = drain(*back);
+    EXPECT_EQ(back->facts().block_size, options.block_size) << spec;
+    EXPECT_EQ(back->facts().other_size + back->facts().contradicting, 0u) << spec;
+    ASSERT_EQ(read.size(), original.size());
+    for (std::size_t i = 0; i < read.size(); ++i) {
+      EXPECT_EQ(read[i].block_size, original[i].block_size);
+      EXPECT_EQ(read[i].blocks.size(), original[i].blocks.size());
+    }
+  }
+}
+
 TEST(GenerateTest, ATraceMayBeWrittenOverItself) {
   const ScratchFolder folder;
   const std::string path = folder.file("a.jsonl");

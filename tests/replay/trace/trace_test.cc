@@ -240,6 +240,37 @@ TEST_F(TraceTest, ReadsWhatServeRecords) {
   EXPECT_NE(requests[0].session, 0u);
 }
 
+TEST_F(TraceTest, BlocksOfAnotherSizeAreLeftOut) {
+  const std::string path = write("a.jsonl",
+                                 "{\"input_length\":600,\"block_size\":512,\"hash_ids\":[1,2]}\n"
+                                 "{\"input_length\":20,\"block_size\":512}\n"
+                                 "{\"input_length\":32,\"block_size\":16,\"hash_ids\":[3,4]}\n"
+                                 "{\"input_length\":48,\"block_size\":16,\"hash_ids\":[3,4,5]}\n"
+                                 "{\"block_size\":512,\"hash_ids\":[1,2]}\n"
+                                 "{\"input_length\":16,\"hash_ids\":[3]}\n"
+                                 "{\"input_length\":160,\"block_size\":16,\"hash_ids\":[3,4]}\n");
+  const auto requests = read(path);
+  ASSERT_THAT(requests, SizeIs(7));
+  EXPECT_EQ(facts_.block_size, 16u);
+  EXPECT_EQ(facts_.other_size, 2u);
+  EXPECT_EQ(facts_.contradicting, 1u);
+  EXPECT_THAT(requests[0].blocks, SizeIs(0));
+  EXPECT_EQ(requests[0].input_tokens, 600u);
+  EXPECT_THAT(requests[3].blocks, ElementsAre(3u, 4u, 5u));
+  EXPECT_EQ(requests[4].input_tokens, 1024u);
+  EXPECT_THAT(requests[5].blocks, ElementsAre(3u));
+  // Who asks for a size gets it, and hears what contradicts it.
+  EXPECT_THAT(read(path, {.block_size = 512})[3].blocks, SizeIs(3));
+  EXPECT_EQ(facts_.other_size, 0u);
+  EXPECT_EQ(facts_.contradicting, 3u);
+  // The first line is longer than what is looked at before.
+  std::string line = "{\"input_length\": 9000000, \"block_size\": 100, \"hash_ids\": [0";
+  for (int i = 1; i < 90'000; ++i) line += ", " + std::to_string(i);
+  read(write("b.jsonl", line + "]}\n"));
+  EXPECT_EQ(facts_.block_size, 100u);
+  EXPECT_EQ(facts_.contradicting, 0u);
+}
+
 TEST_F(TraceTest, ReadsTheRequestsOfAJournal) {
   const std::string folder = scratch_.path();
   const auto key = service::load_journal_key(folder + "/key", true).value();
@@ -272,6 +303,29 @@ TEST_F(TraceTest, ReadsTheRequestsOfAJournal) {
     EXPECT_LE(requests[0].arrival_ms, requests[1].arrival_ms);
   }
   EXPECT_THAT(error_of(folder, {.journal_key = folder + "/absent"}), HasSubstr("absent"));
+}
+
+// The first request may come before a worker's size is known.
+TEST_F(TraceTest, AJournalHasTheSizeOfMostOfItsRequests) {
+  const std::string folder = scratch_.path();
+  const auto key = service::load_journal_key(folder + "/key", true).value();
+  const std::vector<tokens::LocalHash> locals = {tokens::LocalHash(1), tokens::LocalHash(2)};
+  {
+    auto journal = service::JournalWriter::create({.path = folder + "/a.journal", .key = key}).value();
+    service::Router router({}, journal.get());
+    router.add_worker({.id = events::WorkerId(1), .group = "m"});
+    ASSERT_TRUE(router.choose({.group = "m", .prompt_tokens = 40, .block_size = 64}));
+    ASSERT_TRUE(router.choose({.group = "m", .locals = locals, .prompt_tokens = 64, .block_size = 32}));
+    for (int i = 0; i < 2; ++i)
+      ASSERT_TRUE(router.choose({.group = "m", .locals = locals, .prompt_tokens = 40, .block_size = 16}));
+    ASSERT_TRUE(journal->flush());
+  }
+  const auto requests = read(folder);
+  ASSERT_THAT(requests, SizeIs(4));
+  EXPECT_EQ(facts_.block_size, 16u);
+  EXPECT_EQ(facts_.other_size, 1u);
+  EXPECT_THAT(requests[1].blocks, SizeIs(0));
+  EXPECT_THAT(requests[3].blocks, SizeIs(2));
 }
 
 TEST_F(TraceTest, NamesThePlaceOfALineThatCannotBeRead) {

@@ -59,11 +59,11 @@ TEST(TraceRecorder, WritesALinePerRequest) {
   recorder->add({start + 4s, 99, 1, 16, {}, 0});  // blocks that are not known
   recorder->add({start + 4s, 99, 1, 0, {}, 0});
   ASSERT_TRUE(recorder->flush().has_value());
-  EXPECT_EQ(text_of(path),
-            R"({"timestamp": 1, "input_length": 40, "output_length": 7, "hash_ids": [0, 1, 2], )"
-            R"("session_id": "00000000000000ab"}
-{"timestamp": 3000, "input_length": 48, "output_length": 0, "hash_ids": [0, 3, 4]}
-{"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": [5]}
+  EXPECT_EQ(text_of(path), R"({"timestamp": 1, "input_length": 40, "output_length": 7, "block_size": 16, )"
+                           R"("hash_ids": [0, 1, 2], )"
+                           R"("session_id": "00000000000000ab"}
+{"timestamp": 3000, "input_length": 48, "output_length": 0, "block_size": 16, "hash_ids": [0, 3, 4]}
+{"timestamp": 0, "input_length": 5, "output_length": 1, "block_size": 16, "hash_ids": [5]}
 {"timestamp": 4000, "input_length": 99, "output_length": 1}
 {"timestamp": 4000, "input_length": 99, "output_length": 1}
 )");
