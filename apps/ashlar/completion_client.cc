@@ -13,6 +13,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "apps/ashlar/plain_http.h"
+
 namespace ashlar::apps {
 namespace {
 
@@ -73,22 +75,6 @@ std::uint64_t number_of(std::string_view json, std::string_view name) {
   return at == std::string_view::npos ? 0 : std::strtoull(json.data() + at + name.size(), nullptr, 10);
 }
 
-// The body of an answer without the framing of its chunks; what is whole of it.
-std::string unchunked(std::string_view answer) {
-  const std::size_t head = answer.find("\r\n\r\n");
-  std::string body;
-  if (head == std::string_view::npos) return body;
-  std::string_view rest = answer.substr(head + 4);
-  for (;;) {
-    const std::size_t line = rest.find("\r\n");
-    if (line == std::string_view::npos) return body;
-    const std::size_t size = std::strtoull(rest.data(), nullptr, 16);
-    if (size == 0 || rest.size() < line + 2 + size + 2) return body;
-    body += rest.substr(line + 2, size);
-    rest.remove_prefix(line + 2 + size + 2);
-  }
-}
-
 // The texts of all pieces, as JSON spells them: enough to compare two answers.
 std::string text_of(std::string_view stream) {
   std::string text;
@@ -123,8 +109,11 @@ Result<CompletionAnswer> complete(std::uint16_t port, const CompletionRequest& r
   while (connection.read_more(stream))
     if (!first && stream.find(kPieceText) != std::string::npos) first = std::chrono::steady_clock::now();
   if (!stream.starts_with("HTTP/1.1 200")) return no_answer(stream.substr(0, stream.find('\r')));
-  const std::string events = unchunked(stream);
-  if (!first || events.find("data: [DONE]") == std::string::npos) return no_answer("the stream ended early");
+  std::string events;
+  const std::size_t body_at = stream.find("\r\n\r\n") + 4;
+  if (!join_chunks(std::string_view(stream).substr(body_at), events) || !first ||
+      events.find("data: [DONE]") == std::string::npos)
+    return no_answer("the stream ended early");
   return CompletionAnswer{.text = text_of(events),
                           .first_token = *first - start,
                           .prompt_tokens = number_of(events, "\"prompt_tokens\":"),

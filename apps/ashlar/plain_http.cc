@@ -54,7 +54,8 @@ std::string header_value(const std::string& head, const std::string& name) {
   return head.substr(begin, head.find("\r\n", begin) - begin);
 }
 
-// Chunks put together; false where the form is not kept.
+}  // namespace
+
 bool join_chunks(std::string_view in, std::string& out) {
   for (;;) {
     const std::size_t end = in.find("\r\n");
@@ -68,8 +69,6 @@ bool join_chunks(std::string_view in, std::string& out) {
     in.remove_prefix(bytes + 2);
   }
 }
-
-}  // namespace
 
 Result<PlainHttp> PlainHttp::parse(const std::string& url) {
   constexpr std::string_view kScheme = "http://";

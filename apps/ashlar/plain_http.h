@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "ashlar/base/result.h"
 
@@ -30,5 +31,8 @@ struct PlainHttp {
   // kInvalidArgument: any status but 200, with it; kCapacity: longer than most_bytes.
   Result<std::string> get(const std::string& target) const;
 };
+
+// Appends the chunks of a chunked body to `out`. False: the form is not kept, or the end is missing.
+bool join_chunks(std::string_view in, std::string& out);
 
 }  // namespace ashlar::apps

@@ -1,0 +1,11 @@
+#include "module.h"
+
+namespace ashlar::python {
+
+NB_MODULE(_native, module) {
+  module.doc() = "Ashlar's library, as the package `ashlar` shows it.";
+  bind_errors(module);
+  bind_tokens(module);
+}
+
+}  // namespace ashlar::python

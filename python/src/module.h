@@ -1,0 +1,11 @@
+// The parts of the extension module ashlar._native: one function per file, called in the order of layers.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace ashlar::python {
+
+void bind_errors(nanobind::module_& module);
+void bind_tokens(nanobind::module_& module);
+
+}  // namespace ashlar::python
