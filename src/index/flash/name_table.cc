@@ -127,6 +127,34 @@ void NameTable::drop() noexcept {
   entries_ = 0;
 }
 
+bool NameTable::undo_splits(std::size_t most) noexcept {
+  if (kept_.empty()) return true;
+  for (; page_count_ > kept_pages(); --most) {
+    if (most == 0) return false;
+    --page_count_;
+    Page& high = pages_[page_count_ / kPageChunk][page_count_ % kPageChunk];
+    const std::uint32_t bit = high.mask ^ (high.mask >> 1);
+    Page* const low = page_of(high.prefix ^ bit);
+    ASHLAR_DCHECK(low->mask == high.mask && high.count() == 0, "a split is undone out of its order");
+    for (std::uint64_t i = high.prefix; i < entries_; i += std::uint64_t{high.mask} + 1)
+      if (const Segment& segment = segments_[i / kSegment]) segment[i % kSegment] = low;
+    low->mask ^= bit;
+    free_buckets(high.buckets, high.size);
+    high = {};
+    if (page_count_ % kPageChunk == 0) {
+      pages_.pop_back();
+      bytes_ -= kPageChunk * sizeof(Page);
+    }
+    if (doubled_at_[static_cast<std::size_t>(std::countr_zero(entries_))] != page_count_) continue;
+    entries_ /= 2;
+    for (const std::size_t pieces = (entries_ + kSegment - 1) / kSegment; segments_.size() > pieces;) {
+      if (segments_.back() != nullptr) bytes_ -= kSegment * sizeof(Page*);
+      segments_.pop_back();
+    }
+  }
+  return true;
+}
+
 bool NameTable::free_some(std::size_t most) noexcept {
   if (old_pages_.empty() && old_segments_.empty()) [[likely]]
     return true;
@@ -239,6 +267,7 @@ void NameTable::split(Page& page) {
     if (entries_ < kSegment) std::copy_n(segments_[0].get(), entries_, segments_[0].get() + entries_);
     entries_ = entries;
     segments_.resize(pieces);
+    doubled_at_[static_cast<std::size_t>(std::countr_zero(entries_))] = page_count_ - 1;
   }
   give(*high, buckets, kFull);
   page.mask |= bit;

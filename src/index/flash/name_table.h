@@ -161,11 +161,14 @@ class NameTable {
 
   // Frees everything. Requires: no probe is used afterwards.
   void reset() noexcept;
-  // Drops everything, unless the last forget() is unfinished; free_some() returns the memory. With kept room
-  // nothing happens. Requires: an empty table, and as above.
+  // Drops everything, unless the last forget() is unfinished; free_some() returns the memory. A table with
+  // kept room must be empty; then undo_splits() takes it back to that room. Requires: as above.
   void forget() noexcept;
   // Frees up to `most` forgotten pages or directory pieces; true when none is left.
   bool free_some(std::size_t most) noexcept;
+  // Takes back up to `most` splits, the last first; true when no page is left but those of the kept room.
+  // Does nothing without kept room. Requires: an empty table, and as above.
+  bool undo_splits(std::size_t most) noexcept;
 
  private:
   static constexpr int kLanes = 8;
@@ -310,6 +313,9 @@ class NameTable {
   static void give(Page& page, Bucket* buckets, std::uint32_t size) noexcept;
   void free_buckets(Bucket* buckets, std::uint32_t size) noexcept;
   void drop() noexcept;
+  std::uint32_t kept_pages() const noexcept {
+    return kept_size_ == 0 ? 0 : static_cast<std::uint32_t>(kept_.size() / kept_size_);
+  }
   Page* add_record();
   Segment new_segment() const { return std::make_unique<Page*[]>(kSegment); }
   void point_at(std::uint32_t tag, std::uint32_t step, Page* page, Segment piece) noexcept;
@@ -321,6 +327,8 @@ class NameTable {
   std::vector<Segment> segments_;               // the directory
   std::vector<std::unique_ptr<Page[]>> pages_;  // records, where the directory points
   std::uint32_t page_count_ = 0;
+  // The pages that there were when the directory doubled to 2^i entries: where undo_splits() halves it.
+  std::array<std::uint32_t, 25> doubled_at_{};
   // Forgotten memory, freed from its end.
   std::vector<Segment> old_segments_;
   std::vector<std::unique_ptr<Page[]>> old_pages_;
