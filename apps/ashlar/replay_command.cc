@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "apps/ashlar/console.h"
 #include "apps/ashlar/page_server.h"
 #include "apps/ashlar/report_page.h"
+#include "apps/ashlar/run_journals.h"
 #include "apps/ashlar/stop_signal.h"
 #include "ashlar/block/eviction.h"
 #include "ashlar/replay/generate.h"
@@ -26,6 +28,7 @@ namespace ashlar::apps {
 namespace {
 
 constexpr double kGiga = 1e9;
+constexpr std::size_t kPageBytes = std::size_t{1} << 30;  // of the pages of all runs
 
 struct ReplaySettings {
   std::string trace;
@@ -152,9 +155,13 @@ int run_replay(const ReplaySettings& settings) {
         Error(ErrorCode::kInvalidArgument, "--report names the trace itself, which it would replace"));
   auto source = open_workload(settings);
   if (!source) return replay_failed(source.error());
+  std::optional<RunJournals> journals;  // outlive the pages that read them
   ReportPage page;
   std::unique_ptr<PageServer> server;
   if (settings.page) {
+    auto made = RunJournals::create();
+    if (!made) return replay_failed(made.error());
+    journals.emplace(*std::move(made));
     auto started = PageServer::start(page, settings.port, settings.json ? stderr : stdout);
     if (!started) return replay_failed(started.error());
     server = *std::move(started);
@@ -192,18 +199,28 @@ int run_replay(const ReplaySettings& settings) {
                              config.policy + ", " + std::string(to_string(config.routing));
     const replay::ReplayProgress each = [&](std::uint64_t done, std::uint64_t all) {
       progress.show(what, done, all);
+      if (journals) journals->keep_up();
       return !StopSignal::received();
     };
-    auto run = settings.is_real ? replay::replay_real(*trace, config, settings.real, each)
-                                : replay::simulate(*trace, config, each);
+    service::RouteLog* log = nullptr;
+    if (journals) {
+      if (const auto begun = journals->begin(config); !begun) return replay_failed(begun.error());
+      log = journals->log();
+    }
+    auto run = settings.is_real ? replay::replay_real(*trace, config, settings.real, each, log)
+                                : replay::simulate(*trace, config, each, log);
     if (!run) {
       progress.clear();
       return replay_failed(run.error());
     }
     runs.push_back(*std::move(run));
-    if (server)
+    if (server) {
+      auto shown = journals->finish(title_of(config), kPageBytes / configs->size());
+      if (!shown) say("ashlar replay: the page has the report of this run only: " + shown.error().message());
+      page.add_run(title_of(config), shown ? *std::move(shown) : nullptr);
       page.show(replay::replay_html(subject, runs), replay::replay_json(subject, runs),
                 runs.size() == configs->size());
+    }
   }
   progress.clear();
   const std::string text =
@@ -314,7 +331,9 @@ void add_replay_command(CLI::App& program, Run& run) {
   command->add_option("--g3-gb", settings->g3_gb, "GB/s from G3 up; 0: at once")
       ->check(real_number(0, 1e6))
       ->capture_default_str();
-  CLI::Option* shows = command->add_flag("--page", settings->page, "show the report in a browser, run by run")
+  CLI::Option* shows = command
+                           ->add_flag("--page", settings->page,
+                                      "show the runs in a browser: the live page over each, and the report")
                            ->excludes("--write");
   command->add_option("--port", settings->port, "port of the page, on loopback; 0: any (default 8090)")
       ->check(whole_number(0, 65'535))
