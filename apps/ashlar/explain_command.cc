@@ -12,6 +12,7 @@
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/console.h"
 #include "apps/ashlar/page_server.h"
+#include "apps/ashlar/stop_signal.h"
 #include "ashlar/service/journal.h"
 #include "ashlar/service/journal_page.h"
 #include "service/gateway/json_text.h"
@@ -176,6 +177,7 @@ int show_page(const std::vector<service::JournalRun>& runs, const service::Journ
   const service::ReplayReport& report = (*page)->report();
   if (report.differences != 0)
     say("ashlar explain: " + std::to_string(report.differences) + " decisions did not replay as written");
+  StopSignal::install();
   const auto server = PageServer::start(**page, settings.port);
   if (!server) return explain_failed(server.error());
   (*server)->wait();
@@ -183,6 +185,7 @@ int show_page(const std::vector<service::JournalRun>& runs, const service::Journ
 }
 
 int explain(const ExplainSettings& settings) {
+  StopSignal::end_at_once();
   std::optional<service::DecisionName> wanted;
   if (!settings.decision.empty()) {
     const auto parsed = service::parse_decision_name(settings.decision);

@@ -145,7 +145,6 @@ int plan(const PlanSettings& settings) {
   if (shape->weights_gb == 0 && !settings.weights)
     say("ashlar plan: the weights are not known and counted as 0; give --weights");
   if (!shape->note.empty()) say("ashlar plan: " + shape->note);
-  if (std::fflush(stdout) != 0) return kExitFailed;
   return is_incomplete ? kExitIncomplete : kExitDone;
 }
 

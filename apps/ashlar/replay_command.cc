@@ -231,10 +231,7 @@ int run_replay(const ReplaySettings& settings) {
       return replay_failed(written.error());
     if (!settings.quiet) say("report: " + settings.report);
   }
-  if (server) {
-    std::fflush(stdout);
-    server->wait();
-  }
+  if (server && flush_output()) server->wait();
   const replay::TraceFacts& facts = subject.facts;
   if (facts.skipped_lines == 0 && facts.unfinished_bytes == 0) return kExitDone;
   if (settings.json)

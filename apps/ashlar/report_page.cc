@@ -68,13 +68,13 @@ Reply ReportPage::report() const {
   return page;
 }
 
-std::string ReportPage::runs_json() const {
+std::string ReportPage::runs_json(const std::vector<Run>& runs, bool is_complete) {
   service::JsonText out;
   out.object([&] {
-    out.field("complete", is_complete_);
+    out.field("complete", is_complete);
     out.field("runs", [&] {
       out.array([&] {
-        for (const Run& run : runs_) out.object([&] { out.field("name", run.title); });
+        for (const Run& run : runs) out.object([&] { out.field("name", run.title); });
       });
     });
   });
@@ -93,7 +93,7 @@ Reply ReportPage::answer(const service::ClientRequest& request) const {
     const MutexLock lock(mu_);
     if (path == "/report.json") return reply_of(200, "application/json", json_);
     if (path == "/report") return report();
-    if (path == "/runs.json") return reply_of(200, "application/json", runs_json());
+    if (path == "/runs.json") return reply_of(200, "application/json", runs_json(runs_, is_complete_));
     const std::size_t run = number ? *number : 0;
     if (run >= 1 && run <= runs_.size()) page = runs_[run - 1].page;
     if (page == nullptr && path == "/") return report();
