@@ -147,6 +147,7 @@ class Relaying {
       tell(relay);
     } else {
       std::puts(final_json(relay).c_str());
+      flush_output();  // before what standard error says of it
     }
     if (is_complete(relay)) return kExitDone;
     say("ashlar relay: not everything that came was relayed");

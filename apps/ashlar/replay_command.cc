@@ -1,6 +1,7 @@
 // ashlar replay: a trace, or a generated workload, through workers, tiers, policies and routers.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -92,6 +93,14 @@ class ProgressLine {
 int replay_failed(const Error& error) {
   say("ashlar replay: " + error.message());
   return kExitFailed;
+}
+
+Result<void> check_policy(const std::string& name) {
+  const std::vector<std::string> known = block::eviction_names();
+  if (std::ranges::find(known, name) != known.end()) return {};
+  std::string names;
+  for (const std::string& one : known) names += (names.empty() ? "" : ", ") + one;
+  return Error(ErrorCode::kNotFound, "takes a policy: " + names);
 }
 
 // Every combination of the lists.
@@ -254,11 +263,15 @@ void add_replay_command(CLI::App& program, Run& run) {
                      "ashlar replay trace.jsonl --real --g1 2000 --g2 4000 --g3 20000 --folder /nvme0/kv",
                      "ashlar replay /var/lib/ashlar/journal --g1 4096"});
   command->add_option("trace", settings->trace, "trace: a file, a folder, or - for standard input");
-  command->add_option("--generate", settings->generate,
-                      "a workload instead: chat, prompts, agents, documents or mix, then "
-                      ",seed=N,requests=N,block=N,rate=N");
-  command->add_option("--format", settings->format,
-                      "mooncake, bailian, weka, azure, burstgpt or journal (default: as it looks)");
+  command
+      ->add_option("--generate", settings->generate,
+                   "a workload instead: chat, prompts, agents, documents or mix, then "
+                   ",seed=N,requests=N,block=N,rate=N")
+      ->check(read_by(replay::parse_generator));
+  command
+      ->add_option("--format", settings->format,
+                   "mooncake, bailian, weka, azure, burstgpt or journal (default: as it looks)")
+      ->check(read_by(replay::parse_trace_format));
   command
       ->add_option("--block-size", settings->reading.block_size,
                    "tokens per block, where the trace does not say")
@@ -297,14 +310,19 @@ void add_replay_command(CLI::App& program, Run& run) {
       ->add_option("--policy", settings->policies,
                    "eviction policies by name, or all (docs/eviction.md); several: one run each")
       ->delimiter(',')
+      ->check(read_by(
+          [](const std::string& text) { return text == "all" ? Result<void>() : check_policy(text); }))
       ->capture_default_str();
   for (std::size_t i = 1; i < replay::kReplayTiers; ++i)
-    command->add_option("--g" + std::to_string(i + 1) + "-policy", settings->config.tier_policy[i],
-                        "eviction policy of this tier (default: as --policy)");
+    command
+        ->add_option("--g" + std::to_string(i + 1) + "-policy", settings->config.tier_policy[i],
+                     "eviction policy of this tier (default: as --policy)")
+        ->check(read_by(check_policy));
   command
       ->add_option("--router", settings->routers,
                    "prefix, least_loaded, round_robin, random or sticky; several: one run each")
       ->delimiter(',')
+      ->check(read_by(replay::parse_routing))
       ->capture_default_str();
   command->add_option("--seed", settings->config.seed, "of random routing")
       ->check(whole_number())

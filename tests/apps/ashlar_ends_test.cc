@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <future>
@@ -123,6 +124,29 @@ TEST(AshlarEnds, CtrlCEndsAReplayOfAJournalThatWaits) {
     explain.interrupt();
     EXPECT_EQ(explain.wait(), SIGINT) << more;
   }
+}
+
+TEST(AshlarEnds, AnUnfinishedJournalIsToldAlike) {
+  const ScratchFolder folder;
+  const service::JournalKey key = service::load_journal_key(folder.file("key"), true).value();
+  const std::string path = folder.file("a.journal");
+  {
+    auto journal = service::JournalWriter::create({.path = path, .key = key}).value();
+    service::Router router({}, journal.get());
+    router.add_worker({.id = events::WorkerId(1), .group = "m"});
+    for (int i = 0; i < 3; ++i)
+      router.release(router.choose({.group = "m", .prompt_tokens = 8, .block_size = 4}).value().id);
+    ASSERT_TRUE(journal->flush());
+  }
+  for (const char* command : {"explain", "replay"}) EXPECT_EQ(run(command + (" " + path)).status, 0);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 3);
+  for (const char* command : {"explain", "explain --json", "replay", "replay --json"}) {
+    const Ended ended = run(command + (" " + path));
+    EXPECT_EQ(ended.status, 3) << command << ": " << ended.output;
+    EXPECT_TRUE(says(ended, "The journal ends with ")) << command << ": " << ended.output;
+    EXPECT_TRUE(says(ended, " bytes of a record that was not finished.")) << command << ": " << ended.output;
+  }
+  EXPECT_GE(run("explain " + path + " --page --port 70000").status, 100);
 }
 
 TEST(AshlarEnds, OutputThatNobodyTakesIsAFailure) {

@@ -310,6 +310,10 @@ Result<index::IndexOutline> journal_outline(std::span<const std::string> files, 
   return outline;
 }
 
+std::string unfinished_note(std::uint64_t bytes) {
+  return "The journal ends with " + std::to_string(bytes) + " bytes of a record that was not finished.";
+}
+
 Result<std::vector<JournalRun>> find_journals(const std::string& path) {
   std::error_code failed;
   if (!std::filesystem::exists(path, failed))
