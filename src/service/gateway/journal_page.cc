@@ -55,6 +55,13 @@ std::uint64_t sum_over_tiers(const std::vector<WorkerLoad>& loads, std::uint64_t
   return sum;
 }
 
+std::uint64_t offloaded_in(const std::vector<WorkerLoad>& loads) {
+  std::uint64_t sum = 0;
+  for (const WorkerLoad& load : loads)
+    for (const TierChanges& tier : load.tiers) sum += tier.all_offloaded();
+  return sum;
+}
+
 std::uint64_t running_of(const std::vector<WorkerLoad>& loads) {
   std::uint64_t running = 0;
   for (const WorkerLoad& load : loads) running += load.requests;
@@ -175,8 +182,8 @@ Reply answer_timeline(const JournalTimeline& timeline) {
   out.object([&] {
     out.field("columns", [&] {
       out.array([&] {
-        for (const char* name : {"time_ms", "requests", "running", "held", "stored", "removed", "exact",
-                                 "prompt_tokens", "available_tokens", "captured_tokens"})
+        for (const char* name : {"time_ms", "requests", "running", "held", "stored", "removed", "offloaded",
+                                 "exact", "prompt_tokens", "available_tokens", "captured_tokens"})
           out.value(name);
       });
     });
@@ -190,6 +197,7 @@ Reply answer_timeline(const JournalTimeline& timeline) {
             out.value(sum_over_tiers(moment.loads, &TierChanges::held));
             out.value(sum_over_tiers(moment.loads, &TierChanges::stored));
             out.value(sum_over_tiers(moment.loads, &TierChanges::removed));
+            out.value(offloaded_in(moment.loads));
             out.value(std::ranges::count(moment.loads, WorkerState::kExact, &WorkerLoad::state));
             out.value(moment.totals.prompt_tokens);
             out.value(moment.totals.available_tokens);
