@@ -10,6 +10,7 @@
 #include "apps/ashlar/console.h"
 #include "apps/ashlar/feed_address.h"
 #include "apps/ashlar/plain_http.h"
+#include "apps/ashlar/stop_signal.h"
 #include "ashlar/base/log.h"
 #include "ashlar/service/serve_options.h"
 #include "inspect/inspection.h"
@@ -40,7 +41,8 @@ Result<std::string> read_token(const std::string& path) {
 
 Result<inspect::Inspection> inspect_url(const std::string& url, const InspectSettings& settings) {
   ASHLAR_TRY(PlainHttp http, PlainHttp::parse(url));
-  http.patience = std::chrono::milliseconds(static_cast<std::int64_t>(settings.timeout * 1000));
+  http.deadline = std::chrono::steady_clock::now() +
+                  std::chrono::milliseconds(static_cast<std::int64_t>(settings.timeout * 1000));
   if (!settings.token_file.empty()) {
     ASHLAR_TRY(http.token, read_token(settings.token_file));
   }
@@ -50,6 +52,7 @@ Result<inspect::Inspection> inspect_url(const std::string& url, const InspectSet
 }
 
 int inspect_all(const InspectSettings& settings) {
+  StopSignal::end_at_once();
   int status = kExitDone;
   for (const std::string& target : settings.targets) {
     const Result<inspect::Inspection> seen =
@@ -64,10 +67,8 @@ int inspect_all(const InspectSettings& settings) {
       continue;
     }
     const std::string text = settings.json ? seen->to_json() : seen->to_text();
-    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
-      say("ashlar inspect: cannot write to standard output");
-      return kExitFailed;
-    }
+    std::fputs(text.c_str(), stdout);
+    if (!flush_output()) return status;
     if (seen->damaged == 0) continue;
     if (status == kExitDone) status = kExitIncomplete;
     say("ashlar inspect: " + seen->path + ": " + std::to_string(seen->damaged) + " damaged");
@@ -96,7 +97,8 @@ void add_inspect_command(CLI::App& program, Run& run) {
       ->type_name("FILE");
   command->add_option("--token-file", settings->token_file, "file with the token of the service")
       ->type_name("FILE");
-  command->add_option("--timeout", settings->timeout, "seconds to wait for a service")
+  command
+      ->add_option("--timeout", settings->timeout, "seconds that a service may take, for all of its answers")
       ->check(real_number(0.1, 3600))
       ->capture_default_str();
   end_help(command, {"ashlar inspect /nvme0/kv", "ashlar inspect --verify /nvme0/kv /data/volume",

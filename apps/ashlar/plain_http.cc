@@ -9,9 +9,12 @@
 #include <cctype>
 #include <cerrno>
 #include <charconv>
+#include <future>
 #include <memory>
 #include <string_view>
 #include <system_error>
+#include <thread>
+#include <utility>
 
 namespace ashlar::apps {
 namespace {
@@ -30,14 +33,42 @@ class HttpSocket {
   int fd_;
 };
 
-// False: not within `patience`.
-bool is_ready(int socket, short events, std::chrono::milliseconds patience) {
-  pollfd waiting{.fd = socket, .events = events, .revents = 0};
-  int ready = 0;
-  do {
-    ready = poll(&waiting, 1, static_cast<int>(patience.count()));
-  } while (ready < 0 && errno == EINTR);
-  return ready > 0;
+using Deadline = std::chrono::steady_clock::time_point;
+
+// False: not before the deadline.
+bool is_ready(int socket, short events, Deadline deadline) {
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+        std::max(deadline - std::chrono::steady_clock::now(), Deadline::duration::zero()));
+    pollfd waiting{.fd = socket, .events = events, .revents = 0};
+    const int ready = poll(&waiting, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 60'000)));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return false;
+    if (left.count() == 0) return false;
+  }
+}
+
+using Addresses = std::shared_ptr<addrinfo>;
+
+Result<Addresses> look_up_address(const std::string& host, const std::string& port, int flags) {
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = flags;
+  addrinfo* found = nullptr;
+  if (const int failed = getaddrinfo(host.c_str(), port.c_str(), &wanted, &found); failed != 0)
+    return Error(ErrorCode::kUnavailable, gai_strerror(failed));
+  return Addresses(found, freeaddrinfo);
+}
+
+// A resolver takes as long as it likes: it is left behind at the deadline. Errors: kUnavailable; kTimeout.
+Result<Addresses> addresses_of(const std::string& host, const std::string& port, Deadline deadline) {
+  if (auto found = look_up_address(host, port, AI_NUMERICHOST)) return found;
+  std::packaged_task<Result<Addresses>()> task([host, port] { return look_up_address(host, port, 0); });
+  std::future<Result<Addresses>> answer = task.get_future();
+  std::thread(std::move(task)).detach();
+  if (answer.wait_until(deadline) != std::future_status::ready)
+    return Error(ErrorCode::kTimeout, "the name was not resolved in time");
+  return answer.get();
 }
 
 std::string lower_case(std::string text) {
@@ -103,18 +134,16 @@ std::string PlainHttp::shown() const {
 }
 
 Result<std::string> PlainHttp::get(const std::string& target) const {
-  addrinfo wanted{};
-  wanted.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int failed = getaddrinfo(host.c_str(), port.c_str(), &wanted, &found); failed != 0)
-    return make_error(ErrorCode::kUnavailable, "%s: %s", shown().c_str(), gai_strerror(failed));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, freeaddrinfo);
+  const Result<Addresses> addresses = addresses_of(host, port, deadline);
+  if (!addresses)
+    return make_error(addresses.error().code(), "%s: %s", shown().c_str(),
+                      addresses.error().message().c_str());
   std::string request =
       "GET " + target + " HTTP/1.1\r\nhost: " + shown().substr(7) + "\r\nconnection: close\r\n";
   if (!token.empty()) request += "x-ashlar-token: " + token + "\r\n";
   request += "\r\n";
   int error = 0;
-  for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
+  for (const addrinfo* address = addresses->get(); address != nullptr; address = address->ai_next) {
     const HttpSocket socket(
         ::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, address->ai_protocol));
     if (socket.get() < 0) continue;
@@ -123,22 +152,22 @@ Result<std::string> PlainHttp::get(const std::string& target) const {
       continue;
     }
     socklen_t length = sizeof error;
-    if (!is_ready(socket.get(), POLLOUT, patience)) {
+    if (!is_ready(socket.get(), POLLOUT, deadline)) {
       error = ETIMEDOUT;
       continue;
     }
     if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) continue;
     std::string_view left = request;
-    while (!left.empty() && is_ready(socket.get(), POLLOUT, patience)) {
+    while (!left.empty() && is_ready(socket.get(), POLLOUT, deadline)) {
       const ssize_t sent = send(socket.get(), left.data(), left.size(), MSG_NOSIGNAL);
       if (sent < 0) break;
       left.remove_prefix(static_cast<std::size_t>(sent));
     }
     std::string answer;
     for (;;) {
-      if (!is_ready(socket.get(), POLLIN, patience))
-        return make_error(ErrorCode::kTimeout, "%s%s: no answer within %lld ms", shown().c_str(),
-                          target.c_str(), static_cast<long long>(patience.count()));
+      if (!is_ready(socket.get(), POLLIN, deadline))
+        return make_error(ErrorCode::kTimeout, "%s%s: no whole answer in time", shown().c_str(),
+                          target.c_str());
       char piece[16384];
       const ssize_t got = recv(socket.get(), piece, sizeof piece, 0);
       if (got <= 0) break;

@@ -2,7 +2,7 @@
 //
 // Blocking, a connection per request, without TLS. The answer is untrusted: its length is limited.
 //
-// Thread safety: immutable values.
+// Thread safety: thread-compatible.
 #pragma once
 
 #include <chrono>
@@ -18,8 +18,9 @@ namespace ashlar::apps {
 struct PlainHttp {
   std::string host;
   std::string port = "80";
-  std::string token = {};                    // sent in x-ashlar-token where there is one
-  std::chrono::milliseconds patience{5000};  // for connecting, and between two bytes
+  std::string token = {};  // sent in x-ashlar-token where there is one
+  // Whatever is asked, looking for the address included, ends by then.
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   std::size_t most_bytes = std::size_t{64} << 20;
 
   // "http://host:port", with or without a slash behind it. Errors: kUnsupported: https; kInvalidArgument: no
