@@ -6,6 +6,8 @@ NB_MODULE(_native, module) {
   module.doc() = "Ashlar's library, as the package `ashlar` shows it.";
   bind_errors(module);
   bind_tokens(module);
+  bind_index(module);
+  bind_feed(module);
 }
 
 }  // namespace ashlar::python

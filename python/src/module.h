@@ -7,5 +7,7 @@ namespace ashlar::python {
 
 void bind_errors(nanobind::module_& module);
 void bind_tokens(nanobind::module_& module);
+void bind_index(nanobind::module_& module);
+void bind_feed(nanobind::module_& module);
 
 }  // namespace ashlar::python
