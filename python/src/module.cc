@@ -8,6 +8,7 @@ NB_MODULE(_native, module) {
   bind_tokens(module);
   bind_index(module);
   bind_feed(module);
+  bind_replay(module);
 }
 
 }  // namespace ashlar::python

@@ -9,5 +9,6 @@ void bind_errors(nanobind::module_& module);
 void bind_tokens(nanobind::module_& module);
 void bind_index(nanobind::module_& module);
 void bind_feed(nanobind::module_& module);
+void bind_replay(nanobind::module_& module);
 
 }  // namespace ashlar::python
