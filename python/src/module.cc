@@ -5,6 +5,7 @@ namespace ashlar::python {
 NB_MODULE(_native, module) {
   module.doc() = "Ashlar's library, as the package `ashlar` shows it.";
   bind_errors(module);
+  bind_hashes(module);
   bind_tokens(module);
   bind_index(module);
   bind_feed(module);

@@ -6,6 +6,7 @@
 namespace ashlar::python {
 
 void bind_errors(nanobind::module_& module);
+void bind_hashes(nanobind::module_& module);
 void bind_tokens(nanobind::module_& module);
 void bind_index(nanobind::module_& module);
 void bind_feed(nanobind::module_& module);
