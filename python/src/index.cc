@@ -22,12 +22,12 @@
 #include <utility>
 #include <vector>
 
+#include "arrays.h"
 #include "ashlar/index/locked_index.h"
 #include "ashlar/index/make_index.h"
 #include "ashlar/index/radix_tree.h"
 #include "errors.h"
 #include "module.h"
-#include "owned_array.h"
 #include "tier_names.h"
 
 namespace nb = nanobind;
@@ -269,7 +269,7 @@ nb::object presence(const IndexRef& self, std::uint64_t worker, const Hashes& na
     raise(Error(ErrorCode::kUnsupported,
                 "the index \"" + std::string(self.index->name()) + "\" does not tell what a worker holds"));
   }
-  return nb::cast(owned_array(std::move(bits)));
+  return nb::cast(numpy_of(std::move(bits)));
 }
 
 nb::dict sizes(const IndexRef& self) {

@@ -7,6 +7,10 @@ NB_MODULE(_native, module) {
   bind_errors(module);
   bind_hashes(module);
   bind_tokens(module);
+  bind_token_sequence(module);
+  bind_guards(module);
+  bind_block_lists(module);
+  bind_blocks(module);
   bind_index(module);
   bind_feed(module);
   bind_replay(module);

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "arrays.h"
 #include "ashlar/replay/generate.h"
 #include "ashlar/replay/real.h"
 #include "ashlar/replay/report.h"
@@ -25,7 +26,6 @@
 #include "ashlar/replay/trace_table.h"
 #include "errors.h"
 #include "module.h"
-#include "owned_array.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -173,7 +173,7 @@ void bind_trace(nb::module_& module) {
             std::vector<double> seconds;
             for (const replay::TraceTable::Request& request : self.table->requests())
               seconds.push_back(static_cast<double>(request.arrival_ms) / 1e3);
-            return owned_array(std::move(seconds));
+            return numpy_of(std::move(seconds));
           },
           nb::rv_policy::move, "Seconds since the first request, (n,) float64.")
       .def_prop_ro(
@@ -182,7 +182,7 @@ void bind_trace(nb::module_& module) {
             std::vector<std::uint64_t> tokens;
             for (const replay::TraceTable::Request& request : self.table->requests())
               tokens.push_back(request.input_tokens);
-            return owned_array(std::move(tokens));
+            return numpy_of(std::move(tokens));
           },
           nb::rv_policy::move, "Tokens of each prompt, (n,) uint64.");
 }
@@ -255,7 +255,7 @@ void bind_replay(nb::module_& module) {
             std::vector<std::uint64_t> requests;
             for (const replay::WorkerTotals& worker : self.outcome.workers)
               requests.push_back(worker.requests);
-            return owned_array(std::move(requests));
+            return numpy_of(std::move(requests));
           },
           nb::rv_policy::move, "Requests of each worker, (workers,) uint64.")
       .def(
