@@ -57,4 +57,8 @@ bool wait_in_slices(std::optional<Clock::TimePoint> deadline, Done&& is_done, Wa
   }
 }
 
+// The parts of the class that other files bind.
+void bind_transfers(nanobind::module_& module, nanobind::class_<KvRef>& type);
+void bind_memory(nanobind::class_<KvRef>& type);
+
 }  // namespace ashlar::python

@@ -62,7 +62,8 @@ Imported import_array(nb::handle object) {
     out.shape.insert(out.shape.begin(), array.shape(i));
     out.strides.insert(out.strides.begin(), stride);
     if (array.shape(i) > 1 && stride != static_cast<std::int64_t>(packed)) out.contiguous = false;
-    if (array.shape(i) > 1 && stride <= 0) refuse("the memory of G1 has an axis that goes backwards or repeats");
+    if (array.shape(i) > 1 && stride <= 0)
+      refuse("the memory of G1 has an axis that goes backwards or repeats");
     packed *= array.shape(i);
     if (array.shape(i) > 1) extent += (array.shape(i) - 1) * static_cast<std::uint64_t>(stride);
   }
@@ -153,7 +154,8 @@ bool take_guard(nb::handle object, const KvPtr& kv, bool writable, std::optional
 
 Target target_of(nb::handle block, const KvPtr& kv) {
   std::optional<Target> target;
-  if (take_guard<MutableObject>(block, kv, true, target) || take_guard<PartialObject>(block, kv, true, target) ||
+  if (take_guard<MutableObject>(block, kv, true, target) ||
+      take_guard<PartialObject>(block, kv, true, target) ||
       take_guard<ScheduledObject>(block, kv, true, target) ||
       take_guard<InflightObject>(block, kv, true, target) ||
       take_guard<CompleteObject>(block, kv, false, target) ||
@@ -211,8 +213,8 @@ nb::object view_of(const KvRef& self, nb::handle block, std::optional<std::uint3
   nb::capsule manager(kept.get(), [](void* pointer) noexcept { delete static_cast<KvPtr*>(pointer); });
   static_cast<void>(kept.release());
   const nb::object owner = nb::make_tuple(nb::borrow(block), manager);
-  const int device_type = blocks.kind() == StorageKind::kDevice ? nb::device::cuda::value
-                                                                : nb::device::cpu::value;
+  const int device_type =
+      blocks.kind() == StorageKind::kDevice ? nb::device::cuda::value : nb::device::cpu::value;
   const int device = blocks.kind() == StorageKind::kDevice ? blocks.device() : 0;
   const nb::dlpack::dtype dtype = dtype_of(model.dtype, kNumpy);
   if (target.writable) {
@@ -242,7 +244,8 @@ BroughtMemory memory_of(nb::handle memory, const layout::LayoutConfig& model) {
   const bool axes = has_axes(first, model, !per_layer);
   if (!axes && !first.contiguous) {
     refuse("the memory of G1 must be contiguous, or have the shape (blocks" +
-           std::string(per_layer ? "" : ", layers") + ", outer, tokens, heads, dim) and elements of the dtype");
+           std::string(per_layer ? "" : ", layers") +
+           ", outer, tokens, heads, dim) and elements of the dtype");
   }
   if (axes) {
     if (first.shape[0] == 0 || first.shape[0] > std::numeric_limits<std::uint32_t>::max())
@@ -280,7 +283,8 @@ void bind_memory(nb::class_<KvRef>& type) {
           },
           "block"_a = nb::none(), nb::kw_only(), "layer"_a = nb::none(),
           nb::sig("def tensor(self, block: object = None, *, layer: int | None = None) -> object"),
-          "The same as an object with __dlpack__, with the true dtype and device, for torch.from_dlpack() and "
+          "The same as an object with __dlpack__, with the true dtype and device, for torch.from_dlpack() "
+          "and "
           "its like; it has the buffer protocol too.");
 }
 

@@ -15,7 +15,7 @@ namespace ashlar::python {
 // What a caller's object says about the memory of a tier.
 struct BroughtMemory {
   tiers::PlaneMemory plane;
-  std::uint32_t block_count = 0;  // of an array with a block axis; 0: not known
+  std::uint32_t block_count = 0;            // of an array with a block axis; 0: not known
   std::optional<std::int32_t> device = {};  // of device memory
 };
 

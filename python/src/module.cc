@@ -11,6 +11,7 @@ NB_MODULE(_native, module) {
   bind_guards(module);
   bind_block_lists(module);
   bind_blocks(module);
+  bind_tiers(module);
   bind_index(module);
   bind_feed(module);
   bind_replay(module);

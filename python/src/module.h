@@ -12,6 +12,7 @@ void bind_token_sequence(nanobind::module_& module);
 void bind_guards(nanobind::module_& module);
 void bind_block_lists(nanobind::module_& module);
 void bind_blocks(nanobind::module_& module);
+void bind_tiers(nanobind::module_& module);
 void bind_index(nanobind::module_& module);
 void bind_feed(nanobind::module_& module);
 void bind_replay(nanobind::module_& module);
