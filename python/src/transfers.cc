@@ -100,6 +100,10 @@ struct Request {
         digests.push_back(tokens::PrefixDigest::from_bits(digest.hi(), digest.lo()));
       for (nb::handle local : nb::object(object.attr("local")))
         locals.emplace_back(nb::cast<std::uint64_t>(nb::int_(local)));
+      if (digests.size() != hashes->size() || locals.size() != hashes->size()) {
+        raise(make_error(ErrorCode::kInvalidArgument, "%zu names, %zu digests and %zu local hashes",
+                         hashes->size(), digests.size(), locals.size()));
+      }
     } else {
       hashes.emplace(object);
     }
