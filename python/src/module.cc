@@ -11,6 +11,8 @@ NB_MODULE(_native, module) {
   bind_guards(module);
   bind_block_lists(module);
   bind_blocks(module);
+  bind_requests(module);
+  bind_batches(module);
 }
 
 }  // namespace ashlar::python
