@@ -4,6 +4,10 @@ namespace ashlar::python {
 
 NB_MODULE(_native, module) {
   module.doc() = "Ashlar's library, as the package `ashlar` shows it.";
+  module.attr("__version__") = ASHLAR_PYTHON_VERSION;
+  // The price of a call, beside which the benchmark puts those of the library.
+  module.def("_bare", [] {}, "Does nothing.");
+  nanobind::set_leak_warnings(true);
   bind_errors(module);
   bind_hashes(module);
   bind_tokens(module);

@@ -172,7 +172,7 @@ void bind_steps(nb::module_& module) {
 
 void bind_reading(nb::class_<RequestObject>& type) {
   type.def_prop_ro(
-          "state", [](const RequestObject& self) { return std::string(to_string(self.get().state())); },
+          "state", [](const RequestObject& self) { return identifier(to_string(self.get().state())); },
           "idle, prefill_scheduled, decode_scheduled, speculative_scheduled, onboarding, preempted or "
           "released.")
       .def_prop_ro(
