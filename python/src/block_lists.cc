@@ -41,7 +41,7 @@ nb::class_<ListObject<Guard>> bind_list(nb::module_& module, const char* name, c
             for (const Guard& guard : self.get()) ids.push_back(guard.block_id().value());
             return numpy_of(std::move(ids));
           },
-          "Their indexes in the pool, as a new array of uint32.")
+          "Their indexes in the pool, as a new array of uint32.", nb::rv_policy::automatic)
       .def(
           "pop",
           [](Object& self) {

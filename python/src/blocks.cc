@@ -239,7 +239,7 @@ void bind_status(nb::module_& module) {
       .def_prop_ro(
           "block_id", [](const BlockDescription& self) { return self.id.value(); }, "Its index in the pool.")
       .def_prop_ro(
-          "state", [](const BlockDescription& self) { return std::string(to_string(self.state)); },
+          "state", [](const BlockDescription& self) { return identifier(to_string(self.state)); },
           "The name of its state.")
       .def_prop_ro(
           "sequence_hash",

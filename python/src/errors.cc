@@ -1,5 +1,8 @@
 #include "errors.h"
 
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <string>
@@ -42,7 +45,7 @@ std::array<PyObject*, kKinds.size()> g_types = {};
 PyObject* g_used = nullptr;
 
 PyObject* new_type(nb::module_& module, const char* name, const char* doc, PyObject* bases) {
-  const std::string full = "ashlar." + std::string(name);
+  const std::string full = nb::cast<std::string>(module.attr("__name__")) + "." + name;
   PyObject* type = PyErr_NewExceptionWithDoc(full.c_str(), doc, bases, nullptr);
   if (type == nullptr) throw nb::python_error();
   module.attr(name) = nb::handle(type);
@@ -86,9 +89,8 @@ void add_pools(const nb::object& exception, const block::PoolStatus& status) {
 
 nb::object exception_of(const block::SequenceError& error, const std::string& before) {
   nb::object exception = exception_of(error.to_error(), before);
-  const std::string_view reason = to_string(error.reason);
-  exception.attr("reason") = nb::str(reason.data(), reason.size());
-  exception.attr("state") = nb::str(error.state.data(), error.state.size());
+  exception.attr("reason") = identifier(to_string(error.reason));
+  exception.attr("state") = identifier(error.state);
   exception.attr("wanted") = error.asked;
   exception.attr("limit") = error.limit;
   if (error.refusal) add_pools(exception, error.refusal->status);
@@ -97,14 +99,19 @@ nb::object exception_of(const block::SequenceError& error, const std::string& be
 
 }  // namespace
 
+nb::str identifier(std::string_view name) {
+  std::string text(name);
+  std::replace(text.begin(), text.end(), ' ', '_');
+  return nb::str(text.data(), text.size());
+}
+
 void raise(const Error& error) {
   raise_object(exception_of(error));
 }
 
 void raise(const block::AllocationRefusal& refusal) {
   const nb::object exception = exception_of(refusal.to_error());
-  const std::string_view reason = name_of(refusal.reason);
-  exception.attr("reason") = nb::str(reason.data(), reason.size());
+  exception.attr("reason") = identifier(name_of(refusal.reason));
   exception.attr("wanted") = refusal.requested;
   add_pools(exception, refusal.status);
   raise_object(exception);

@@ -12,6 +12,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -32,6 +33,9 @@ namespace ashlar::python {
 [[noreturn]] void raise(const block::BatchError& error);
 // A guard, handle or manager that was used up or closed; `what` names it.
 [[noreturn]] void raise_used(const char* what);
+
+// A name of the library as an identifier: spaces become underscores.
+nanobind::str identifier(std::string_view name);
 
 // The value, or the exception.
 template <class T, class E>

@@ -100,7 +100,7 @@ template <class Object>
 void bind_tokens_of(nb::class_<Object>& type) {
   type.def_prop_ro(
           "tokens", [](Object& self) { return numpy_of_ids(self.get().tokens()); },
-          "Its tokens so far, as a new array of uint32.")
+          "Its tokens so far, as a new array of uint32.", nb::rv_policy::automatic)
       .def_prop_ro(
           "computed_tokens", [](Object& self) { return self.get().computed_tokens(); },
           "Leading tokens whose KV exists.");
@@ -336,7 +336,8 @@ BlockManager.register() makes it an ImmutableBlock, reset() a MutableBlock.)");
           "Of all tokens up to its end; unknown when it was staged by name alone.")
       .def_prop_ro(
           "tokens", [](CompleteObject& self) { return numpy_of_ids(self.get().tokens()); },
-          "Its tokens as a new array of uint32; empty when it was staged, or they are not kept.")
+          "Its tokens as a new array of uint32; empty when it was staged, or they are not kept.",
+          nb::rv_policy::automatic)
       .def(
           "reset",
           [](CompleteObject& self) {

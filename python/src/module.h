@@ -12,6 +12,8 @@ void bind_token_sequence(nanobind::module_& module);
 void bind_guards(nanobind::module_& module);
 void bind_block_lists(nanobind::module_& module);
 void bind_blocks(nanobind::module_& module);
+void bind_requests(nanobind::module_& module);
+void bind_batches(nanobind::module_& module);
 void bind_tiers(nanobind::module_& module);
 void bind_index(nanobind::module_& module);
 void bind_feed(nanobind::module_& module);

@@ -39,7 +39,7 @@ An image, a sound or the like; the placeholder ids do not enter the hash, the it
 Made by TokenSequence, so its hashes always belong to its tokens.)")
       .def_prop_ro(
           "tokens", [](const TokenBlock& block) { return numpy_of_ids(block.tokens()); },
-          "As a new array of uint32.")
+          "As a new array of uint32.", nb::rv_policy::automatic)
       .def_prop_ro("block_size", &TokenBlock::block_size, "In tokens.")
       .def_prop_ro(
           "local_hash", [](const TokenBlock& block) { return block.local_hash().value(); },
@@ -107,7 +107,7 @@ A call that fails changes nothing.)")
             const std::vector<tokens::Token> all = self.tokens();
             return numpy_of_ids(std::span(all));
           },
-          "As a new array of uint32.")
+          "As a new array of uint32.", nb::rv_policy::automatic)
       .def_prop_ro(
           "block_count", [](const TokenSequence& self) { return self.blocks().size(); }, "Full blocks.")
       .def(
