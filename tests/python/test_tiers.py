@@ -231,7 +231,7 @@ def test_wrong_options_are_errors(tmp_path):
         with pytest.raises(ashlar.AshlarError):
             make(g2_blocks=4, g3_blocks=4, g3_path=path)
     with pytest.raises(ashlar.CapacityError):
-        make(g1_blocks=2**31, head_dim=4096, layers=64)
+        make(layers=2**12, head_dim=2**20, block_size=2**16)
     with pytest.raises(TypeError):
         make(g1_block=3)
     kv = make()
@@ -277,7 +277,7 @@ def test_managers_die_with_everything_outstanding():
         kv = make(g2_blocks=16)
         names = names_of(kv, 3).sequence
         signal = ashlar.FenceSignal()
-        kept = [store(kv, names), kv.pin(names, 60), kv.offload(names, after=signal.fence), kv.array(),
+        kept = [store(kv, names), kv.pin(names[:2], 60), kv.offload(names, after=signal.fence), kv.array(),
                 kv.onboard_async(names), kv.g1.allocate(2)]
         kept = kept[order:] + kept[:order]
         del kv
