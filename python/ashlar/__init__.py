@@ -54,9 +54,15 @@ from ashlar._native import (
     Unavailable,
     Unsupported,
     UsedGuard,
+    VllmHasher,
     WeakBlock,
     __version__,
+    eagle_local_hashes,
     eviction_names,
+    router_local_hash,
+    sglang_hash_block,
+    sglang_name,
+    vllm_name,
 )
 
 __all__ = [
@@ -107,9 +113,15 @@ __all__ = [
     "Unavailable",
     "Unsupported",
     "UsedGuard",
+    "VllmHasher",
     "WeakBlock",
     "__version__",
+    "eagle_local_hashes",
     "eviction_names",
+    "router_local_hash",
+    "sglang_hash_block",
+    "sglang_name",
+    "vllm_name",
 ]
 
 # In messages and pickles they are of this package, wherever they are compiled.
