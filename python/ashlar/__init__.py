@@ -54,9 +54,15 @@ from ashlar._native import (
     Unavailable,
     Unsupported,
     UsedGuard,
+    VllmHasher,
     WeakBlock,
     __version__,
+    eagle_local_hashes,
     eviction_names,
+    router_local_hash,
+    sglang_hash_block,
+    sglang_name,
+    vllm_name,
 )
 from ashlar._native import (
     BatchMatches,
@@ -125,9 +131,15 @@ __all__ = [
     "Unavailable",
     "Unsupported",
     "UsedGuard",
+    "VllmHasher",
     "WeakBlock",
     "__version__",
+    "eagle_local_hashes",
     "eviction_names",
+    "router_local_hash",
+    "sglang_hash_block",
+    "sglang_name",
+    "vllm_name",
 ]
 __all__ += [
     "BatchMatches",

@@ -12,6 +12,7 @@ NB_MODULE(_native, module) {
   bind_hashes(module);
   bind_tokens(module);
   bind_token_sequence(module);
+  bind_engine_hashes(module);
   bind_guards(module);
   bind_block_lists(module);
   bind_blocks(module);

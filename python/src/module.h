@@ -9,6 +9,7 @@ void bind_errors(nanobind::module_& module);
 void bind_hashes(nanobind::module_& module);
 void bind_tokens(nanobind::module_& module);
 void bind_token_sequence(nanobind::module_& module);
+void bind_engine_hashes(nanobind::module_& module);
 void bind_guards(nanobind::module_& module);
 void bind_block_lists(nanobind::module_& module);
 void bind_blocks(nanobind::module_& module);

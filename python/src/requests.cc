@@ -213,7 +213,7 @@ void bind_reading(nb::class_<RequestObject>& type) {
 
 A copy, because the request's own table moves when it grows. NO_BLOCK stands for blocks outside the window.)")
       .def(
-          "block_table_into", &block_table_into, nb::arg("out"), nb::arg("group") = 0,
+          "block_table_into", &block_table_into, nb::arg("out").noconvert(), nb::arg("group") = 0,
           nb::sig("def block_table_into(self, out: numpy.typing.NDArray[typing.Any], group: int = 0) -> int"),
           R"(Writes the table into the front of `out` and returns its length.
 
