@@ -15,10 +15,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -28,6 +31,7 @@
 #include "callbacks.h"
 #include "errors.h"
 #include "guards.h"
+#include "kv.h"
 #include "module.h"
 #include "tier_names.h"
 
@@ -39,7 +43,8 @@ namespace ashlar::python {
 void check_event_capacity(std::size_t capacity) {
   constexpr std::size_t kMost = std::size_t{1} << 26;
   if (capacity > kMost) {
-    raise(make_error(ErrorCode::kInvalidArgument, "events is %zu; a tier buffers at most %zu", capacity, kMost));
+    raise(make_error(ErrorCode::kInvalidArgument, "events is %zu; a tier buffers at most %zu", capacity,
+                     kMost));
   }
 }
 
@@ -107,7 +112,8 @@ nb::object events_array(nb::handle_t<Batch> self) {
   const std::vector<KvEvent>& events = nb::cast<Batch&>(self).owned.events;
   const nb::object dtype = event_dtype();
   if (events.empty()) return nb::module_::import_("numpy").attr("zeros")(0, dtype);
-  const nb::ndarray<nb::numpy, const std::uint8_t> bytes(events.data(), {events.size() * sizeof(KvEvent)}, self);
+  const nb::ndarray<nb::numpy, const std::uint8_t> bytes(events.data(), {events.size() * sizeof(KvEvent)},
+                                                         self);
   return nb::cast(bytes).attr("view")(dtype);
 }
 
@@ -241,7 +247,8 @@ class StreamObject {
   }
   const std::shared_ptr<OpenStream>& get_elsewhere() const {
     if (get()->sink->is_calling_here()) {
-      raise(Error(ErrorCode::kInvalidArgument, "a callback cannot wait for its own stream: call this elsewhere"));
+      raise(Error(ErrorCode::kInvalidArgument,
+                  "a callback cannot wait for its own stream: call this elsewhere"));
     }
     return stream_;
   }
@@ -335,21 +342,26 @@ nb::dict counters_of(const StreamObject& self) {
 
 void bind_values(nb::module_& module) {
   nb::class_<KvEvent>(module, "KvEvent", "One change to the contents of a tier.")
-      .def_prop_ro("kind", [](const KvEvent& self) { return std::string(to_string(self.kind)); },
-                   "stored, removed, resync (events were lost), access or cleared.")
-      .def_prop_ro("tier", [](const KvEvent& self) { return self.tier == events::kAllTiers ? "all" : tier_name(self.tier); },
-                   "g1 to g4, remote; \"all\" of a cleared.")
+      .def_prop_ro(
+          "kind", [](const KvEvent& self) { return std::string(to_string(self.kind)); },
+          "stored, removed, resync (events were lost), access or cleared.")
+      .def_prop_ro(
+          "tier",
+          [](const KvEvent& self) { return self.tier == events::kAllTiers ? "all" : tier_name(self.tier); },
+          "g1 to g4, remote; \"all\" of a cleared.")
       .def_ro("hash", &KvEvent::hash, "The name of the block.")
       .def_prop_ro("parent", &KvEvent::parent, "The block before it, if known.")
       .def_prop_ro("prefix_group", &KvEvent::prefix_group, "The first block of its sequence, if known.")
-      .def_prop_ro("name", [](const KvEvent& self) { return self.name().value(); },
-                   "The producer's own name, else the chain hash: a number of 64 bits.")
-      .def_prop_ro("local",
-                   [](const KvEvent& self) -> std::optional<std::uint64_t> {
-                     if (const auto local = self.local()) return local->value();
-                     return std::nullopt;
-                   },
-                   "The hash of the block's own tokens, if known.")
+      .def_prop_ro(
+          "name", [](const KvEvent& self) { return self.name().value(); },
+          "The producer's own name, else the chain hash: a number of 64 bits.")
+      .def_prop_ro(
+          "local",
+          [](const KvEvent& self) -> std::optional<std::uint64_t> {
+            if (const auto local = self.local()) return local->value();
+            return std::nullopt;
+          },
+          "The hash of the block's own tokens, if known.")
       .def_ro("sequence", &KvEvent::sequence, "Its number in its log.")
       .def_ro("block", &KvEvent::block, "The block's number in its tier; of a resync, the events lost.")
       .def_ro("bytes", &KvEvent::bytes, "The size of the block; 0: unknown.")
@@ -362,35 +374,43 @@ void bind_values(nb::module_& module) {
   nb::class_<Batch>(module, "EventBatch", R"(Consecutive events of one stream; an item is a KvEvent.
 
 A snapshot is the whole state of the stream, in parts: it replaces what a listener knew.)")
-      .def_prop_ro("is_snapshot",
-                   [](const Batch& self) { return self.owned.head.kind == events::BatchKind::kSnapshot; },
-                   "Whether it is a part of a snapshot.")
-      .def_prop_ro("worker", [](const Batch& self) { return self.owned.head.stream.worker.id.value(); },
-                   "The worker of the stream.")
-      .def_prop_ro("rank", [](const Batch& self) { return self.owned.head.stream.worker.rank; }, "Its rank.")
-      .def_prop_ro("incarnation", [](const Batch& self) { return self.owned.head.stream.incarnation; },
-                   "Increases on every restart of the worker.")
-      .def_prop_ro("first", [](const Batch& self) { return self.owned.head.first; },
-                   "The number of the first event; of a snapshot, of the next one.")
-      .def_prop_ro("part", [](const Batch& self) { return self.owned.head.part; }, "Of a snapshot, from 0.")
-      .def_prop_ro("parts", [](const Batch& self) { return self.owned.head.parts; }, "Of a snapshot.")
-      .def_prop_ro("locations",
-                   [](const Batch& self) {
-                     nb::dict out;
-                     for (const events::LocationName& one : self.owned.locations)
-                       out[nb::int_(one.number)] = one.name;
-                     return out;
-                   },
-                   "Files and volumes that the events name, by number.")
+      .def_prop_ro(
+          "is_snapshot",
+          [](const Batch& self) { return self.owned.head.kind == events::BatchKind::kSnapshot; },
+          "Whether it is a part of a snapshot.")
+      .def_prop_ro(
+          "worker", [](const Batch& self) { return self.owned.head.stream.worker.id.value(); },
+          "The worker of the stream.")
+      .def_prop_ro(
+          "rank", [](const Batch& self) { return self.owned.head.stream.worker.rank; }, "Its rank.")
+      .def_prop_ro(
+          "incarnation", [](const Batch& self) { return self.owned.head.stream.incarnation; },
+          "Increases on every restart of the worker.")
+      .def_prop_ro(
+          "first", [](const Batch& self) { return self.owned.head.first; },
+          "The number of the first event; of a snapshot, of the next one.")
+      .def_prop_ro(
+          "part", [](const Batch& self) { return self.owned.head.part; }, "Of a snapshot, from 0.")
+      .def_prop_ro(
+          "parts", [](const Batch& self) { return self.owned.head.parts; }, "Of a snapshot.")
+      .def_prop_ro(
+          "locations",
+          [](const Batch& self) {
+            nb::dict out;
+            for (const events::LocationName& one : self.owned.locations) out[nb::int_(one.number)] = one.name;
+            return out;
+          },
+          "Files and volumes that the events name, by number.")
       .def_prop_ro("array", &events_array, nb::sig("def array(self) -> numpy.ndarray"),
                    "The events as a structured array without a copy; read-only. Hashes are two uint64; kind "
                    "is 0 stored, 1 removed, 2 resync, 3 access, 4 cleared; tier counts from 0.")
       .def("__len__", [](const Batch& self) { return self.owned.events.size(); })
-      .def("__getitem__",
-           [](const Batch& self, Py_ssize_t index) {
-             return self.owned.events[index_in(index, self.owned.events.size())];
-           },
-           "index"_a);
+      .def(
+          "__getitem__",
+          [](const Batch& self, Py_ssize_t index) {
+            return self.owned.events[index_in(index, self.owned.events.size())];
+          },
+          "index"_a);
 }
 
 }  // namespace
@@ -401,7 +421,8 @@ void bind_manager_events(nb::class_<ManagerObject>& type) {
       [](const ManagerObject& self) {
         const ManagerPtr manager = self.manager;
         const std::shared_ptr<events::EventLog> log = manager->event_log();
-        if (log == nullptr) raise(Error(ErrorCode::kNotReady, "the manager makes no events: create it with events=N"));
+        if (log == nullptr)
+          raise(Error(ErrorCode::kNotReady, "the manager makes no events: create it with events=N"));
         Gatherer gatherer;
         if (!taken_logs().is_taken(log.get())) without_gil([&] { log->drain(gatherer); });
         return Batch(std::move(gatherer.batch));
@@ -425,7 +446,8 @@ void bind_kv_events(nb::class_<KvRef>& type) {
 
 void bind_events(nb::module_& module) {
   bind_values(module);
-  nb::class_<StreamObject>(module, "EventStream", R"(Calls a function with the events of a manager, in batches.
+  nb::class_<StreamObject>(module, "EventStream",
+                           R"(Calls a function with the events of a manager, in batches.
 
 The function gets an EventBatch, on a thread of the stream, one call at a time: first a snapshot of what the
 manager holds, then every change in order. It may use the manager. An exception in it goes to
@@ -444,32 +466,36 @@ sys.unraisablehook, and its batch counts as delivered. If it is too slow, a snap
                   "incarnation: int = 0, max_events: int = 512, max_age: float = 0.002) -> None"),
           "source: a KvBlockManager or a BlockManager that was made with events=N. A batch comes when it has "
           "max_events, or its oldest event is max_age seconds old.")
-      .def("flush",
-           [](const StreamObject& self, double timeout) {
-             const std::shared_ptr<OpenStream> stream = self.get_elsewhere();
-             const auto until = Clock::real().now() + seconds_of(timeout);
-             value_or_raise(without_gil([&] { return stream->events->flush(until); }));
-           },
-           "timeout"_a = 30.0, "Waits until every event before the call was delivered. Timeout.")
-      .def("snapshot",
-           [](const StreamObject& self) {
-             const std::shared_ptr<OpenStream> stream = self.get();
-             return Batch(without_gil([&] { return stream->events->snapshot(); }));
-           },
-           "What the manager holds now, as one batch.")
+      .def(
+          "flush",
+          [](const StreamObject& self, double timeout) {
+            const std::shared_ptr<OpenStream> stream = self.get_elsewhere();
+            const auto until = Clock::real().now() + seconds_of(timeout);
+            value_or_raise(without_gil([&] { return stream->events->flush(until); }));
+          },
+          "timeout"_a = 30.0, "Waits until every event before the call was delivered. Timeout.")
+      .def(
+          "snapshot",
+          [](const StreamObject& self) {
+            const std::shared_ptr<OpenStream> stream = self.get();
+            return Batch(without_gil([&] { return stream->events->snapshot(); }));
+          },
+          "What the manager holds now, as one batch.")
       .def_prop_ro("counters", &counters_of, "Events, losses and batches so far, by name.")
       .def("close", &StreamObject::close, "timeout"_a = 5.0,
            "Delivers what waits, within the timeout; then the function is called no more. Does nothing the "
            "second time. InvalidArgument: called by the function itself.")
       .def_prop_ro("closed", &StreamObject::is_closed, "True after close().")
-      .def("__enter__",
-           [](nb::handle_t<StreamObject> self) {
-             nb::cast<StreamObject&>(self).get();
-             return nb::borrow<nb::object>(self);
-           },
-           nb::sig("def __enter__(self) -> typing.Self"), "For `with`: itself.")
-      .def("__exit__", [](StreamObject& self, nb::args) { self.close(5.0); },
-           nb::sig("def __exit__(self, *args: object) -> None"), "For `with`: close().");
+      .def(
+          "__enter__",
+          [](nb::handle_t<StreamObject> self) {
+            nb::cast<StreamObject&>(self).get();
+            return nb::borrow<nb::object>(self);
+          },
+          nb::sig("def __enter__(self) -> typing.Self"), "For `with`: itself.")
+      .def(
+          "__exit__", [](StreamObject& self, nb::args) { self.close(5.0); },
+          nb::sig("def __exit__(self, *args: object) -> None"), "For `with`: close().");
   nb::module_::import_("atexit").attr("register")(nb::cpp_function(&close_all_streams));
 }
 

@@ -7,10 +7,11 @@
 #include <memory>
 
 #include "ashlar/events/event_log.h"
-#include "kv.h"
 #include "managers.h"
 
 namespace ashlar::python {
+
+struct KvRef;
 
 // A log for that many events; null for 0. Raises InvalidArgument for more than a log may hold.
 std::shared_ptr<events::EventLog> event_log_of(std::size_t capacity);

@@ -15,6 +15,7 @@ NB_MODULE(_native, module) {
   bind_engine_hashes(module);
   bind_guards(module);
   bind_block_lists(module);
+  bind_events(module);
   bind_blocks(module);
   bind_requests(module);
   bind_batches(module);

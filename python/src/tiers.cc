@@ -24,6 +24,7 @@
 #include "callbacks.h"
 #include "devices.h"
 #include "errors.h"
+#include "events.h"
 #include "guards.h"
 #include "kv.h"
 #include "memory.h"
@@ -232,6 +233,7 @@ KvPtr make_kv(const Shape& shape, std::string_view dtype, const std::string& mod
   }
   const tiers::Trigger trigger = trigger_by_name(offload);
   options.to_g2.trigger = options.to_g3.trigger = options.to_g4.trigger = trigger;
+  check_event_capacity(event_capacity);
   options.event_capacity = event_capacity;
   options.onboard_threads = threads;
   auto made = without_gil([&] { return tiers::KvBlockManager::create(std::move(options)); });
@@ -475,6 +477,7 @@ drain_events(). scheme, prefix_key: how names and digests are made. rank, ranks:
   bind_tier_calls(type);
   bind_transfers(module, type);
   bind_memory(type);
+  bind_kv_events(type);
 }
 
 }  // namespace ashlar::python
