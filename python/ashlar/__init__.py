@@ -1,9 +1,10 @@
 """Ashlar: KV cache blocks for LLM inference.
 
-Tokens become names (`SequenceHasher`, `TokenSequence`), names find blocks (`BlockManager`), and a request takes
-its blocks step by step (`RequestSequence`, `SequenceBatch`). Guards are context managers: leaving `with` gives
-their blocks back, and a guard that was used up by its transition raises `UsedGuard`. Every failure is an
-`AshlarError`. Builds of Python without the GIL are not supported: importing the package turns the GIL on.
+Tokens become names (`SequenceHasher`, `TokenSequence`), names find blocks (`BlockManager`), and a request
+takes its blocks step by step (`RequestSequence`, `SequenceBatch`). Guards are context managers: leaving
+`with` gives their blocks back, and a guard that was used up by its transition raises `UsedGuard`. Every
+failure is an `AshlarError`. Builds of Python without the GIL are not supported: importing the package turns
+the GIL on.
 """
 
 from ashlar._native import (

@@ -150,8 +150,8 @@ Made by BlockManager.allocate(). stage() and complete() lead to CompleteBlocks, 
            nb::arg("root") = nb::none(), nb::arg("metadata") = 0,
            R"(Completes all by name, one name for each; names and KV are trusted.
 
-A name that can follow the one before it is its child. `parent` is the block before the first, `root` the first
-of its sequence.)")
+A name that can follow the one before it is its child. `parent` is the block before the first, `root` the
+first of its sequence.)")
       .def("complete", &complete_all, nb::arg("sequence"), nb::arg("first") = 0,
            "Completes all with the full blocks of a sequence, from its block `first` on.");
 

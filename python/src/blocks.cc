@@ -360,8 +360,8 @@ it buffers for an EventStream or drain_events(); 0: none.)")
       .def("allocate", &allocate, nb::arg("count"), nb::arg("timeout") = nb::none(),
            R"(That many empty blocks, or none: inactive ones are evicted to make room.
 
-With a timeout, in seconds, it waits for room; waiting allocations are served in order of arrival. CapacityError,
-Timeout; InvalidArgument for more than there are in total.)")
+With a timeout, in seconds, it waits for room; waiting allocations are served in order of arrival.
+CapacityError, Timeout; InvalidArgument for more than there are in total.)")
       .def("allocate_block", &allocate_block, "One empty block.")
       .def(
           "allocate_with_evictions",
@@ -385,9 +385,9 @@ Timeout; InvalidArgument for more than there are in total.)")
            nb::arg("metadata") = 0,
            R"(Makes complete blocks findable by their names: all of them, or none.
 
-priority and seconds are their retention. after: the fence of the step that still writes them. parent: the block
-before the first, where it was staged without. A refusal leaves the guards as they were: CorruptionError when a
-name has a block of other tokens, InvalidArgument for a block of another manager.)")
+priority and seconds are their retention. after: the fence of the step that still writes them. parent: the
+block before the first, where it was staged without. A refusal leaves the guards as they were:
+CorruptionError when a name has a block of other tokens, InvalidArgument for a block of another manager.)")
       .def(
           "reset_inactive", [](const ManagerObject& self) { return self.manager->reset_inactive_pool(); },
           "Evicts every inactive block that is not pinned. Returns how many.")

@@ -6,8 +6,8 @@
 //     Unsupported(NotImplementedError), InternalError
 //
 // A guard that was used up by its transition raises UsedGuard, an InvalidArgument. Refused allocations and
-// steps carry data: `reason`, `wanted`, `available` and `status` of an allocation; `reason`, `state`, `wanted`
-// and `limit` of a step, those of the allocation too if it was the reason, and `index` in a batch.
+// steps carry data: `reason`, `wanted`, `available` and `status` of an allocation; `reason`, `state`,
+// `wanted` and `limit` of a step, those of the allocation too if it was the reason, and `index` in a batch.
 #pragma once
 
 #include <nanobind/nanobind.h>

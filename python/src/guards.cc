@@ -145,17 +145,6 @@ it.)")
       .def_static("passed_already", &Fence::passed_already, "For work that is done when it is launched.")
       .def_prop_ro("passed", &Fence::passed, "Whether it has passed.")
       .def_prop_ro("abandoned", &Fence::abandoned, "Its signal is gone unused: it can never pass.")
-      .def(
-          "on_settled",
-          [](const Fence& fence, nb::callable callback) {
-            const PythonCallback call(std::move(callback));
-            without_gil([&] { fence.on_settled([call](bool passed) { call(passed); }); });
-          },
-          nb::arg("callback"),
-          nb::sig("def on_settled(self, callback: collections.abc.Callable[[bool], object]) -> None"),
-          R"(Calls `callback(passed)` once, when the fence passes or is abandoned, or at once if it has.
-
-On the thread that signals. An exception in it goes to sys.unraisablehook.)")
       .def(nb::self == nb::self, nb::sig("def __eq__(self, arg: object, /) -> bool"));
 
   nb::class_<SignalObject>(module, "FenceSignal", R"(The right to pass a fence, once.
@@ -184,7 +173,8 @@ Destroyed unused it abandons the fence, and the blocks that wait for it are neve
 void bind_unique(nb::module_& module) {
   nb::class_<MutableObject> empty(module, "MutableBlock", R"(An empty block that the caller owns alone.
 
-complete() and stage() lead to a CompleteBlock, init_sequence() to a PartialBlock; release() gives it back.)");
+complete() and stage() lead to a CompleteBlock, init_sequence() to a PartialBlock; release() gives it
+back.)");
   bind_block(empty);
   empty
       .def(

@@ -175,8 +175,8 @@ void bind_hashes(nb::module_& module) {
   nb::class_<HashList>(module, "SequenceHashes", nb::type_slots(list_slots),
                        R"(An immutable list of SequenceHash in one piece of memory.
 
-Its buffer, and `numpy()`, show it without a copy as an array of uint64 with the shape (n, 2): the high and the
-low halves. Slices with a step of 1 share the memory. Equal to other lists of the same names.)")
+Its buffer, and `numpy()`, show it without a copy as an array of uint64 with the shape (n, 2): the high and
+the low halves. Slices with a step of 1 share the memory. Equal to other lists of the same names.)")
       .def(
           "__init__",
           [](HashList* self, const HashesLike& hashes) { new (self) HashList(HashArray(hashes).take()); },

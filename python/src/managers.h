@@ -22,8 +22,8 @@ using ManagerPtr = std::shared_ptr<Manager>;
 ManagerPtr share_manager(Manager manager);
 
 // destroy_if_idle() destroys a manager and returns true, or returns false while blocks of it are
-// outstanding. It is called now, and if it refuses, again whenever another manager is made or given up; always
-// without the GIL. For the deleters of shared pointers.
+// outstanding. It is called now, and if it refuses, again whenever another manager is made or given up;
+// always without the GIL. For the deleters of shared pointers.
 void destroy_when_idle(std::function<bool()> destroy_if_idle);
 // Tries the managers that were set aside. Returns how many are left.
 std::size_t destroy_idle_managers();

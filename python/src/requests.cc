@@ -217,8 +217,8 @@ A copy, because the request's own table moves when it grows. NO_BLOCK stands for
           nb::sig("def block_table_into(self, out: numpy.typing.NDArray[typing.Any], group: int = 0) -> int"),
           R"(Writes the table into the front of `out` and returns its length.
 
-`out` is a contiguous array of uint32, int32 or int64 in host memory; ValueError when it is too short. NO_BLOCK
-is -1 in signed numbers.)")
+`out` is a contiguous array of uint32, int32 or int64 in host memory; ValueError when it is too short.
+NO_BLOCK is -1 in signed numbers.)")
       .def(
           "use_count",
           [](const RequestObject& self, std::size_t index, std::size_t group) {
@@ -260,8 +260,9 @@ tiers below bring.)")
           nb::sig("def begin_match(self, on_ready: collections.abc.Callable[[], object]) -> MatchStart"),
           R"(The same without waiting for the tiers below; also in place of resume().
 
-If the answer is pending, `on_ready` is called once, on a thread of the library, perhaps before this returns. It
-must not use the request. An exception in it goes to sys.unraisablehook. finish_match() takes the blocks.)")
+If the answer is pending, `on_ready` is called once, on a thread of the library, perhaps before this
+returns. It must not use the request. An exception in it goes to sys.unraisablehook. finish_match() takes
+the blocks.)")
       .def_prop_ro(
           "match_ready", [](const RequestObject& self) { return self.get().match_ready(); },
           "Whether finish_match() will not wait.")
@@ -368,9 +369,9 @@ void bind_requests(nb::module_& module) {
   nb::class_<RequestObject> type(module, "RequestSequence", R"(One request, from its prompt to its last token.
 
 A step is scheduled (blocks are taken), computed by the engine, then applied (the KV exists, full blocks are
-registered) or reverted. Between steps the request may be preempted and resumed, forked, or released. A refused
-call changes nothing; its exception has `reason` and `state`. For one thread at a time: a call while another
-thread waits in one is refused. It keeps its manager alive.)");
+registered) or reverted. Between steps the request may be preempted and resumed, forked, or released. A
+refused call changes nothing; its exception has `reason` and `state`. For one thread at a time: a call while
+another thread waits in one is refused. It keeps its manager alive.)");
   type.def("__init__", &make_request, nb::arg("manager"), nb::arg("tokens"), nb::kw_only(),
            nb::arg("hashes") = nb::none(), nb::arg("hasher") = nb::none(), nb::arg("runs") = nb::list(),
            nb::arg("max_tokens") = 0, nb::arg("reuse_last_token") = false, nb::arg("windows") = nb::list(),
@@ -390,9 +391,9 @@ thread waits in one is refused. It keeps its manager alive.)");
            R"(A request with this prompt.
 
 hashes: trusted names of the prompt's first blocks. max_tokens: prompt and generated together; with it decode
-steps allocate no memory. reuse_last_token: a hit may cover the whole prompt. windows: one per group of layers,
-None for full attention; none: one such group. retention: (begin, end, priority, seconds) of prompt ranges.
-onboard_…: how much a match may bring from the tiers below; by_layer: for wait_layer().)");
+steps allocate no memory. reuse_last_token: a hit may cover the whole prompt. windows: one per group of
+layers, None for full attention; none: one such group. retention: (begin, end, priority, seconds) of prompt
+ranges. onboard_…: how much a match may bring from the tiers below; by_layer: for wait_layer().)");
   bind_reading(type);
   bind_matching(type);
   bind_stepping(type);

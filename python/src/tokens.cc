@@ -215,7 +215,8 @@ Immutable; copying one is cheap. Requests share blocks only if their hashers are
                    "parent: SequenceHash | None = None, parent_prefix: PrefixDigest = ...) -> BlockHashes"),
            R"(The hashes of every full block of `tokens`, which follow the block `parent`.
 
-Tokens after the last full block are left out. With a parent whose digest is not given, digests are unknown.)")
+Tokens after the last full block are left out. With a parent whose digest is not given, digests are
+unknown.)")
       .def(nb::self == nb::self, nb::sig("def __eq__(self, arg: object, /) -> bool"))
       .def(
           "__hash__",

@@ -11,7 +11,9 @@ KEY = bytes([9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 11, 12, 13, 14, 15, 16])
 
 
 def test_a_name_reads_what_it_writes():
-    for text in ("0:00000000000000ff", "7:0000000000000abc:00000000000012", "256:0000000000000abc:000000000012"):
+    first, middle = "0:00000000000000ff", "7:0000000000000abc:00000000000012"
+    late = "256:0000000000000abc:000000000012"
+    for text in (first, middle, late):
         assert str(ashlar.SequenceHash.parse(text)) == text
 
 
@@ -39,7 +41,8 @@ def test_the_chain_gives_the_vectors_of_the_field():
     hashes = hasher.hash_blocks(np.arange(1, 15, dtype=np.uint32), 4)
     assert len(hashes) == 3
     assert hashes.local.tolist() == [14643705804678351452, 16777012769546811212, 483935686894639516]
-    assert hashes.sequence.chains().tolist() == [14643705804678351452, 4945711292740353085, 12583592247330656132]
+    chains = [14643705804678351452, 4945711292740353085, 12583592247330656132]
+    assert hashes.sequence.chains().tolist() == chains
     assert hasher.local_hash(range(16)) == 15310707395893867146
 
 
@@ -52,7 +55,8 @@ def test_salts_and_schemes_give_their_vectors():
     ):
         assert ashlar.SequenceHasher(salt=ashlar.Salt(lora, tenant)).local_hash(tokens) == local
     plain = ashlar.SequenceHasher(ashlar.HashScheme("xxh64_int64"))
-    assert plain.hash_blocks(range(1, 9), 4).sequence.chains().tolist() == [8356527653647720045, 610383040053763902]
+    chains = plain.hash_blocks(range(1, 9), 4).sequence.chains()
+    assert chains.tolist() == [8356527653647720045, 610383040053763902]
     keyed = ashlar.SequenceHasher(ashlar.HashScheme("keyed128", KEY), ashlar.Salt("adapter-a", "tenant-a"))
     hashes = keyed.hash_blocks(range(1, 9), 4)
     assert [str(name) for name in hashes.sequence] == [
@@ -110,7 +114,9 @@ def test_tokens_come_from_tensors():
 
 
 @pytest.mark.parametrize(
-    "bad", [[-1], [2**32], [2**80], np.array([-1]), np.array([-1], np.int32), np.array([2**32]), np.ones((2, 2), int)]
+    "bad",
+    [[-1], [2**32], [2**80], np.array([-1]), np.array([-1], np.int32), np.array([2**32]),
+     np.ones((2, 2), int)],
 )
 def test_tokens_out_of_range_are_refused(bad):
     with pytest.raises(ValueError):
@@ -173,7 +179,8 @@ def test_hash_lists_are_lists():
     assert len(hashes) == 10 and hashes[-1] == names[9] and list(hashes[::-3]) == names[::-3]
     with pytest.raises(IndexError):
         hashes[10]
-    for same in (names, tuple(names), hashes.numpy(), hashes.numpy().copy(), np.repeat(hashes.numpy(), 2, 0)[::2]):
+    strided = np.repeat(hashes.numpy(), 2, 0)[::2]
+    for same in (names, tuple(names), hashes.numpy(), hashes.numpy().copy(), strided):
         assert ashlar.SequenceHashes(same) == hashes
     assert hash(hashes) == hash(ashlar.SequenceHashes(names)) and hashes != hashes[1:]
     assert pickle.loads(pickle.dumps(hashes)) == hashes == ashlar.SequenceHashes.from_bytes(hashes.to_bytes())
