@@ -34,4 +34,4 @@ while at < len(data):
         at += 4 + size
     feed.apply(frames[-1], sequence=int.from_bytes(frames[-2], "big"))
 counters = feed.counters()
-print("the engine:", counters["applied"], "messages,", counters["lost"], "lost,", counters["present"], "blocks")
+print(f"the engine: {counters['applied']} messages, {counters['lost']} lost, {counters['present']} blocks")

@@ -176,8 +176,8 @@ struct OpenStream {
   std::unique_ptr<events::EventManager> events;
   std::once_flag closed;
 
-  // Delivers what is queued, within `patience`; then nothing more. Call without the GIL, and not on the sink's
-  // thread.
+  // Delivers what is queued, within `patience`; then nothing more. Call without the GIL, and not on the
+  // sink's thread.
   void close(Clock::Duration patience) {
     std::call_once(closed, [&] {
       static_cast<void>(events->flush(Clock::real().now() + patience));

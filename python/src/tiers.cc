@@ -47,7 +47,7 @@ KvPtr share_kv(std::unique_ptr<tiers::KvBlockManager> kv) {
   destroy_idle_managers();
   return KvPtr(kv.release(), [](tiers::KvBlockManager* shared) {
     destroy_when_idle([shared, stopped = false]() mutable {
-      // No one can call it any more. What is on its way down needs a moment; it holds blocks of G1 until then.
+      // No one can call it any more. What is on its way down holds blocks of G1 for another moment.
       constexpr auto kPatience = std::chrono::seconds(5);
       if (!std::exchange(stopped, true)) {
         static_cast<void>(shared->shutdown(Clock::real().now()));
@@ -436,9 +436,9 @@ void bind_tier_calls(nb::class_<KvRef>& type) {
 void bind_tiers(nb::module_& module) {
   nb::class_<KvRef> type(module, "KvBlockManager", R"(The KV blocks of a model over several tiers.
 
-G1 is where blocks are computed, G2 host memory, G3 files, G4 volumes. Blocks registered in G1 are offloaded by
-policy or by call; blocks that a request needs are onboarded again. Thread-safe; every call that may take long
-releases the GIL.)");
+G1 is where blocks are computed, G2 host memory, G3 files, G4 volumes. Blocks registered in G1 are offloaded
+by policy or by call; blocks that a request needs are onboarded again. Thread-safe; every call that may take
+long releases the GIL.)");
   type.def(
       "__init__",
       [](KvRef* self, std::uint32_t layers, std::uint32_t heads, std::uint32_t head_dim,
@@ -466,14 +466,15 @@ releases the GIL.)");
 `dtype` (u8, f8_e4m3, f8_e5m2, f16, bf16, f32, f64), as far as this rank holds it. `model` names the weights:
 managers of different models share no files.
 
-g1_memory: memory of the caller's that becomes G1 without a copy and is kept alive: a writable array or buffer,
-or a tensor with __dlpack__ on the host or a GPU; of the shape (blocks, layers, outer, tokens, heads, dim) with
-any strides, or contiguous in g1_order. A list has one per layer. Without it G1 is host memory of g1_blocks, or
-memory of the GPU g1_device.
+g1_memory: memory of the caller's that becomes G1 without a copy and is kept alive: a writable array or
+buffer, or a tensor with __dlpack__ on the host or a GPU; of the shape (blocks, layers, outer, tokens, heads,
+dim) with any strides, or contiguous in g1_order. A list has one per layer. Without it G1 is host memory of
+g1_blocks, or memory of the GPU g1_device.
 
 Tiers with 0 blocks are left out. g3_path: a file, or a list of files on devices of their own. offload:
 on_arrival, near_eviction or on_call. events: how many events each tier buffers for an EventStream or
-drain_events(). scheme, prefix_key: how names and digests are made. rank, ranks: of a tensor-parallel model.)");
+drain_events(). scheme, prefix_key: how names and digests are made. rank, ranks: of a tensor-parallel
+model.)");
   bind_tier_calls(type);
   bind_transfers(module, type);
   bind_memory(type);

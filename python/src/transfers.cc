@@ -297,8 +297,8 @@ void bind_transfers(nb::module_& module, nb::class_<KvRef>& type) {
                "OffloadHandle"),
            R"(Offers blocks of the tier above to `tier` now.
 
-after: fences that must pass first, one for all blocks or one for each. timeout: blocks that have not arrived by
-then count as late.)")
+after: fences that must pass first, one for all blocks or one for each. timeout: blocks that have not arrived
+by then count as late.)")
       .def(
           "drain",
           [](const KvRef& self, std::optional<double> timeout) {

@@ -35,7 +35,8 @@ class Listener:
 
 def held_of(kv, names):
     bits = kv.presence(names)
-    return {(tier, name) for i, tier in enumerate(["g1", "g2"]) for name, bit in zip(names, bits) if bit >> i & 1}
+    return {(tier, name) for i, tier in enumerate(["g1", "g2"])
+            for name, bit in zip(names, bits) if bit >> i & 1}
 
 
 def test_a_stream_tells_what_the_manager_holds():

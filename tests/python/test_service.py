@@ -1,4 +1,4 @@
-"""ServiceClient against a real `ashlar serve` in front of tiny engines, and against servers that misbehave."""
+"""ServiceClient against a real `ashlar serve` in front of tiny engines, and servers that misbehave."""
 
 import contextlib
 import json

@@ -224,7 +224,8 @@ def test_wrong_options_are_errors(tmp_path):
                   dict(offload="never"), dict(duplicates="maybe"), dict(g1_order="upside_down"),
                   dict(g3_blocks=8), dict(g3_path="x"), dict(rank=1), dict(rank=2, ranks=2), dict(ranks=0),
                   dict(heads=2**31, head_dim=4), dict(heads=2**31, head_dim=1, ranks=4),
-                  dict(prefix_key=b"short"), dict(block_size=0), dict(block_size=2**20), dict(max_pins=2**40)):
+                  dict(prefix_key=b"short"), dict(block_size=0), dict(block_size=2**20),
+                  dict(max_pins=2**40)):
         with pytest.raises((ValueError, ashlar.AshlarError)):
             make(g2_blocks=4, **wrong)
     for path in (folder, tmp_path / "missing" / "g3", "/proc/g3", "/dev/null"):
