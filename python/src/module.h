@@ -15,5 +15,6 @@ void bind_block_lists(nanobind::module_& module);
 void bind_blocks(nanobind::module_& module);
 void bind_requests(nanobind::module_& module);
 void bind_batches(nanobind::module_& module);
+void bind_overhead(nanobind::module_& module);
 
 }  // namespace ashlar::python
