@@ -67,9 +67,10 @@ Buffer::~Buffer() {
   if (taken_) PyBuffer_Release(&view_);
 }
 
-bool Buffer::take(PyObject* object) {
+bool Buffer::take(PyObject* object, bool writable) {
   if (PyObject_CheckBuffer(object) == 0) return false;
-  if (PyObject_GetBuffer(object, &view_, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
+  if (PyObject_GetBuffer(object, &view_,
+                         PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) != 0) {
     PyErr_Clear();
     return false;
   }

@@ -45,8 +45,8 @@ class Buffer {
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer();
-  // False when the object has no buffer, or not a contiguous one.
-  bool take(PyObject* object);
+  // False when the object has no buffer, or not a contiguous one, or not a writable one where it must be.
+  bool take(PyObject* object, bool writable = false);
   const Py_buffer& view() const { return view_; }
   // The type of its elements as one letter of `struct`, native order; 0: another.
   char type() const;

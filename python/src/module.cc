@@ -5,8 +5,6 @@ namespace ashlar::python {
 NB_MODULE(_native, module) {
   module.doc() = "Ashlar's library, as the package `ashlar` shows it.";
   module.attr("__version__") = ASHLAR_PYTHON_VERSION;
-  // The price of a call, beside which the benchmark puts those of the library.
-  module.def("_bare", [] {}, "Does nothing.");
   nanobind::set_leak_warnings(true);
   bind_errors(module);
   bind_hashes(module);
@@ -19,6 +17,7 @@ NB_MODULE(_native, module) {
   bind_blocks(module);
   bind_requests(module);
   bind_batches(module);
+  bind_overhead(module);
   bind_tiers(module);
   bind_index(module);
   bind_feed(module);

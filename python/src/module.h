@@ -15,6 +15,7 @@ void bind_block_lists(nanobind::module_& module);
 void bind_blocks(nanobind::module_& module);
 void bind_requests(nanobind::module_& module);
 void bind_batches(nanobind::module_& module);
+void bind_overhead(nanobind::module_& module);
 void bind_events(nanobind::module_& module);
 void bind_tiers(nanobind::module_& module);
 void bind_index(nanobind::module_& module);

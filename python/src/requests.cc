@@ -124,26 +124,28 @@ Numpy<std::uint32_t> block_table(const RequestObject& self, std::size_t group) {
 }
 
 // Into the caller's array, which engines keep from step to step.
-std::size_t block_table_into(const RequestObject& self,
-                             nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu> out, std::size_t group) {
+std::size_t block_table_into(const RequestObject& self, const nb::object& array, std::size_t group) {
   check_group(self.get(), group);
   const std::span<const block::BlockId> table = self.get().block_table(group);
-  const bool narrow = out.dtype() == nb::dtype<std::uint32_t>() || out.dtype() == nb::dtype<std::int32_t>();
-  if (!narrow && out.dtype() != nb::dtype<std::int64_t>()) {
-    throw nb::type_error("a block table is written into an array of uint32, int32 or int64");
+  Buffer out;
+  const char type = out.take(array.ptr(), true) && out.view().ndim == 1 ? out.type() : '\0';
+  if (type != 'I' && type != 'i' && type != 'q') {
+    throw nb::type_error(
+        "a block table is written into a contiguous array of uint32, int32 or int64 with one dimension");
   }
-  if (out.shape(0) < table.size()) {
+  const auto room = static_cast<std::size_t>(out.view().len / out.view().itemsize);
+  if (room < table.size()) {
     throw nb::value_error(("the table has " + std::to_string(table.size()) +
-                           " blocks; the array has room for " + std::to_string(out.shape(0)))
+                           " blocks; the array has room for " + std::to_string(room))
                               .c_str());
   }
-  if (narrow) {
-    if (!table.empty()) std::memcpy(out.data(), table.data(), table.size() * sizeof(block::BlockId));
-  } else {
-    auto* ids = static_cast<std::int64_t*>(out.data());
+  if (type == 'q') {
+    auto* ids = static_cast<std::int64_t*>(out.view().buf);
     for (std::size_t i = 0; i < table.size(); ++i) {
       ids[i] = table[i] == block::kNoBlock ? -1 : static_cast<std::int64_t>(table[i].value());
     }
+  } else if (!table.empty()) {
+    std::memcpy(out.view().buf, table.data(), table.size_bytes());
   }
   return table.size();
 }
@@ -213,7 +215,7 @@ void bind_reading(nb::class_<RequestObject>& type) {
 
 A copy, because the request's own table moves when it grows. NO_BLOCK stands for blocks outside the window.)")
       .def(
-          "block_table_into", &block_table_into, nb::arg("out").noconvert(), nb::arg("group") = 0,
+          "block_table_into", &block_table_into, nb::arg("out"), nb::arg("group") = 0,
           nb::sig("def block_table_into(self, out: numpy.typing.NDArray[typing.Any], group: int = 0) -> int"),
           R"(Writes the table into the front of `out` and returns its length.
 

@@ -48,9 +48,11 @@ nb::bytes to_python(const Bytes& bytes) {
 
 // The hashes of several blocks, one array per kind.
 struct HashedBlocks {
-  std::vector<std::uint64_t> local;
-  HashList sequence;
-  std::vector<PrefixDigest> prefix;
+  std::vector<BlockHashes> blocks;
+  // Made when they are first asked for; never changed afterwards, because arrays show them.
+  std::optional<HashList> names = {};
+  std::vector<std::uint64_t> locals = {};
+  std::vector<PrefixDigest> prefixes = {};
 };
 
 HashedBlocks hash_blocks(const SequenceHasher& hasher, const TokensLike& like, std::uint32_t block_size,
@@ -61,24 +63,36 @@ HashedBlocks hash_blocks(const SequenceHasher& hasher, const TokensLike& like, s
   value_or_raise(without_gil_if(tokens.size() >= kManyTokens, [&] {
     return hasher.hash_blocks(BlockBefore(parent, parent_prefix), tokens.span(), block_size, hashes);
   }));
-  HashedBlocks made;
-  std::vector<SequenceHash> names;
-  names.reserve(hashes.size());
-  made.local.reserve(hashes.size());
-  made.prefix.reserve(hashes.size());
-  for (const BlockHashes& block : hashes) {
-    made.local.push_back(block.local.value());
-    names.push_back(block.sequence);
-    made.prefix.push_back(block.prefix);
+  return {std::move(hashes)};
+}
+
+HashList names_of_blocks(HashedBlocks& hashes) {
+  if (!hashes.names) {
+    std::vector<SequenceHash> names(hashes.blocks.size());
+    std::ranges::transform(hashes.blocks, names.begin(), &BlockHashes::sequence);
+    hashes.names.emplace(std::move(names));
   }
-  made.sequence = HashList(std::move(names));
-  return made;
+  return *hashes.names;
+}
+
+nb::ndarray<nb::numpy, const std::uint64_t, nb::ndim<1>> local_array(nb::handle_t<HashedBlocks> self) {
+  HashedBlocks& hashes = *nb::inst_ptr<HashedBlocks>(self);
+  if (hashes.locals.empty()) {
+    hashes.locals.resize(hashes.blocks.size());
+    std::ranges::transform(hashes.blocks, hashes.locals.begin(),
+                           [](const BlockHashes& block) { return block.local.value(); });
+  }
+  return {hashes.locals.data(), {hashes.locals.size()}, self};
 }
 
 nb::ndarray<nb::numpy, const std::uint64_t, nb::shape<-1, 2>> prefix_array(nb::handle_t<HashedBlocks> self) {
   static_assert(sizeof(PrefixDigest) == 16);
-  const std::vector<PrefixDigest>& prefix = nb::inst_ptr<HashedBlocks>(self)->prefix;
-  return {reinterpret_cast<const std::uint64_t*>(prefix.data()), {prefix.size(), 2}, self};
+  HashedBlocks& hashes = *nb::inst_ptr<HashedBlocks>(self);
+  if (hashes.prefixes.empty()) {
+    hashes.prefixes.resize(hashes.blocks.size());
+    std::ranges::transform(hashes.blocks, hashes.prefixes.begin(), &BlockHashes::prefix);
+  }
+  return {reinterpret_cast<const std::uint64_t*>(hashes.prefixes.data()), {hashes.prefixes.size(), 2}, self};
 }
 
 void bind_schemes(nb::module_& module) {
@@ -163,23 +177,16 @@ void bind_tokens(nb::module_& module) {
 
 Made by SequenceHasher.hash_blocks().)")
       .def(
-          "__len__", [](const HashedBlocks& hashes) { return hashes.local.size(); }, "How many blocks.")
-      .def_prop_ro(
-          "sequence", [](const HashedBlocks& hashes) { return hashes.sequence; }, "The names.")
-      .def_prop_ro(
-          "local",
-          [](nb::handle_t<HashedBlocks> self) {
-            std::vector<std::uint64_t>& local = nb::inst_ptr<HashedBlocks>(self)->local;
-            return nb::ndarray<nb::numpy, const std::uint64_t, nb::ndim<1>>(local.data(), {local.size()},
-                                                                            self);
-          },
-          "The hashes of each block's own tokens: a read-only view as an array of uint64.")
+          "__len__", [](const HashedBlocks& hashes) { return hashes.blocks.size(); }, "How many blocks.")
+      .def_prop_ro("sequence", &names_of_blocks, "The names.")
+      .def_prop_ro("local", &local_array,
+                   "The hashes of each block's own tokens: a read-only view as an array of uint64.")
       .def_prop_ro("prefix", &prefix_array,
                    "The prefix digests: a read-only view as an array of uint64 with the shape (n, 2).")
       .def(
           "prefix_at",
           [](const HashedBlocks& hashes, Py_ssize_t index) {
-            return hashes.prefix[index_in(index, hashes.prefix.size())];
+            return hashes.blocks[index_in(index, hashes.blocks.size())].prefix;
           },
           nb::arg("index"), "The prefix digest of one block.");
 

@@ -217,11 +217,8 @@ class Caller:
             lambda: request.block_table(self.random.randint(0, 2)),
             lambda: request.sequence_hashes,
             request.release,
-            self.release_request_after,
+            lambda: request.release_after(self.new_fence()),
         ))()
-
-    def release_request_after(self):
-        self.any_of(ashlar.RequestSequence).release_after(self.new_fence())
 
     def batch(self):
         requests = [item for item in self.kept if isinstance(item, ashlar.RequestSequence)]
