@@ -65,6 +65,27 @@ from ashlar._native import (
     sglang_name,
     vllm_name,
 )
+from ashlar._native import (
+    BatchMatches,
+    EngineFeed,
+    EventBatch,
+    EventStream,
+    Index,
+    IndexCall,
+    KvBlockManager,
+    KvEvent,
+    KvPin,
+    Match,
+    Matches,
+    OffloadHandle,
+    OffloadProgress,
+    OnboardHandle,
+    ReplayCounts,
+    ReplayOutcome,
+    StoreVerdict,
+    Trace,
+    replay_trace,
+)
 
 __all__ = [
     "NO_BLOCK",
@@ -123,6 +144,27 @@ __all__ = [
     "sglang_hash_block",
     "sglang_name",
     "vllm_name",
+]
+__all__ += [
+    "BatchMatches",
+    "EngineFeed",
+    "EventBatch",
+    "EventStream",
+    "Index",
+    "IndexCall",
+    "KvBlockManager",
+    "KvEvent",
+    "KvPin",
+    "Match",
+    "Matches",
+    "OffloadHandle",
+    "OffloadProgress",
+    "OnboardHandle",
+    "ReplayCounts",
+    "ReplayOutcome",
+    "StoreVerdict",
+    "Trace",
+    "replay_trace",
 ]
 
 # In messages and pickles they are of this package, wherever they are compiled.

@@ -15,6 +15,7 @@
 #include "ashlar/block/block_manager.h"
 #include "ashlar/tokens/token_sequence.h"
 #include "callbacks.h"
+#include "events.h"
 #include "guards.h"
 #include "module.h"
 
@@ -67,7 +68,8 @@ block::ManagerOptions options_of(std::uint32_t block_count, std::uint32_t block_
 void make_manager(ManagerObject* self, std::uint32_t block_count, std::uint32_t block_size,
                   const std::string& eviction, const std::string& duplicates, const std::string& reset_order,
                   bool keep_tokens, bool reset_on_release, std::uint32_t block_bytes, std::size_t max_pins,
-                  std::size_t low_watermark, std::size_t high_watermark, const nb::object& prefix_key) {
+                  std::size_t low_watermark, std::size_t high_watermark, const nb::object& prefix_key,
+                  std::size_t events) {
   block::ManagerOptions options = options_of(block_count, block_size, eviction, duplicates, reset_order);
   options.keep_tokens = keep_tokens;
   options.default_reset_on_release = reset_on_release;
@@ -80,6 +82,7 @@ void make_manager(ManagerObject* self, std::uint32_t block_count, std::uint32_t 
     std::ranges::copy(bytes, key.begin());
     options.prefix_key = tokens::PrefixKey(key);
   }
+  options.events = event_log_of(events);
   new (self) ManagerObject{share_manager(value_or_raise(Manager::create(options)))};
 }
 
@@ -339,20 +342,21 @@ one thread at a time. A failed call changes nothing.)");
            nb::arg("eviction") = "lru", nb::arg("duplicates") = "allow", nb::arg("reset_order") = "fifo",
            nb::arg("keep_tokens") = false, nb::arg("reset_on_release") = false, nb::arg("block_bytes") = 0,
            nb::arg("max_pins") = 0, nb::arg("low_watermark") = 0, nb::arg("high_watermark") = 0,
-           nb::arg("prefix_key") = nb::none(),
-           nb::sig(
-               "def __init__(self, block_count: int, block_size: int = 16, *, eviction: str = 'lru', "
-               "duplicates: typing.Literal['allow', 'reject'] = 'allow', "
-               "reset_order: typing.Literal['fifo', 'lifo'] = 'fifo', keep_tokens: bool = False, "
-               "reset_on_release: bool = False, block_bytes: int = 0, max_pins: int = 0, "
-               "low_watermark: int = 0, high_watermark: int = 0, prefix_key: bytes | None = None) -> None"),
+           nb::arg("prefix_key") = nb::none(), nb::arg("events") = 0,
+           nb::sig("def __init__(self, block_count: int, block_size: int = 16, *, eviction: str = 'lru', "
+                   "duplicates: typing.Literal['allow', 'reject'] = 'allow', "
+                   "reset_order: typing.Literal['fifo', 'lifo'] = 'fifo', keep_tokens: bool = False, "
+                   "reset_on_release: bool = False, block_bytes: int = 0, max_pins: int = 0, "
+                   "low_watermark: int = 0, high_watermark: int = 0, prefix_key: bytes | None = None, "
+                   "events: int = 0) -> None"),
            R"(A pool of `block_count` blocks of `block_size` tokens each.
 
 eviction: a name of eviction_names(). duplicates: what happens when a name is registered twice: `allow` keeps
 both while both are used, `reject` answers with the first. reset_order: which free block is taken next.
 keep_tokens: for tokens_of(). reset_on_release: blocks are not cached unless a guard says so. max_pins: 0 is a
 quarter of the blocks. Watermarks: `pressure` is "low" from fewer than `low_watermark` available blocks until
-`high_watermark` are. prefix_key: 16 bytes for digests that leave the process.)")
+`high_watermark` are. prefix_key: 16 bytes for digests that leave the process. events: how many
+it buffers for an EventStream or drain_events(); 0: none.)")
       .def("allocate", &allocate, nb::arg("count"), nb::arg("timeout") = nb::none(),
            R"(That many empty blocks, or none: inactive ones are evicted to make room.
 
@@ -428,6 +432,7 @@ CorruptionError when a name has a block of other tokens, InvalidArgument for a b
           },
           "For people.");
   bind_finding(manager);
+  bind_manager_events(manager);
   module.def("eviction_names", &block::eviction_names, "The eviction orders that a BlockManager knows.");
   module.def(
       "_check_invariants", [](const ManagerObject& self) { self.manager->check_invariants(); },

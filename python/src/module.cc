@@ -13,10 +13,15 @@ NB_MODULE(_native, module) {
   bind_engine_hashes(module);
   bind_guards(module);
   bind_block_lists(module);
+  bind_events(module);
   bind_blocks(module);
   bind_requests(module);
   bind_batches(module);
   bind_overhead(module);
+  bind_tiers(module);
+  bind_index(module);
+  bind_feed(module);
+  bind_replay(module);
 }
 
 }  // namespace ashlar::python

@@ -16,5 +16,10 @@ void bind_blocks(nanobind::module_& module);
 void bind_requests(nanobind::module_& module);
 void bind_batches(nanobind::module_& module);
 void bind_overhead(nanobind::module_& module);
+void bind_events(nanobind::module_& module);
+void bind_tiers(nanobind::module_& module);
+void bind_index(nanobind::module_& module);
+void bind_feed(nanobind::module_& module);
+void bind_replay(nanobind::module_& module);
 
 }  // namespace ashlar::python
