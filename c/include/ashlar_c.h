@@ -28,5 +28,6 @@
 
 #include "ashlar_c/base.h"
 #include "ashlar_c/blocks.h"
+#include "ashlar_c/requests.h"
 
 #endif  // ASHLAR_C_H_

@@ -91,6 +91,7 @@ int main(void) {
   walk_errors();
   walk_tokens();
   walk_blocks();
+  walk_requests();
   OK(ashlar_open_handles(&open));
   if (open != 0) {
     fprintf(stderr, "%lu handles were left open\n", (unsigned long)open);

@@ -34,5 +34,6 @@
 void walk_errors(void);
 void walk_tokens(void);
 void walk_blocks(void);
+void walk_requests(void);
 
 #endif
