@@ -29,5 +29,6 @@
 #include "ashlar_c/base.h"
 #include "ashlar_c/blocks.h"
 #include "ashlar_c/requests.h"
+#include "ashlar_c/routing.h"
 
 #endif  // ASHLAR_C_H_

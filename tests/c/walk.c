@@ -92,6 +92,7 @@ int main(void) {
   walk_tokens();
   walk_blocks();
   walk_requests();
+  walk_index();
   OK(ashlar_open_handles(&open));
   if (open != 0) {
     fprintf(stderr, "%lu handles were left open\n", (unsigned long)open);

@@ -35,5 +35,6 @@ void walk_errors(void);
 void walk_tokens(void);
 void walk_blocks(void);
 void walk_requests(void);
+void walk_index(void);
 
 #endif
