@@ -30,5 +30,6 @@
 #include "ashlar_c/blocks.h"
 #include "ashlar_c/requests.h"
 #include "ashlar_c/routing.h"
+#include "ashlar_c/tiers.h"
 
 #endif  // ASHLAR_C_H_

@@ -151,6 +151,7 @@ struct BlocksObject final : HandleObject {
   AnyBlocks blocks ASHLAR_GUARDED_BY(mu);
 };
 
+Outcome<tokens::SequenceHasher> make_hasher(const ashlar_hasher_options* options);
 // The default hasher for a zero handle.
 Outcome<tokens::SequenceHasher> hasher_of(ashlar_hasher hasher);
 // Errors: a closed pool counts as a handle that is gone.

@@ -14,6 +14,14 @@ Outcome<tokens::SequenceHasher> hasher_of(ashlar_hasher hasher) {
   return object->hasher;
 }
 
+Outcome<tokens::SequenceHasher> make_hasher(const ashlar_hasher_options* options) {
+  ASHLAR_TRY(const auto given, options_of(options, "ashlar_hasher_options"));
+  ASHLAR_TRY(const auto key, elements<const std::uint8_t>(given.key, given.key_size, "key"));
+  ASHLAR_TRY(const auto scheme,
+             tokens::HashScheme::by_name(given.scheme == nullptr ? "xxh3_chain" : given.scheme, key));
+  return tokens::SequenceHasher(scheme, tokens::Salt(text_of(given.lora), text_of(given.tenant)));
+}
+
 Outcome<block::Fence> fence_of(ashlar_fence fence) {
   ASHLAR_TRY(auto object, object_of<FenceObject>(fence.id));
   return object->fence;
@@ -76,12 +84,8 @@ namespace tokens = ashlar::tokens;
 ashlar_status ashlar_hasher_create(const ashlar_hasher_options* options, ashlar_hasher* hasher) {
   return call([&]() -> Outcome<> {
     if (hasher == nullptr) return null_pointer("hasher");
-    ASHLAR_TRY(const auto given, options_of(options, "ashlar_hasher_options"));
-    ASHLAR_TRY(const auto key, elements<const std::uint8_t>(given.key, given.key_size, "key"));
-    ASHLAR_TRY(const auto scheme,
-               tokens::HashScheme::by_name(given.scheme == nullptr ? "xxh3_chain" : given.scheme, key));
-    const tokens::Salt salt(text_of(given.lora), text_of(given.tenant));
-    hasher->id = open_handle(std::make_shared<HasherObject>(tokens::SequenceHasher(scheme, salt)));
+    ASHLAR_TRY(auto made, make_hasher(options));
+    hasher->id = open_handle(std::make_shared<HasherObject>(std::move(made)));
     return {};
   });
 }

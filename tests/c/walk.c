@@ -93,6 +93,7 @@ int main(void) {
   walk_blocks();
   walk_requests();
   walk_index();
+  walk_tiers();
   OK(ashlar_open_handles(&open));
   if (open != 0) {
     fprintf(stderr, "%lu handles were left open\n", (unsigned long)open);

@@ -36,5 +36,6 @@ void walk_tokens(void);
 void walk_blocks(void);
 void walk_requests(void);
 void walk_index(void);
+void walk_tiers(void);
 
 #endif

@@ -63,10 +63,11 @@ typedef struct ashlar_tiers_options {
   const char* model;
   // G1.
   uint32_t g1_blocks;
-  int32_t g1_memory_kind;          // ASHLAR_MEMORY_..., of `g1_regions`
-  const char* g1_eviction;         // null: "lru"
-  const char* g1_order;            // of the axes in memory; null: "fully_contiguous_nhd" (docs/layouts.md)
-  const ashlar_region* g1_regions; // memory of the caller: one for all layers, or one per layer; null: allocated
+  int32_t g1_memory_kind;   // ASHLAR_MEMORY_..., of `g1_regions`
+  const char* g1_eviction;  // null: "lru"
+  const char* g1_order;     // of the axes in memory; null: "fully_contiguous_nhd" (docs/layouts.md)
+  const ashlar_region*
+      g1_regions;  // memory of the caller: one for all layers, or one per layer; null: allocated
   size_t g1_region_count;
   // G2; no blocks: no such tier, as below.
   uint32_t g2_blocks;
@@ -82,13 +83,13 @@ typedef struct ashlar_tiers_options {
   // G4.
   int32_t to_g4;
   uint32_t g4_blocks;
-  uint32_t onboard_threads;             // 0: 2
-  const char* const* g4_directories;    // volumes: existing directories
+  uint32_t onboard_threads;           // 0: 2
+  const char* const* g4_directories;  // volumes: existing directories
   size_t g4_directory_count;
   uint64_t event_capacity;  // events of each tier that wait for a drain; 0: none are made
+  uint64_t max_pins;        // of each tier; 0: a quarter of its blocks
 } ashlar_tiers_options;
-#define ASHLAR_TIERS_OPTIONS_INIT \
-  { .struct_size = sizeof(ashlar_tiers_options) }
+#define ASHLAR_TIERS_OPTIONS_INIT {.struct_size = sizeof(ashlar_tiers_options)}
 
 // Errors: ASHLAR_INVALID_ARGUMENT with the option; ASHLAR_CAPACITY: memory; those of files and directories.
 ASHLAR_API ashlar_status ashlar_tiers_create(const ashlar_tiers_options* options, ashlar_tiers* tiers);
@@ -109,15 +110,14 @@ ASHLAR_API ashlar_status ashlar_tiers_block_memory(ashlar_tiers tiers, uint32_t 
 
 typedef struct ashlar_offload_options {
   uint32_t struct_size;
-  uint8_t set_priority;       // 1: `priority` counts
-  uint8_t priority;           // 0 to 100: the highest goes first
+  uint8_t set_priority;  // 1: `priority` counts
+  uint8_t priority;      // 0 to 100: the highest goes first
   uint16_t reserved;
   const ashlar_fence* after;  // a block is copied when its fence has passed
   size_t after_count;         // 0, 1 for all, or one per hash
   uint64_t deadline_ns;       // from now; 0: none
 } ashlar_offload_options;
-#define ASHLAR_OFFLOAD_OPTIONS_INIT \
-  { .struct_size = sizeof(ashlar_offload_options) }
+#define ASHLAR_OFFLOAD_OPTIONS_INIT {.struct_size = sizeof(ashlar_offload_options)}
 
 // Copies blocks of the tier above into `tier` (ASHLAR_TIER_G2 to ASHLAR_TIER_G4), in the background. `offload`
 // may be null. Errors: ASHLAR_UNSUPPORTED: no such tier; ASHLAR_CANCELLED: after a shutdown.
@@ -127,21 +127,21 @@ ASHLAR_API ashlar_status ashlar_tiers_offload(ashlar_tiers tiers, int32_t tier, 
 
 typedef struct ashlar_offload_progress {
   uint32_t struct_size;
-  int32_t done;      // 1: every block has ended
+  int32_t done;  // 1: every block has ended
   size_t total;
-  size_t arrived;    // copied
-  size_t present;    // the tier had it
-  size_t filtered;   // refused by the policy
-  size_t gone;       // evicted before its turn
-  size_t failed;     // the copy failed
-  size_t refused;    // the queue was full
+  size_t arrived;   // copied
+  size_t present;   // the tier had it
+  size_t filtered;  // refused by the policy
+  size_t gone;      // evicted before its turn
+  size_t failed;    // the copy failed
+  size_t refused;   // the queue was full
   size_t cancelled;
-  size_t late;       // the deadline passed first
+  size_t late;  // the deadline passed first
 } ashlar_offload_progress;
-#define ASHLAR_OFFLOAD_PROGRESS_INIT \
-  { .struct_size = sizeof(ashlar_offload_progress) }
+#define ASHLAR_OFFLOAD_PROGRESS_INIT {.struct_size = sizeof(ashlar_offload_progress)}
 // How many blocks ended how.
-ASHLAR_API ashlar_status ashlar_offload_get_progress(ashlar_offload offload, ashlar_offload_progress* progress);
+ASHLAR_API ashlar_status ashlar_offload_get_progress(ashlar_offload offload,
+                                                     ashlar_offload_progress* progress);
 // Waits until every block has ended. Errors: ASHLAR_TIMEOUT; the first failure of a copy. `progress`, which may
 // be null, is written in any case.
 ASHLAR_API ashlar_status ashlar_offload_wait(ashlar_offload offload, uint64_t timeout_ns,
@@ -158,12 +158,11 @@ ASHLAR_API ashlar_status ashlar_tiers_drain(ashlar_tiers tiers, uint64_t timeout
 typedef struct ashlar_onboard_options {
   uint32_t struct_size;
   uint32_t reserved;
-  const ashlar_digest* prefixes;     // one per hash: a block of other tokens is a miss; null: names are trusted
-  uint64_t deadline_ns;              // from now; 0: none
+  const ashlar_digest* prefixes;  // one per hash: a block of other tokens is a miss; null: names are trusted
+  uint64_t deadline_ns;           // from now; 0: none
   double compute_tokens_per_second;  // blocks that are recomputed sooner are left below; 0: none
 } ashlar_onboard_options;
-#define ASHLAR_ONBOARD_OPTIONS_INIT \
-  { .struct_size = sizeof(ashlar_onboard_options) }
+#define ASHLAR_ONBOARD_OPTIONS_INIT {.struct_size = sizeof(ashlar_onboard_options)}
 
 // The longest prefix of these hashes that any tier has, brought into G1: a registered list, perhaps empty.
 ASHLAR_API ashlar_status ashlar_tiers_onboard(ashlar_tiers tiers, const ashlar_hash* hashes, size_t n,
@@ -174,12 +173,14 @@ ASHLAR_API ashlar_status ashlar_tiers_onboard_async(ashlar_tiers tiers, const as
                                                     ashlar_onboard* onboard);
 // Brings blocks from files and volumes into G2, ahead of a request.
 ASHLAR_API ashlar_status ashlar_tiers_prefetch(ashlar_tiers tiers, const ashlar_hash* hashes, size_t n,
-                                               const ashlar_onboard_options* options, ashlar_onboard* onboard);
+                                               const ashlar_onboard_options* options,
+                                               ashlar_onboard* onboard);
 // 1 when the call has ended.
 ASHLAR_API ashlar_status ashlar_onboard_done(ashlar_onboard onboard, int* done);
 // Waits for the end. The list is what is in G1: empty for a prefetch and in a second call. Errors:
 // ASHLAR_TIMEOUT: the copies go on; ASHLAR_CANCELLED.
-ASHLAR_API ashlar_status ashlar_onboard_wait(ashlar_onboard onboard, uint64_t timeout_ns, ashlar_blocks* blocks);
+ASHLAR_API ashlar_status ashlar_onboard_wait(ashlar_onboard onboard, uint64_t timeout_ns,
+                                             ashlar_blocks* blocks);
 // Stops the copies and releases the blocks of the call.
 ASHLAR_API ashlar_status ashlar_onboard_cancel(ashlar_onboard onboard);
 // Forgets the call, and releases what was not taken.
@@ -223,8 +224,7 @@ typedef struct ashlar_tier_status {
   uint64_t failed;   // could not be read
   uint64_t arrived;  // copied into this tier from above
 } ashlar_tier_status;
-#define ASHLAR_TIER_STATUS_INIT \
-  { .struct_size = sizeof(ashlar_tier_status) }
+#define ASHLAR_TIER_STATUS_INIT {.struct_size = sizeof(ashlar_tier_status)}
 // Counters of a tier (ASHLAR_TIER_G1 to ASHLAR_TIER_G4). Errors: ASHLAR_UNSUPPORTED: no such tier.
 ASHLAR_API ashlar_status ashlar_tiers_status(ashlar_tiers tiers, int32_t tier, ashlar_tier_status* status);
 // Hands the waiting events of all tiers to the callback, in batches, on this thread. `delivered` may be null.
