@@ -32,7 +32,7 @@ install(CODE "set(CMAKE_INSTALL_LIBDIR \"${CMAKE_INSTALL_LIBDIR}\")
   set(PROJECT_VERSION \"${PROJECT_VERSION}\")
   configure_file(\"${PROJECT_SOURCE_DIR}/c/ashlar_c.pc.in\" \"${CMAKE_BINARY_DIR}/ashlar_c.pc\" @ONLY)")
 install(FILES ${CMAKE_BINARY_DIR}/ashlar_c.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-set(ASHLAR_INSTALLED ashlar ashlar_base ashlar_memory ashlar_routing ashlar_service
+set(ASHLAR_INSTALLED ashlar ashlar_base ashlar_memory ashlar_routing ashlar_client ashlar_service
   ashlar_replay ashlar_testing ashlar_c)
 foreach(leaf uring ucx s3 redis nats zmq http)
   if(TARGET ashlar_${leaf})

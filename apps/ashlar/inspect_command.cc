@@ -9,8 +9,8 @@
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/console.h"
 #include "apps/ashlar/feed_address.h"
-#include "apps/ashlar/plain_http.h"
 #include "ashlar/base/log.h"
+#include "ashlar/client/service_client.h"
 #include "ashlar/service/serve_options.h"
 #include "inspect/inspection.h"
 
@@ -38,15 +38,23 @@ Result<std::string> read_token(const std::string& path) {
   return text;
 }
 
+// Says how a token is given here.
+Error name_token_file(Error error) {
+  if (error.message().find("the token") == std::string::npos) return error;
+  return Error(error.code(), error.message() + "; name its file with --token-file");
+}
+
 Result<inspect::Inspection> inspect_url(const std::string& url, const InspectSettings& settings) {
-  ASHLAR_TRY(PlainHttp http, PlainHttp::parse(url));
-  http.patience = std::chrono::milliseconds(static_cast<std::int64_t>(settings.timeout * 1000));
+  client::ServiceClientOptions options{.url = url};
+  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(settings.timeout * 1000));
   if (!settings.token_file.empty()) {
-    ASHLAR_TRY(http.token, read_token(settings.token_file));
+    ASHLAR_TRY(options.token, read_token(settings.token_file));
   }
-  ASHLAR_TRY(const std::string fleet, http.get("/fleet"));
-  ASHLAR_TRY(const std::string metrics, http.get("/metrics"));
-  return inspect::inspect_service(http.shown(), fleet, metrics);
+  ASHLAR_TRY(const auto service,
+             client::ServiceClient::create(std::move(options)).transform_error(name_token_file));
+  ASHLAR_TRY(const std::string fleet, service.get("/fleet").transform_error(name_token_file));
+  ASHLAR_TRY(const std::string metrics, service.get("/metrics"));
+  return inspect::inspect_service(service.shown(), fleet, metrics);
 }
 
 int inspect_all(const InspectSettings& settings) {

@@ -86,14 +86,20 @@ void walk_tokens(void) {
   OK(ashlar_fence_destroy(fence));
 }
 
-int main(void) {
+int main(int argc, char** argv) {
   size_t open = 0;
+  if (argc == 3) {
+    ask_service(argv[1], argv[2]);
+    puts("the service answered");
+    return 0;
+  }
   walk_errors();
   walk_tokens();
   walk_blocks();
   walk_requests();
   walk_index();
   walk_tiers();
+  walk_client();
   OK(ashlar_open_handles(&open));
   if (open != 0) {
     fprintf(stderr, "%lu handles were left open\n", (unsigned long)open);

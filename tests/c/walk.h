@@ -37,5 +37,7 @@ void walk_blocks(void);
 void walk_requests(void);
 void walk_index(void);
 void walk_tiers(void);
+void walk_client(void);
+void ask_service(const char* url, const char* model);
 
 #endif

@@ -1,4 +1,4 @@
-// Part of ashlar_c.h: indexes of what workers hold, and feeds of engines' events.
+// Part of ashlar_c.h: indexes of what workers hold, feeds of engines' events, a client of `ashlar serve`.
 #ifndef ASHLAR_C_ROUTING_H_
 #define ASHLAR_C_ROUTING_H_
 
@@ -117,6 +117,75 @@ ASHLAR_API ashlar_status ashlar_feed_apply_events(ashlar_feed feed, uint32_t ran
                                                   size_t n);
 // Messages were lost: forgets what the worker held, and starts anew.
 ASHLAR_API ashlar_status ashlar_feed_resync(ashlar_feed feed);
+
+// ---- Client of `ashlar serve` (docs/http.md)
+
+typedef struct ashlar_client {
+  uint64_t id;
+} ashlar_client;
+typedef struct ashlar_answer {
+  uint64_t id;
+} ashlar_answer;
+
+typedef struct ashlar_client_options {
+  uint32_t struct_size;
+  uint32_t timeout_ms;  // of a whole call; 0: 5000
+  const char* url;      // "http://host:port"
+  const char* token;    // sent in x-ashlar-token; null: none
+  uint64_t max_bytes;   // of an answer; 0: 64 MiB
+} ashlar_client_options;
+#define ASHLAR_CLIENT_OPTIONS_INIT {.struct_size = sizeof(ashlar_client_options)}
+
+// Connects to nothing yet. Errors of all calls: ASHLAR_UNAVAILABLE: no connection, or a service that refuses
+// for now; ASHLAR_TIMEOUT; ASHLAR_CORRUPTION: no answer of HTTP; ASHLAR_CAPACITY: a longer answer than
+// max_bytes; ASHLAR_INVALID_ARGUMENT: an address, token or target that is none; ASHLAR_UNSUPPORTED: https.
+ASHLAR_API ashlar_status ashlar_client_create(const ashlar_client_options* options, ashlar_client* client);
+// Calls that run keep what they need.
+ASHLAR_API ashlar_status ashlar_client_destroy(ashlar_client client);
+// ASHLAR_OK while the service lives.
+ASHLAR_API ashlar_status ashlar_client_health(ashlar_client client);
+// `ready` becomes 1 if a worker is up, else 0.
+ASHLAR_API ashlar_status ashlar_client_ready(ashlar_client client, int* ready);
+
+typedef struct ashlar_route_query {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const char* model;
+  const char* routing_group;  // null: none, as below
+  const char* lora;
+  const char* tenant;  // the cache salt
+} ashlar_route_query;
+#define ASHLAR_ROUTE_QUERY_INIT {.struct_size = sizeof(ashlar_route_query)}
+
+// What an instance holds of a prompt, in tokens. Tiers are cumulative.
+typedef struct ashlar_route_score {
+  uint64_t instance;
+  uint64_t longest;  // in any tier
+  uint64_t device;
+  uint64_t host;
+  uint64_t disk;
+} ashlar_route_score;
+
+// Which instances hold how much of the prompt. Errors: also ASHLAR_NOT_FOUND: the model.
+ASHLAR_API ashlar_status ashlar_client_route(ashlar_client client, const ashlar_route_query* query,
+                                             const uint32_t* tokens, size_t n, ashlar_route_score* out,
+                                             size_t capacity, size_t* count);
+// The workers of a model as JSON; null: of all.
+ASHLAR_API ashlar_status ashlar_client_workers(ashlar_client client, const char* model,
+                                               ashlar_answer* answer);
+// Why a request went where it went, as JSON; by the x-ashlar-decision-id of its answer. Errors: also
+// ASHLAR_NOT_FOUND.
+ASHLAR_API ashlar_status ashlar_client_explain(ashlar_client client, const char* decision,
+                                               ashlar_answer* answer);
+// Any request. `target` begins with '/'; the answer may have any status.
+ASHLAR_API ashlar_status ashlar_client_request(ashlar_client client, const char* method, const char* target,
+                                               const void* body, size_t bytes, ashlar_answer* answer);
+// The status of HTTP, and how many bytes the body has. Either output may be null.
+ASHLAR_API ashlar_status ashlar_answer_info(ashlar_answer answer, int32_t* http_status, size_t* bytes);
+// The body, without a zero at its end.
+ASHLAR_API ashlar_status ashlar_answer_body(ashlar_answer answer, char* out, size_t capacity, size_t* count);
+// Frees the answer.
+ASHLAR_API ashlar_status ashlar_answer_destroy(ashlar_answer answer);
 
 #ifdef __cplusplus
 }
