@@ -228,7 +228,7 @@ Result<ServiceAnswer> HttpExchange::run(std::string_view request) const {
   wanted.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (const int failed = getaddrinfo(host.c_str(), port.c_str(), &wanted, &found); failed != 0)
-    return make_error(ErrorCode::kUnavailable, "%s: %s", shown.c_str(), gai_strerror(failed));
+    return make_error(ErrorCode::kUnavailable, "%s: %s", service.c_str(), gai_strerror(failed));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, freeaddrinfo);
   int error = 0;
   for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
@@ -243,14 +243,14 @@ Result<ServiceAnswer> HttpExchange::run(std::string_view request) const {
       continue;
     }
     if (!is_ready(socket.get(), POLLOUT, deadline))
-      return make_error(ErrorCode::kTimeout, "%s: no connection in time", shown.c_str());
+      return make_error(ErrorCode::kTimeout, "%s: no connection in time", service.c_str());
     socklen_t length = sizeof error;
     if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) continue;
     if (!send_all(socket.get(), request, deadline))
       return make_error(ErrorCode::kTimeout, "%s: the request was not taken in time", shown.c_str());
     return AnswerReader(*this, socket.get()).read();
   }
-  return make_error(ErrorCode::kUnavailable, "%s: %s", shown.c_str(),
+  return make_error(ErrorCode::kUnavailable, "%s: %s", service.c_str(),
                     std::generic_category().message(error).c_str());
 }
 

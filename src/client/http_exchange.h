@@ -21,7 +21,8 @@ namespace ashlar::client {
 struct HttpExchange {
   std::string host;
   std::string port;
-  std::string shown;  // for messages
+  std::string service;  // "http://host:port", for messages
+  std::string shown;    // the same with the target
   std::chrono::steady_clock::time_point deadline;
   std::size_t max_bytes = 0;
   bool has_body = true;  // false: the answer to HEAD

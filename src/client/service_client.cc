@@ -203,6 +203,7 @@ Result<ServiceAnswer> ServiceClient::request(std::string_view method, std::strin
   text += body;
   HttpExchange exchange{.host = host_,
                         .port = port_,
+                        .service = where,
                         .shown = where + std::string(target),
                         .deadline = std::chrono::steady_clock::now() + timeout_,
                         .max_bytes = max_bytes_,

@@ -57,7 +57,7 @@ void ask_service(const char* url, const char* model) {
   OK(ashlar_answer_info(answer, &http_status, &bytes));
   TRUE(http_status == 200 && bytes > 2);
   OK(ashlar_answer_destroy(answer));
-  EXPECT(ASHLAR_NOT_FOUND, ashlar_client_explain(client, "0123456789abcdef", &answer));
+  EXPECT(ASHLAR_NOT_FOUND, ashlar_client_explain(client, "0123456789abcdef-1", &answer));
   OK(ashlar_client_request(client, "GET", "/fleet", NULL, 0, &answer));
   OK(ashlar_answer_info(answer, &http_status, &bytes));
   body = malloc(bytes);
