@@ -8,8 +8,8 @@
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 HOST := $(shell uname -m)
-SOURCES = $(shell find include src apps python tests bench examples \
-  -name '*.h' -o -name '*.cc' -o -name '*.cu')
+SOURCES = $(shell find include src c apps python tests bench examples -name '*.h' -o -name '*.cc' \
+  -o -name '*.cu')
 
 .PHONY: help run examples program test test-release test-long test-aarch64 test-vllm bench bench-peers
 .PHONY: format tidy clean

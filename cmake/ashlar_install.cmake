@@ -25,8 +25,15 @@ if(TARGET ashlar_shell_files)
     DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
   include(ashlar_package)
 endif()
-set(ASHLAR_INSTALLED ashlar ashlar_base ashlar_memory ashlar_routing ashlar_service
-  ashlar_replay ashlar_testing)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/c/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+# Written at install time: only then the prefix is known.
+install(CODE "set(CMAKE_INSTALL_LIBDIR \"${CMAKE_INSTALL_LIBDIR}\")
+  set(CMAKE_INSTALL_INCLUDEDIR \"${CMAKE_INSTALL_INCLUDEDIR}\")
+  set(PROJECT_VERSION \"${PROJECT_VERSION}\")
+  configure_file(\"${PROJECT_SOURCE_DIR}/c/ashlar_c.pc.in\" \"${CMAKE_BINARY_DIR}/ashlar_c.pc\" @ONLY)")
+install(FILES ${CMAKE_BINARY_DIR}/ashlar_c.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+set(ASHLAR_INSTALLED ashlar ashlar_base ashlar_memory ashlar_routing ashlar_client ashlar_service
+  ashlar_replay ashlar_testing ashlar_c)
 foreach(leaf uring ucx s3 redis nats zmq http)
   if(TARGET ashlar_${leaf})
     list(APPEND ASHLAR_INSTALLED ashlar_${leaf})

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "apps/ashlar/plain_http.h"
+#include "ashlar/client/service_client.h"
 
 namespace ashlar::apps {
 namespace {
@@ -111,7 +111,7 @@ Result<CompletionAnswer> complete(std::uint16_t port, const CompletionRequest& r
   if (!stream.starts_with("HTTP/1.1 200")) return no_answer(stream.substr(0, stream.find('\r')));
   std::string events;
   const std::size_t body_at = stream.find("\r\n\r\n") + 4;
-  if (!join_chunks(std::string_view(stream).substr(body_at), events) || !first ||
+  if (!client::join_chunks(std::string_view(stream).substr(body_at), events) || !first ||
       events.find("data: [DONE]") == std::string::npos)
     return no_answer("the stream ended early");
   return CompletionAnswer{.text = text_of(events),

@@ -1,17 +1,19 @@
 // ashlar inspect: what a file, a folder or a running service of Ashlar holds.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/ashlar/arguments.h"
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/console.h"
 #include "apps/ashlar/feed_address.h"
-#include "apps/ashlar/plain_http.h"
 #include "apps/ashlar/stop_signal.h"
 #include "ashlar/base/log.h"
+#include "ashlar/client/service_client.h"
 #include "ashlar/service/serve_options.h"
 #include "inspect/inspection.h"
 
@@ -39,16 +41,32 @@ Result<std::string> read_token(const std::string& path) {
   return text;
 }
 
+// Says how a token is given here.
+Error name_token_file(Error error) {
+  if (error.message().find("the token") == std::string::npos) return error;
+  return Error(error.code(), error.message() + "; name its file with --token-file");
+}
+
+// The timeout is for all of it.
 Result<inspect::Inspection> inspect_url(const std::string& url, const InspectSettings& settings) {
-  ASHLAR_TRY(PlainHttp http, PlainHttp::parse(url));
-  http.deadline = std::chrono::steady_clock::now() +
-                  std::chrono::milliseconds(static_cast<std::int64_t>(settings.timeout * 1000));
+  const auto deadline = std::chrono::steady_clock::now() +
+                        std::chrono::milliseconds(static_cast<std::int64_t>(settings.timeout * 1000));
+  client::ServiceClientOptions options{.url = url};
   if (!settings.token_file.empty()) {
-    ASHLAR_TRY(http.token, read_token(settings.token_file));
+    ASHLAR_TRY(options.token, read_token(settings.token_file));
   }
-  ASHLAR_TRY(const std::string fleet, http.get("/fleet"));
-  ASHLAR_TRY(const std::string metrics, http.get("/metrics"));
-  return inspect::inspect_service(http.shown(), fleet, metrics);
+  std::string shown;
+  const auto ask = [&](std::string_view target) -> Result<std::string> {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    options.timeout = std::max(left, std::chrono::milliseconds(1));
+    ASHLAR_TRY(const auto service, client::ServiceClient::create(options).transform_error(name_token_file));
+    shown = service.shown();
+    return service.get(target).transform_error(name_token_file);
+  };
+  ASHLAR_TRY(const std::string fleet, ask("/fleet"));
+  ASHLAR_TRY(const std::string metrics, ask("/metrics"));
+  return inspect::inspect_service(shown, fleet, metrics);
 }
 
 int inspect_all(const InspectSettings& settings) {

@@ -11,7 +11,7 @@ import pathlib
 import subprocess
 import sys
 
-FOLDERS = ("include", "src", "apps", "examples", "bench", "tests")
+FOLDERS = ("include", "src", "c", "apps", "examples", "bench", "tests")
 SUFFIXES = {".h", ".cc", ".cu"}
 SKIPPED = 77
 FILES_PER_CALL = 40

@@ -2,7 +2,7 @@
 
 usage: check_names.py ROOT
 
-Looks at classes, structs, unions, enums, concepts and strong ids at namespace scope below include, src,
+Looks at classes, structs, unions, enums, concepts and strong ids at namespace scope below include, src, c,
 apps and bench of ROOT, in any namespace, anonymous ones too. Forward declarations, specialisations and types
 inside other types do not count. Within one file a name counts once: it may have a variant per platform.
 """
@@ -18,7 +18,7 @@ SUFFIXES = {".h", ".cc", ".cu", ".cuh", ".inc"}
 
 def check(root):
     found = collections.defaultdict(dict)  # name -> file -> line
-    for folder in ("include", "src", "apps", "bench"):
+    for folder in ("include", "src", "c", "apps", "bench"):
         for path in sorted((root / folder).rglob("*")):
             if path.suffix in SUFFIXES and path.is_file():
                 for line, name in types_of(path.read_text(errors="replace")):

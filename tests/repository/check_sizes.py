@@ -15,7 +15,7 @@ import sys
 
 from check_layers import Order
 
-FOLDERS = ("include", "src", "apps", "examples", "bench", "tests")
+FOLDERS = ("include", "src", "c", "apps", "examples", "bench", "tests")
 SUFFIXES = {".h", ".cc", ".cu", ".cuh", ".py"}
 BUDGET = 600
 TEST_BUDGET = 800

@@ -4,7 +4,7 @@ usage: check_units.py ROOT
 
 Sources of a folder share a unit (cmake/ashlar_unity.cmake). A name that one of them defines in an anonymous
 namespace hides the same name of a header from all later sources, silently where the types agree. So a name at
-the top of an anonymous namespace below src, apps or tests must not appear in a header that a source of its
+the top of an anonymous namespace below src, c, apps or tests must not appear in a header that a source of its
 folder includes, in the same namespace or one around it.
 """
 
@@ -55,7 +55,7 @@ def check(root):
         return headers[path]
 
     folders = collections.defaultdict(list)
-    for top in ("src", "apps", "tests"):
+    for top in ("src", "c", "apps", "tests"):
         for source in sorted((root / top).rglob("*.cc")):
             folders[source.parent].append(source)
     for sources in folders.values():

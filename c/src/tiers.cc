@@ -1,0 +1,334 @@
+// Tiers of the C interface: their making, memory and state.
+#include "c/src/tiers.h"
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "c/src/event_sink.h"
+
+namespace ashlar::c_interface {
+
+Outcome<events::TierId> tier_of(std::int32_t tier) {
+  if (tier < ASHLAR_TIER_G1 || tier > ASHLAR_TIER_G4)
+    return invalid_argument("tier %d; use ASHLAR_TIER_G1 to ASHLAR_TIER_G4", tier);
+  return events::TierId(static_cast<std::uint8_t>(tier));
+}
+
+namespace {
+
+Outcome<tiers::Trigger> trigger_of(std::int32_t trigger, const char* name) {
+  switch (trigger) {
+    case ASHLAR_TRIGGER_ON_ARRIVAL:
+      return tiers::Trigger::kOnArrival;
+    case ASHLAR_TRIGGER_NEAR_EVICTION:
+      return tiers::Trigger::kNearEviction;
+    case ASHLAR_TRIGGER_ON_CALL:
+      return tiers::Trigger::kOnCall;
+    default:
+      return invalid_argument("%s is %d; it is one of ASHLAR_TRIGGER_...", name, trigger);
+  }
+}
+
+Outcome<std::vector<std::string>> texts_of(const char* const* texts, std::size_t n, const char* name) {
+  constexpr std::size_t kMost = 4096;
+  if (n > kMost) return invalid_argument("%zu %s; at most %zu", n, name, kMost);
+  if (n != 0 && texts == nullptr) return null_pointer(name);
+  std::vector<std::string> all;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (texts[i] == nullptr) return null_pointer(name);
+    all.emplace_back(texts[i]);
+  }
+  return all;
+}
+
+Outcome<layout::LayoutConfig> shape_of(const ashlar_tiers_options& given, std::uint32_t block_size) {
+  layout::LayoutConfig shape;
+  shape.num_layers = given.num_layers;
+  shape.outer_dim = given.outer_dim == 0 ? 2 : given.outer_dim;
+  shape.block_size = block_size;
+  shape.num_heads = given.num_heads;
+  shape.head_dim = given.head_dim;
+  const std::uint64_t inner = std::uint64_t{given.num_heads} * given.head_dim;
+  if (inner > std::numeric_limits<std::uint32_t>::max())
+    return invalid_argument("%u heads of %u elements are too many", given.num_heads, given.head_dim);
+  shape.inner_dim = static_cast<std::uint32_t>(inner);
+  if (given.dtype < 0 || static_cast<std::size_t>(given.dtype) >= layout::kDtypes)
+    return invalid_argument("dtype is %d; it is one of ASHLAR_DTYPE_...", given.dtype);
+  shape.dtype = static_cast<layout::Dtype>(given.dtype);
+  return shape;
+}
+
+Outcome<layout::AxisOrder> order_of(const char* name) {
+  if (name == nullptr) return layout::order::kFullyContiguousNhd;
+  for (const layout::order::NamedOrder& known : layout::order::kAll)
+    if (known.name == name) return known.order;
+  return Refusal(ASHLAR_NOT_FOUND,
+                 "no order of axes is called '" + std::string(name) + "'; see docs/layouts.md");
+}
+
+Outcome<tiers::TierShape> g1_of(const ashlar_tiers_options& given) {
+  tiers::TierShape g1;
+  g1.block_count = given.g1_blocks;
+  if (given.g1_eviction != nullptr) g1.eviction = given.g1_eviction;
+  ASHLAR_TRY(g1.order, order_of(given.g1_order));
+  if (given.g1_memory_kind != ASHLAR_MEMORY_SYSTEM && given.g1_memory_kind != ASHLAR_MEMORY_PINNED)
+    return invalid_argument("g1_memory_kind is %d; it is one of ASHLAR_MEMORY_...", given.g1_memory_kind);
+  constexpr std::size_t kMostRegions = 65536;
+  if (given.g1_region_count > kMostRegions)
+    return invalid_argument("%zu regions; at most one per layer", given.g1_region_count);
+  ASHLAR_TRY(const auto regions,
+             elements<const ashlar_region>(given.g1_regions, given.g1_region_count, "g1_regions"));
+  if (regions.empty()) return g1;
+  tiers::PlaneMemory memory;
+  for (const ashlar_region& region : regions) {
+    if (region.address == nullptr) return null_pointer("address of a region");
+    memory.regions.push_back(
+        {.kind = given.g1_memory_kind == ASHLAR_MEMORY_PINNED ? StorageKind::kPinned : StorageKind::kSystem,
+         .address = static_cast<std::byte*>(region.address),
+         .bytes = region.bytes});
+  }
+  g1.memory.push_back(std::move(memory));
+  return g1;
+}
+
+Outcome<tiers::KvOptions> kv_options(const ashlar_tiers_options& given) {
+  tiers::KvOptions options;
+  if (given.block_size != 0) options.block_size = given.block_size;
+  ASHLAR_TRY(options.model, shape_of(given, options.block_size));
+  options.keys = tokens::NamespaceFingerprint(tokens::NamespaceFields{
+      .model = given.model == nullptr ? std::string_view() : std::string_view(given.model),
+      .dtype = layout::to_string(options.model.dtype),
+      .layout = "ashlar",
+      .block_size = options.block_size});
+  ASHLAR_TRY(options.g1, g1_of(given));
+  if (given.g2_blocks != 0) {
+    options.g2 = tiers::TierShape{.block_count = given.g2_blocks};
+    if (given.g2_eviction != nullptr) options.g2->eviction = given.g2_eviction;
+  }
+  if (given.g3_blocks != 0) {
+    options.g3 = tiers::DiskShape{.block_count = given.g3_blocks};
+    ASHLAR_TRY(options.g3->paths, texts_of(given.g3_paths, given.g3_path_count, "g3_paths"));
+    if (given.g3_eviction != nullptr) options.g3->eviction = given.g3_eviction;
+    options.g3->survive_power_loss = given.g3_no_sync == 0;
+  }
+  if (given.g4_blocks != 0) {
+    options.g4 = tiers::VolumeShape{.block_count = given.g4_blocks};
+    ASHLAR_TRY(const auto directories,
+               texts_of(given.g4_directories, given.g4_directory_count, "g4_directories"));
+    for (std::size_t i = 0; i < directories.size(); ++i)
+      options.g4->volumes.push_back(
+          {.name = "volume" + std::to_string(i), .kind = "directory", .location = directories[i]});
+  }
+  ASHLAR_TRY(options.to_g2.trigger, trigger_of(given.to_g2, "to_g2"));
+  ASHLAR_TRY(options.to_g3.trigger, trigger_of(given.to_g3, "to_g3"));
+  ASHLAR_TRY(options.to_g4.trigger, trigger_of(given.to_g4, "to_g4"));
+  options.read_back_after_write = given.read_back != 0;
+  if (given.onboard_threads != 0) options.onboard_threads = given.onboard_threads;
+  constexpr std::uint64_t kMostEvents = std::uint64_t{1} << 28;
+  if (given.event_capacity > kMostEvents)
+    return invalid_argument("event_capacity is %llu; at most %llu events wait",
+                            static_cast<unsigned long long>(given.event_capacity),
+                            static_cast<unsigned long long>(kMostEvents));
+  options.event_capacity = given.event_capacity;
+  options.g1.pool.max_pins = given.max_pins;
+  if (options.g2) options.g2->pool.max_pins = given.max_pins;
+  if (options.g3) options.g3->pool.max_pins = given.max_pins;
+  if (options.g4) options.g4->pool.max_pins = given.max_pins;
+  return options;
+}
+
+// Bytes of K or V of one (block, layer) where they are in one piece, else 0.
+std::uint64_t piece_bytes(const layout::Layout& layout) {
+  const layout::LayoutConfig& shape = layout.config();
+  const layout::Strides& strides = layout.strides();
+  const std::uint64_t head = shape.head_bytes();
+  const bool nhd = strides.head == head && strides.token == head * shape.num_heads;
+  const bool hnd = strides.token == head && strides.head == head * shape.block_size;
+  return nhd || hnd ? shape.outer_bytes() : 0;
+}
+
+void tell_tier(const tiers::TierStatus& tier, const std::optional<tiers::OffloadCounters>& route,
+               ashlar_tier_status& told) {
+  told.total = tier.pool.total;
+  told.reset = tier.pool.reset;
+  told.inactive = tier.pool.inactive + tier.pool.pinned_inactive + tier.pool.held_inactive;
+  told.active = tier.pool.active;
+  told.hits = tier.hits;
+  told.onboarded = tier.onboarded;
+  told.evictions = tier.evictions;
+  told.damaged = tier.damaged;
+  told.failed = tier.failed;
+  told.arrived = route ? route->arrived : 0;
+}
+
+}  // namespace
+}  // namespace ashlar::c_interface
+
+using namespace ashlar::c_interface;
+
+ashlar_status ashlar_tiers_create(const ashlar_tiers_options* options, ashlar_tiers* tiers) {
+  return call([&]() -> Outcome<> {
+    if (tiers == nullptr) return null_pointer("tiers");
+    ASHLAR_TRY(const auto given, options_of(options, "ashlar_tiers_options"));
+    ASHLAR_TRY(auto its, kv_options(given));
+    ASHLAR_TRY(auto kv, ashlar::tiers::KvBlockManager::create(std::move(its)));
+    auto life = std::make_shared<TieredPool>(std::move(kv));
+    const std::uint64_t manager = open_handle(std::make_shared<ManagerObject>(life, /*is_of_tiers=*/true));
+    try {
+      tiers->id = open_handle(std::make_shared<TiersObject>(std::move(life), manager));
+    } catch (...) {
+      HandleTable::of_process().remove(HandleKind::kManager, manager);
+      throw;
+    }
+    return {};
+  });
+}
+
+ashlar_status ashlar_tiers_destroy(ashlar_tiers tiers) {
+  return call([&]() -> Outcome<> {
+    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
+    const std::int64_t guards = object->life->close();
+    if (guards > 0)
+      return not_ready("%lld lists of blocks or requests of the tiers are open; release them first",
+                       static_cast<long long>(guards));
+    HandleTable::of_process().remove(HandleKind::kManager, object->manager);
+    return close_handle<TiersObject>(tiers.id);
+  });
+}
+
+ashlar_status ashlar_tiers_manager(ashlar_tiers tiers, ashlar_manager* manager) {
+  return call([&]() -> Outcome<> {
+    if (manager == nullptr) return null_pointer("manager");
+    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
+    manager->id = object->manager;
+    return {};
+  });
+}
+
+ashlar_status ashlar_tiers_hasher(ashlar_tiers tiers, const ashlar_hasher_options* options,
+                                  ashlar_hasher* hasher) {
+  return call([&]() -> Outcome<> {
+    if (hasher == nullptr) return null_pointer("hasher");
+    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
+    ASHLAR_TRY(auto plain, make_hasher(options));
+    hasher->id = open_handle(std::make_shared<HasherObject>(object->life->bind(plain)));
+    return {};
+  });
+}
+
+ashlar_status ashlar_tiers_block_memory(ashlar_tiers tiers, uint32_t block, uint32_t layer, uint32_t outer,
+                                        void** address, uint64_t* bytes) {
+  return call([&]() -> Outcome<> {
+    if (address == nullptr) return null_pointer("address");
+    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
+    const ashlar::transfer::BlockSet& set = *object->life->kv().g1_blocks();
+    const ashlar::layout::Layout& layout = set.planes()[0].layout;
+    const ashlar::layout::LayoutConfig& shape = layout.config();
+    if (block >= shape.block_count || layer >= shape.num_layers || outer >= shape.outer_dim)
+      return invalid_argument("block %u, layer %u, outer %u; there are %u, %u and %u", block, layer, outer,
+                              shape.block_count, shape.num_layers, shape.outer_dim);
+    *address = set.address(0, layout.place({.block = block, .layer = layer, .outer = outer}));
+    if (bytes != nullptr) *bytes = piece_bytes(layout);
+    return {};
+  });
+}
+
+ashlar_status ashlar_tiers_presence(ashlar_tiers tiers, const ashlar_hash* hashes, size_t n,
+                                    uint8_t* tiers_of) {
+  return call([&]() -> Outcome<> {
+    ASHLAR_TRY(const auto names, elements<const ashlar::tokens::SequenceHash>(hashes, n, "hashes"));
+    ASHLAR_TRY(const auto out, elements<std::uint8_t>(tiers_of, n, "tiers_of"));
+    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
+    const auto presence = object->life->kv().presence(names);
+    for (std::size_t i = 0; i < n; ++i) out[i] = presence[i].bits;
+    return {};
+  });
+}
+
+ashlar_status ashlar_tiers_pin(ashlar_tiers tiers, const ashlar_hash* hashes, size_t n, uint64_t ttl_ns,
+                               ashlar_pin* pin) {
+  return call([&]() -> Outcome<> {
+    if (pin == nullptr) return null_pointer("pin");
+    ASHLAR_TRY(const auto names, elements<const ashlar::tokens::SequenceHash>(hashes, n, "hashes"));
+    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
+    ASHLAR_TRY(auto made, object->life->kv().pin(names, duration_of(ttl_ns)));
+    using KvPin = ashlar::tiers::KvPin;
+    auto kept = std::make_shared<KvPin>(std::move(made));
+    pin->id = open_handle(std::make_shared<PinObject>(
+        std::move(kept), [](void* its) { return static_cast<const KvPin*>(its)->active(); }));
+    return {};
+  });
+}
+
+ashlar_status ashlar_tiers_set_retention(ashlar_tiers tiers, const ashlar_hash* hashes, size_t n,
+                                         uint8_t priority, uint64_t ttl_ns, size_t* found) {
+  return call([&]() -> Outcome<> {
+    ASHLAR_TRY(const auto names, elements<const ashlar::tokens::SequenceHash>(hashes, n, "hashes"));
+    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
+    ASHLAR_TRY(const auto retention, retention_of(priority, ttl_ns));
+    ASHLAR_TRY(const auto count, object->life->kv().set_retention(names, retention));
+    if (found != nullptr) *found = count;
+    return {};
+  });
+}
+
+ashlar_status ashlar_tiers_reset(ashlar_tiers tiers, int32_t tier, uint64_t timeout_ns, size_t* evicted) {
+  return call([&]() -> Outcome<> {
+    ASHLAR_TRY(const auto which, tier_of(tier));
+    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
+    ASHLAR_TRY(const auto count, object->life->kv().reset(which, deadline_of(timeout_ns)));
+    if (evicted != nullptr) *evicted = count;
+    return {};
+  });
+}
+
+ashlar_status ashlar_tiers_reset_blocks(ashlar_tiers tiers, const ashlar_hash* hashes, size_t n,
+                                        uint64_t timeout_ns) {
+  return call([&]() -> Outcome<> {
+    ASHLAR_TRY(const auto names, elements<const ashlar::tokens::SequenceHash>(hashes, n, "hashes"));
+    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
+    ASHLAR_RETURN_IF_ERROR(object->life->kv().reset_blocks(names, deadline_of(timeout_ns)));
+    return {};
+  });
+}
+
+ashlar_status ashlar_tiers_shutdown(ashlar_tiers tiers, uint64_t timeout_ns) {
+  return call([&]() -> Outcome<> {
+    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
+    ASHLAR_RETURN_IF_ERROR(object->life->kv().shutdown(deadline_of(timeout_ns)));
+    return {};
+  });
+}
+
+ashlar_status ashlar_tiers_status(ashlar_tiers tiers, int32_t tier, ashlar_tier_status* status) {
+  return call([&]() -> Outcome<> {
+    ASHLAR_TRY(const auto which, tier_of(tier));
+    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
+    const ashlar::tiers::KvStatus now = object->life->kv().status();
+    ashlar_tier_status told = {};
+    const std::optional<ashlar::tiers::TierStatus>* const below[] = {&now.g2, &now.g3, &now.g4};
+    const std::optional<ashlar::tiers::OffloadCounters>* const routes[] = {&now.to_g2, &now.to_g3,
+                                                                           &now.to_g4};
+    if (tier == ASHLAR_TIER_G1) {
+      tell_tier(now.g1, std::nullopt, told);
+    } else if (const auto& its = *below[which.value() - 1]; its) {
+      tell_tier(*its, *routes[which.value() - 1], told);
+    } else {
+      return Refusal(ASHLAR_UNSUPPORTED, "these tiers have no G" + std::to_string(which.value() + 1));
+    }
+    return write_answer(told, status, "ashlar_tier_status");
+  });
+}
+
+ashlar_status ashlar_tiers_drain_events(ashlar_tiers tiers, ashlar_event_callback callback, void* user,
+                                        size_t* delivered) {
+  return call([&]() -> Outcome<> {
+    if (callback == nullptr) return null_pointer("callback");
+    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
+    CallbackSink sink(callback, user);
+    const std::size_t count = object->life->drain_events(sink);
+    if (delivered != nullptr) *delivered = count;
+    return {};
+  });
+}

@@ -1,0 +1,42 @@
+// The objects behind tiers, and what the calls over them share.
+//
+// Thread safety: thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "ashlar/tiers/kv_block_manager.h"
+#include "c/src/objects.h"
+
+namespace ashlar::c_interface {
+
+// Tiers as the pool of their G1.
+class TieredPool final : public PoolLife {
+ public:
+  explicit TieredPool(std::unique_ptr<tiers::KvBlockManager> kv) : kv_(std::move(kv)) {}
+
+  Manager& manager() noexcept override { return kv_->g1(); }
+  tokens::SequenceHasher bind(const tokens::SequenceHasher& hasher) const override {
+    return kv_->hasher(hasher.salt(), hasher.scheme());
+  }
+  std::size_t drain_events(events::EventSink& sink) override { return kv_->drain_events(sink); }
+  tiers::KvBlockManager& kv() const noexcept { return *kv_; }
+
+ private:
+  const std::unique_ptr<tiers::KvBlockManager> kv_;
+};
+
+struct TiersObject final : HandleObject {
+  static constexpr HandleKind kKind = HandleKind::kTiers;
+  TiersObject(std::shared_ptr<TieredPool> its_life, std::uint64_t its_manager)
+      : life(std::move(its_life)), manager(its_manager) {}
+  const std::shared_ptr<TieredPool> life;
+  const std::uint64_t manager;  // the handle of G1's manager
+};
+
+// Errors: ASHLAR_INVALID_ARGUMENT: not one of G1 to G4.
+Outcome<events::TierId> tier_of(std::int32_t tier);
+
+}  // namespace ashlar::c_interface

@@ -1,0 +1,187 @@
+// Hashers, names and fences of the C interface.
+#include <string>
+#include <string_view>
+
+#include "ashlar/tokens/hash_scheme.h"
+#include "ashlar/tokens/salt.h"
+#include "c/src/objects.h"
+
+namespace ashlar::c_interface {
+
+Outcome<tokens::SequenceHasher> hasher_of(ashlar_hasher hasher) {
+  if (hasher.id == 0) return tokens::SequenceHasher();
+  ASHLAR_TRY(auto object, object_of<HasherObject>(hasher.id));
+  return object->hasher;
+}
+
+Outcome<tokens::SequenceHasher> make_hasher(const ashlar_hasher_options* options) {
+  ASHLAR_TRY(const auto given, options_of(options, "ashlar_hasher_options"));
+  ASHLAR_TRY(const auto key, elements<const std::uint8_t>(given.key, given.key_size, "key"));
+  ASHLAR_TRY(const auto scheme,
+             tokens::HashScheme::by_name(given.scheme == nullptr ? "xxh3_chain" : given.scheme, key));
+  return tokens::SequenceHasher(scheme, tokens::Salt(text_of(given.lora), text_of(given.tenant)));
+}
+
+Outcome<block::Fence> fence_of(ashlar_fence fence) {
+  ASHLAR_TRY(auto object, object_of<FenceObject>(fence.id));
+  return object->fence;
+}
+
+Outcome<std::vector<block::Fence>> fences_of(const ashlar_fence* fences, std::size_t n) {
+  ASHLAR_TRY(auto given, elements<const ashlar_fence>(fences, n, "after"));
+  std::vector<block::Fence> out;
+  out.reserve(n);
+  for (const ashlar_fence& one : given) {
+    ASHLAR_TRY(auto fence, fence_of(one));
+    out.push_back(std::move(fence));
+  }
+  return out;
+}
+
+namespace {
+
+// What waits for a fence. If that is abandoned, it stays in a chain of the process: never released, and not
+// lost to a search for leaks.
+struct WaitingObject {
+  explicit WaitingObject(std::shared_ptr<HandleObject> its) : object(std::move(its)) {}
+  std::shared_ptr<HandleObject> object;
+  std::shared_ptr<WaitingObject> next;
+};
+
+struct AbandonedObjects {
+  Mutex mu;
+  std::shared_ptr<WaitingObject> first ASHLAR_GUARDED_BY(mu);
+};
+AbandonedObjects& abandoned_objects() {
+  static AbandonedObjects* const all = new AbandonedObjects;
+  return *all;
+}
+
+void settle_waiting(const std::shared_ptr<WaitingObject>& waiting, bool passed) {
+  if (passed) {
+    waiting->object.reset();
+    return;
+  }
+  AbandonedObjects& all = abandoned_objects();
+  const MutexLock lock(all.mu);
+  waiting->next = std::move(all.first);
+  all.first = waiting;
+}
+
+}  // namespace
+
+void keep_until(const block::Fence& fence, std::shared_ptr<HandleObject> object) {
+  abandoned_objects();  // made now, while an exception still has somewhere to go
+  auto waiting = std::make_shared<WaitingObject>(std::move(object));
+  fence.on_settled([waiting](bool passed) { settle_waiting(waiting, passed); });
+}
+
+}  // namespace ashlar::c_interface
+
+using namespace ashlar::c_interface;
+namespace tokens = ashlar::tokens;
+
+ashlar_status ashlar_hasher_create(const ashlar_hasher_options* options, ashlar_hasher* hasher) {
+  return call([&]() -> Outcome<> {
+    if (hasher == nullptr) return null_pointer("hasher");
+    ASHLAR_TRY(auto made, make_hasher(options));
+    hasher->id = open_handle(std::make_shared<HasherObject>(std::move(made)));
+    return {};
+  });
+}
+
+ashlar_status ashlar_hasher_destroy(ashlar_hasher hasher) {
+  return call([&] { return close_handle<HasherObject>(hasher.id); });
+}
+
+ashlar_status ashlar_hasher_fingerprint(ashlar_hasher hasher, uint64_t* fingerprint) {
+  return call([&]() -> Outcome<> {
+    if (fingerprint == nullptr) return null_pointer("fingerprint");
+    ASHLAR_TRY(const auto object, object_of<HasherObject>(hasher.id));
+    *fingerprint = object->hasher.scheme().fingerprint();
+    return {};
+  });
+}
+
+ashlar_status ashlar_hash_blocks(ashlar_hasher hasher, const ashlar_block_hashes* parent,
+                                 const uint32_t* given_tokens, size_t token_count, uint32_t block_size,
+                                 ashlar_block_hashes* out, size_t capacity, size_t* count) {
+  return call([&]() -> Outcome<> {
+    if (count == nullptr) return null_pointer("count");
+    ASHLAR_RETURN_IF_ERROR(tokens::validate_block_size(block_size));
+    ASHLAR_TRY(const auto object, object_of<HasherObject>(hasher.id));
+    ASHLAR_TRY(const auto all, elements<const tokens::Token>(given_tokens, token_count, "tokens"));
+    const std::size_t blocks = token_count / block_size;
+    *count = blocks;
+    if (blocks > capacity)
+      return Refusal(ASHLAR_CAPACITY, "the buffer has room for " + std::to_string(capacity) +
+                                          " blocks; the tokens have " + std::to_string(blocks));
+    ASHLAR_TRY(const auto room, elements<tokens::BlockHashes>(out, blocks, "out"));
+    const tokens::BlockBefore before =
+        parent == nullptr ? tokens::BlockBefore() : tokens::BlockBefore(hashes_in(*parent));
+    ASHLAR_RETURN_IF_ERROR(object->hasher.hash_blocks(before, all, block_size, room));
+    return {};
+  });
+}
+
+ashlar_status ashlar_hash_parts(const ashlar_hash* hash, uint32_t* position, uint64_t* chain) {
+  return call([&]() -> Outcome<> {
+    if (hash == nullptr) return null_pointer("hash");
+    if (position != nullptr) *position = hash_in(*hash).position();
+    if (chain != nullptr) *chain = hash_in(*hash).chain();
+    return {};
+  });
+}
+
+ashlar_status ashlar_hash_to_text(const ashlar_hash* hash, char* out, size_t capacity, size_t* count) {
+  return call([&]() -> Outcome<> {
+    if (hash == nullptr) return null_pointer("hash");
+    const std::string text = hash_in(*hash).to_string();
+    return write_list(std::span<const char>(text.c_str(), text.size() + 1), out, capacity, count);
+  });
+}
+
+ashlar_status ashlar_hash_from_text(const char* text, ashlar_hash* hash) {
+  return call([&]() -> Outcome<> {
+    if (text == nullptr) return null_pointer("text");
+    if (hash == nullptr) return null_pointer("hash");
+    ASHLAR_TRY(const auto parsed, tokens::SequenceHash::parse(text));
+    *hash = {parsed.hi(), parsed.lo()};
+    return {};
+  });
+}
+
+ashlar_status ashlar_fence_create(ashlar_fence* fence) {
+  return call([&]() -> Outcome<> {
+    if (fence == nullptr) return null_pointer("fence");
+    fence->id = open_handle(std::make_shared<FenceObject>(ashlar::block::Fence::create()));
+    return {};
+  });
+}
+
+ashlar_status ashlar_fence_signal(ashlar_fence fence) {
+  return call([&]() -> Outcome<> {
+    ASHLAR_TRY(const auto object, object_of<FenceObject>(fence.id));
+    std::optional<ashlar::block::FenceSignal> signal;
+    {
+      const ashlar::MutexLock lock(object->mu);
+      signal = std::move(object->signal);
+      object->signal.reset();
+    }
+    if (signal) std::move(*signal).signal();  // outside the lock: it runs what waits for the fence
+    return {};
+  });
+}
+
+ashlar_status ashlar_fence_passed(ashlar_fence fence, int* passed) {
+  return call([&]() -> Outcome<> {
+    if (passed == nullptr) return null_pointer("passed");
+    ASHLAR_TRY(const auto object, object_of<FenceObject>(fence.id));
+    *passed = object->fence.passed() ? 1 : 0;
+    return {};
+  });
+}
+
+ashlar_status ashlar_fence_destroy(ashlar_fence fence) {
+  return call([&] { return close_handle<FenceObject>(fence.id); });
+}

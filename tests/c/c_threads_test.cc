@@ -1,0 +1,186 @@
+// Threads that use, consume and destroy the same handles: every answer is a status, and no block is lost.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "ashlar_c.h"
+
+namespace ashlar::testing {
+namespace {
+
+constexpr std::size_t kThreads = 4;
+constexpr std::size_t kPlaces = 6;
+
+// Handles that all threads share. A new one displaces an old one, which its thread then releases.
+struct SharedHandles {
+  std::array<std::atomic<std::uint64_t>, kPlaces> lists{};
+  std::array<std::atomic<std::uint64_t>, kPlaces> requests{};
+  std::array<std::atomic<std::uint64_t>, kPlaces> fences{};
+};
+
+class ThreadOfCalls {
+ public:
+  ThreadOfCalls(SharedHandles& shared, ashlar_manager manager, std::uint64_t seed)
+      : shared_(shared), manager_(manager), random_(seed) {
+    for (std::uint32_t i = 0; i < 32; ++i) tokens_[i] = i / 8;
+  }
+
+  void step() {
+    ashlar_blocks next = {}, tail = {};
+    ashlar_request request = {};
+    const std::uint32_t token = static_cast<std::uint32_t>(random_() % 4);
+    switch (random_() % 17) {
+      case 0:
+      case 1:
+        return put_list(ashlar_manager_allocate(manager_, 1 + random_() % 3, &next), next);
+      case 2:
+        return put_list(ashlar_blocks_complete(list(), {0}, tokens_.data(), 32, 0, &next), next);
+      case 3:
+        return put_list(ashlar_blocks_register(list(), nullptr, &next), next);
+      case 4:
+        return put_list(ashlar_blocks_share(list(), &next), next);
+      case 5: {
+        const ashlar_status done = ashlar_blocks_split(list(), 1, &next, &tail);
+        put_list(done, next);
+        return put_list(done, tail);
+      }
+      case 6:
+        return count(ashlar_blocks_release(list()));
+      case 7:
+        return count(ashlar_blocks_release_after(list(), fence()));
+      case 8:
+        return put_list(ashlar_manager_match_tokens(manager_, {0}, tokens_.data(), 32, &next), next);
+      case 9: {
+        ashlar_fence made = {};
+        count(ashlar_fence_create(&made));
+        return end_fence(place(shared_.fences).exchange(made.id));
+      }
+      case 10:
+        return count(ashlar_fence_signal(fence()));
+      case 11:
+        return put_request(ashlar_request_create(manager_, tokens_.data(), 9, nullptr, &request), request);
+      case 12:
+        return count(ashlar_request_schedule_prefill(any_request(), 9, nullptr));
+      case 13:
+        return count(ashlar_request_apply_prefill(any_request(), &token, nullptr));
+      case 14:
+        return put_request(ashlar_request_fork(any_request(), nullptr, &request), request);
+      case 15:
+        return count(ashlar_request_destroy(any_request()));
+      default:
+        return count(ashlar_manager_can_allocate(manager_, 1));
+    }
+  }
+
+  bool has_seen_both() const { return succeeded_ != 0 && invalid_ != 0; }
+
+  static void end_fence(std::uint64_t id) {
+    if (id == 0) return;
+    (void)ashlar_fence_signal({id});  // nobody may wait for a fence that is destroyed unused
+    (void)ashlar_fence_destroy({id});
+  }
+
+ private:
+  std::atomic<std::uint64_t>& place(std::array<std::atomic<std::uint64_t>, kPlaces>& of) {
+    return of[random_() % kPlaces];
+  }
+  ashlar_blocks list() { return {place(shared_.lists).load()}; }
+  ashlar_request any_request() { return {place(shared_.requests).load()}; }
+  ashlar_fence fence() { return {place(shared_.fences).load()}; }
+
+  void count(ashlar_status status) {
+    EXPECT_NE(status, ASHLAR_INTERNAL) << ashlar_last_error();
+    succeeded_ += status == ASHLAR_OK ? 1 : 0;
+    invalid_ += status == ASHLAR_INVALID_HANDLE ? 1 : 0;
+  }
+  void put_list(ashlar_status status, ashlar_blocks made) {
+    count(status);
+    if (status != ASHLAR_OK) return;
+    count(ashlar_blocks_release({place(shared_.lists).exchange(made.id)}));
+  }
+  void put_request(ashlar_status status, ashlar_request made) {
+    count(status);
+    if (status != ASHLAR_OK) return;
+    count(ashlar_request_destroy({place(shared_.requests).exchange(made.id)}));
+  }
+
+  SharedHandles& shared_;
+  ashlar_manager manager_;
+  std::mt19937_64 random_;
+  std::array<std::uint32_t, 32> tokens_{};
+  std::uint64_t succeeded_ = 0;
+  std::uint64_t invalid_ = 0;
+};
+
+TEST(CThreads, ShareHandlesAndLoseNoBlock) {
+  std::size_t before = 0;
+  ASSERT_EQ(ashlar_open_handles(&before), ASHLAR_OK);
+  ashlar_manager_options options = {};
+  options.struct_size = sizeof options;
+  options.block_count = 64;
+  options.block_size = 4;
+  ashlar_manager manager = {};
+  ASSERT_EQ(ashlar_manager_create(&options, &manager), ASHLAR_OK);
+  SharedHandles shared;
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&shared, manager, t] {
+      ThreadOfCalls calls(shared, manager, t + 1);
+      for (int i = 0; i < 4000 || !calls.has_seen_both(); ++i) calls.step();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (auto& one : shared.fences) ThreadOfCalls::end_fence(one.load());
+  for (auto& one : shared.lists) (void)ashlar_blocks_release({one.load()});
+  for (auto& one : shared.requests) (void)ashlar_request_destroy({one.load()});
+  ashlar_pool_status status = {};
+  status.struct_size = sizeof status;
+  ASSERT_EQ(ashlar_manager_status(manager, &status), ASHLAR_OK);
+  EXPECT_EQ(status.guards, 0u);
+  EXPECT_EQ(status.reset + status.inactive, 64u);
+  EXPECT_EQ(ashlar_manager_destroy(manager), ASHLAR_OK) << ashlar_last_error();
+  std::size_t after = 0;
+  ASSERT_EQ(ashlar_open_handles(&after), ASHLAR_OK);
+  EXPECT_EQ(after, before);
+}
+
+// One of several threads destroys a manager that the others use.
+TEST(CThreads, DestroyAManagerThatOthersUse) {
+  for (int round = 0; round < 20; ++round) {
+    ashlar_manager_options options = {};
+    options.struct_size = sizeof options;
+    options.block_count = 8;
+    ashlar_manager manager = {};
+    ASSERT_EQ(ashlar_manager_create(&options, &manager), ASHLAR_OK);
+    std::atomic<bool> gone{false};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; ++t) {
+      threads.emplace_back([&gone, manager] {
+        while (!gone.load()) {
+          ashlar_blocks blocks = {};
+          const ashlar_status got = ashlar_manager_allocate(manager, 2, &blocks);
+          if (got == ASHLAR_OK) {
+            EXPECT_EQ(ashlar_blocks_release(blocks), ASHLAR_OK);
+            std::this_thread::yield();
+          } else {
+            EXPECT_TRUE(got == ASHLAR_INVALID_HANDLE || got == ASHLAR_CAPACITY) << ashlar_last_error();
+          }
+        }
+      });
+    }
+    ashlar_status done = ASHLAR_NOT_READY;
+    while (done == ASHLAR_NOT_READY) done = ashlar_manager_destroy(manager);
+    EXPECT_EQ(done, ASHLAR_OK);
+    gone.store(true);
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(ashlar_manager_destroy(manager), ASHLAR_INVALID_HANDLE);
+  }
+}
+
+}  // namespace
+}  // namespace ashlar::testing

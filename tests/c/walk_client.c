@@ -1,0 +1,72 @@
+/* The client. With "http://host:port MODEL" behind the program's name it asks a real service; without, one
+ * that is not there. */
+#include "tests/c/walk.h"
+
+void walk_client(void) {
+  ashlar_client_options options = ASHLAR_CLIENT_OPTIONS_INIT;
+  ashlar_route_query query = ASHLAR_ROUTE_QUERY_INIT;
+  ashlar_route_score scores[2];
+  const uint32_t tokens[2] = {1, 2};
+  ashlar_client client;
+  ashlar_answer answer;
+  size_t count = 0;
+  int ready = 0;
+  EXPECT(ASHLAR_INVALID_ARGUMENT, ashlar_client_create(NULL, &client));
+  options.url = "https://127.0.0.1:1";
+  EXPECT(ASHLAR_UNSUPPORTED, ashlar_client_create(&options, &client));
+  options.url = "http://127.0.0.1:1"; /* a port that no service takes */
+  options.token = "token";
+  options.max_bytes = 1000;
+  OK(ashlar_client_create(&options, &client));
+  EXPECT(ASHLAR_UNAVAILABLE, ashlar_client_health(client));
+  EXPECT(ASHLAR_UNAVAILABLE, ashlar_client_ready(client, &ready));
+  EXPECT(ASHLAR_UNAVAILABLE, ashlar_client_route(client, &query, tokens, 2, scores, 2, &count));
+  EXPECT(ASHLAR_UNAVAILABLE, ashlar_client_workers(client, NULL, &answer));
+  EXPECT(ASHLAR_INVALID_ARGUMENT, ashlar_client_explain(client, NULL, &answer));
+  EXPECT(ASHLAR_INVALID_ARGUMENT, ashlar_client_request(client, "GET", "no slash", NULL, 0, &answer));
+  OK(ashlar_client_destroy(client));
+  EXPECT(ASHLAR_INVALID_HANDLE, ashlar_client_health(client));
+  answer.id = 0;
+  EXPECT(ASHLAR_INVALID_HANDLE, ashlar_answer_destroy(answer));
+}
+
+void ask_service(const char* url, const char* model) {
+  ashlar_client_options options = ASHLAR_CLIENT_OPTIONS_INIT;
+  ashlar_route_query query = ASHLAR_ROUTE_QUERY_INIT;
+  ashlar_route_score scores[8];
+  uint32_t tokens[64];
+  ashlar_client client;
+  ashlar_answer answer;
+  int32_t http_status = 0;
+  size_t bytes = 0, count = 0;
+  char* body;
+  int ready = 0;
+  unsigned i;
+  for (i = 0; i < 64; ++i) tokens[i] = i;
+  options.url = url;
+  options.timeout_ms = 120000;
+  OK(ashlar_client_create(&options, &client));
+  OK(ashlar_client_health(client));
+  OK(ashlar_client_ready(client, &ready));
+  TRUE(ready == 1);
+  query.model = model;
+  OK(ashlar_client_route(client, &query, tokens, 64, scores, 8, &count));
+  query.model = "no such model";
+  EXPECT(ASHLAR_NOT_FOUND, ashlar_client_route(client, &query, tokens, 64, scores, 8, &count));
+  OK(ashlar_client_workers(client, model, &answer));
+  OK(ashlar_answer_info(answer, &http_status, &bytes));
+  TRUE(http_status == 200 && bytes > 2);
+  OK(ashlar_answer_destroy(answer));
+  EXPECT(ASHLAR_NOT_FOUND, ashlar_client_explain(client, "0123456789abcdef-1", &answer));
+  OK(ashlar_client_request(client, "GET", "/fleet", NULL, 0, &answer));
+  OK(ashlar_answer_info(answer, &http_status, &bytes));
+  body = malloc(bytes);
+  TRUE(body != NULL);
+  EXPECT(ASHLAR_CAPACITY, ashlar_answer_body(answer, body, bytes - 1, &count));
+  OK(ashlar_answer_body(answer, body, bytes, &count));
+  TRUE(count == bytes && body[0] == '{');
+  free(body);
+  OK(ashlar_answer_destroy(answer));
+  EXPECT(ASHLAR_INVALID_HANDLE, ashlar_answer_info(answer, NULL, NULL));
+  OK(ashlar_client_destroy(client));
+}
