@@ -46,6 +46,13 @@ class NamesByHash {
       more_.erase(next);
     }
   }
+  void prefetch(std::uint64_t chain) const noexcept { first_.prefetch(chain); }
+  // The name for a chain hash; nothing when there may be several.
+  std::optional<events::BlockName> only(std::uint64_t chain) const {
+    if (more_.contains(chain)) return std::nullopt;
+    const Entry* const entry = first_.find(chain);
+    return events::BlockName(entry == nullptr ? chain : entry->name);
+  }
   // Calls fn(name) for each, and for the chain hash as a name, until it returns true. Returns whether it did.
   template <class F>
   bool any_of(std::uint64_t chain, F&& fn) const {

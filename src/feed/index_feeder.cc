@@ -89,6 +89,10 @@ void IndexFeeder::apply(std::uint32_t rank, std::span<const KvEvent> events) {
 
 void IndexFeeder::apply_needed(FeederRank& rank, std::span<const KvEvent> events) {
   while (!events.empty()) {
+    if (const std::size_t stored = store_run(rank, events); stored != 0) {
+      events = events.subspan(stored);
+      continue;
+    }
     std::size_t count = 0;
     while (count < std::min(events.size(), kRound) && !clears_all(events[count])) ++count;
     prepare(rank, events.first(count));
@@ -101,6 +105,60 @@ void IndexFeeder::apply_needed(FeederRank& rank, std::span<const KvEvent> events
     }
     events = events.subspan(count);
   }
+}
+
+// One group, and no block that waits: then all there is to know lies in the index, and a store that it accepts
+// leaves nothing to remember but names. What it refuses takes the long way.
+std::size_t IndexFeeder::store_run(FeederRank& rank, std::span<const KvEvent> events) {
+  if (!tells_ || rank.groups.size() != 1 || !rank.entries.empty() || !rank.orphans.empty()) return 0;
+  if (!begin_run(rank, events.front())) return 0;
+  for (const KvEvent& event : events.first(std::min(events.size(), kRound))) {
+    if (event.kind != KvEventKind::kStored || event.tier.value() != run_tier_ || !event.has_local ||
+        event.group != rank.groups.front())
+      break;
+    const SequenceHash hash = plain_hash(event);
+    if (!run_.empty() && (!event.has_parent || plain_parent(event) != run_end_)) break;
+    rank.names.prefetch(hash.chain());
+    run_.push_back({.local = *event.local(), .name = plain_name(event)});
+    run_end_ = hash;
+  }
+  const std::size_t count = run_.size();
+  if (count == 0) return 0;
+  const StoreVerdict verdict = sink_.store({.worker = {worker_, rank.number},
+                                            .tier = static_cast<events::StorageTier>(run_tier_),
+                                            .parent = run_parent_,
+                                            .start_position = run_position_,
+                                            .blocks = run_});
+  run_.clear();
+  if (verdict != StoreVerdict::kApplied) return 0;
+  for (const KvEvent& event : events.first(count))
+    rank.names.add(plain_hash(event).chain(), plain_name(event));
+  ++counters_.stores;
+  ++counters_.verdicts[static_cast<std::size_t>(verdict)];
+  counters_.stored_blocks += count;
+  rank.is_fresh = false;
+  return count;
+}
+
+// The rank, tier, parent and position of a run that begins with this event. False: the parent is not known for
+// certain, or the index has the block already: then it may have all of them.
+bool IndexFeeder::begin_run(FeederRank& rank, const KvEvent& first) {
+  if (first.kind != KvEventKind::kStored || first.tier.value() >= events::kStorageTiers) return false;
+  const SequenceHash hash = plain_hash(first);
+  run_rank_ = rank.number;
+  run_tier_ = first.tier.value();
+  run_parent_.reset();
+  run_position_ = hash.position();
+  asked_.assign(1, plain_name(first));
+  if (hash.position() != 0) {
+    if (first.has_parent) run_parent_ = rank.names.only(plain_parent(first).chain());
+    if (!run_parent_) return false;
+    asked_.push_back(*run_parent_);
+  }
+  told_.resize(asked_.size());
+  tells_ = sink_.presence({worker_, rank.number}, asked_, told_);
+  if (!tells_ || told_[0].is_held()) return false;
+  return !run_parent_ || (told_[1].is_held() && told_[1].position == plain_parent(first).position());
 }
 
 // Groups first: a block is present while all of them hold it, and those of the first round are known before
