@@ -5,7 +5,8 @@
 // outlive the block: one that is registered again goes on from its count, as long as the name is among those
 // that are remembered (PastUses). `multi_lru` counts with decay.
 //
-// Memory: kBytesPerBlock per block of the pool; in a small one, up to 2 MiB more for names. Asks for no facts.
+// Memory: kBytesPerBlock per block of the pool; a small one takes up to 2 MiB more for names. Asks for no
+// facts.
 //
 // Thread safety: confined. Complexity: O(log n); peek() at k blocks O(k log k), and it allocates.
 #pragma once
