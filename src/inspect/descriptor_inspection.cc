@@ -6,17 +6,10 @@
 namespace ashlar::inspect {
 namespace {
 
-std::vector<InspectedField> plane_fields(const layout::LayoutDescriptor& plane) {
-  const layout::LayoutConfig& config = plane.layout.config();
-  return {{"layers", std::uint64_t{config.num_layers}},
-          {"outer", std::uint64_t{config.outer_dim}},
-          {"block_size", std::uint64_t{config.block_size}},
-          {"heads", std::uint64_t{config.num_heads}},
-          {"head_dim", std::uint64_t{config.head_dim}},
-          {"dtype", std::string(to_string(config.dtype))},
-          {"opaque", config.opaque},
-          {"shard", plane.shard.to_string()},
-          {"regions", std::uint64_t{plane.regions.size()}}};
+std::vector<InspectedField> descriptor_fields(const layout::LayoutDescriptor& plane) {
+  std::vector<InspectedField> fields = plane_fields(plane.layout.config(), plane.shard);
+  fields.push_back({"regions", std::uint64_t{plane.regions.size()}});
+  return fields;
 }
 
 std::string device_of(std::int32_t device) {
@@ -26,6 +19,17 @@ std::string device_of(std::int32_t device) {
 constexpr std::uint64_t kLargestDescriptor = std::uint64_t{64} << 20;
 
 }  // namespace
+
+std::vector<InspectedField> plane_fields(const layout::LayoutConfig& config, const layout::Shard& shard) {
+  return {{"layers", std::uint64_t{config.num_layers}},
+          {"outer", std::uint64_t{config.outer_dim}},
+          {"block_size", std::uint64_t{config.block_size}},
+          {"heads", std::uint64_t{config.num_heads}},
+          {"head_dim", std::uint64_t{config.head_dim}},
+          {"dtype", std::string(to_string(config.dtype))},
+          {"opaque", config.opaque},
+          {"shard", shard.to_string()}};
+}
 
 Result<void> inspect_layout(const InspectedFile& file, Inspection& seen) {
   seen.kind = "layout descriptor";
@@ -44,7 +48,7 @@ Result<void> inspect_layout(const InspectedFile& file, Inspection& seen) {
   seen.add("hash_scheme", hex_of(read->scheme_fingerprint));
   seen.add("process", hex_of(read->process));
   InspectedList list{.name = "planes"};
-  list.add(plane_fields(*read));
+  list.add(descriptor_fields(*read));
   seen.lists.push_back(std::move(list));
   seen.is_verified = true;
   return {};
@@ -60,7 +64,7 @@ Result<void> inspect_block_set(const InspectedFile& file, Inspection& seen) {
   InspectedList planes{.name = "planes"};
   for (const transfer::BlockSetRecord::RecordPlane& plane : read->planes) {
     block_bytes += plane.descriptor.layout.config().block_bytes();
-    planes.add(plane_fields(plane.descriptor));
+    planes.add(descriptor_fields(plane.descriptor));
   }
   const layout::LayoutDescriptor& first = read->planes.front().descriptor;
   seen.add("file_bytes", file.size());

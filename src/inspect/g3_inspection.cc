@@ -45,17 +45,8 @@ Result<G3Plan> plan_of(const InspectedFile& file, const tiers::G3Superblock& sup
 
 void describe_planes(const G3Plan& plan, Inspection& seen) {
   InspectedList list{.name = "planes"};
-  for (const transfer::PlaneShape& plane : plan.planes) {
-    const layout::LayoutConfig& config = plane.layout.config();
-    list.add({{"layers", std::uint64_t{config.num_layers}},
-              {"outer", std::uint64_t{config.outer_dim}},
-              {"block_size", std::uint64_t{config.block_size}},
-              {"heads", std::uint64_t{config.num_heads}},
-              {"head_dim", std::uint64_t{config.head_dim}},
-              {"dtype", std::string(to_string(config.dtype))},
-              {"opaque", config.opaque},
-              {"shard", plane.shard.to_string()}});
-  }
+  for (const transfer::PlaneShape& plane : plan.planes)
+    list.add(plane_fields(plane.layout.config(), plane.shard));
   seen.lists.push_back(std::move(list));
 }
 

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "ashlar/base/result.h"
+#include "ashlar/layout/layout_config.h"
+#include "ashlar/layout/shard.h"
 #include "base/owned_fd.h"
 #include "inspect/inspection.h"
 
@@ -52,6 +54,8 @@ Result<void> inspect_journal(const std::string& path, const InspectOptions& opti
 Result<void> inspect_block_set(const InspectedFile& file, Inspection& seen);
 Result<void> inspect_layout(const InspectedFile& file, Inspection& seen);
 
+// A plane, as every format tells it.
+std::vector<InspectedField> plane_fields(const layout::LayoutConfig& config, const layout::Shard& shard);
 // "0123456789abcdef".
 std::string hex_of(std::uint64_t number);
 

@@ -5,7 +5,8 @@
 // outlive the block: one that is registered again goes on from its count, as long as the name is among those
 // that are remembered (PastUses). `multi_lru` counts with decay.
 //
-// Memory: kBytesPerBlock per block of the pool; asks for no facts.
+// Memory: kBytesPerBlock per block of the pool; a small one takes up to 2 MiB more for names. Asks for no
+// facts.
 //
 // Thread safety: confined. Complexity: O(log n); peek() at k blocks O(k log k), and it allocates.
 #pragma once
@@ -74,15 +75,23 @@ class LfuBackend {
  public:
   using Rank = std::pair<std::uint64_t, std::uint64_t>;  // uses, then the turn of the last one
   static constexpr std::size_t kNamesPerBlock = 16;      // that are remembered
+  // A small pool sees many names between two uses of one, and they cost little there.
+  static constexpr std::size_t kMostNamesPerBlock = 256;
+  static constexpr std::size_t kFewNames = std::size_t{1} << 18;
   static constexpr std::size_t kBytesPerBlock = IndexedHeap<Rank>::kBytesPerBlock + sizeof(std::uint32_t) +
                                                 sizeof(tokens::SequenceHash) +
                                                 kNamesPerBlock * PastUses::kBytesPerName;
+
+  // That are remembered in a pool of so many blocks.
+  static constexpr std::size_t names_of(std::size_t blocks) noexcept {
+    return std::min(kMostNamesPerBlock * blocks, std::max(kNamesPerBlock * blocks, kFewNames));
+  }
 
   explicit LfuBackend(const EvictionContext& context)
       : uses_(context.block_count),
         hashes_(context.block_count),
         inactive_(context.block_count),
-        past_(kNamesPerBlock * context.block_count) {}
+        past_(names_of(context.block_count)) {}
 
   void registered(BlockId id, const tokens::SequenceHash& hash) {
     uses_[id.value()] = past_.take(hash);

@@ -50,8 +50,8 @@ struct FifoModel {
 struct LfuModel {
   std::map<std::uint32_t, std::uint32_t> uses;
   std::map<std::uint32_t, std::uint64_t> names;
-  std::vector<std::uint32_t> inactive;                // by release or touch
-  PastUses past{LfuBackend::kNamesPerBlock * kPool};  // which has a test of its own
+  std::vector<std::uint32_t> inactive;         // by release or touch
+  PastUses past{LfuBackend::names_of(kPool)};  // which has a test of its own
 
   void registered(std::uint32_t id, std::uint64_t name) {
     names[id] = name;
@@ -223,6 +223,29 @@ TEST(LfuBackendTest, CountsOutliveBlocks) {
   backend.insert(BlockId(3), name_of(0, 7));
   backend.touch(BlockId(3));
   EXPECT_THAT(drained(backend), ElementsAre(3u, 2u));
+}
+
+TEST(LfuBackendTest, ASmallPoolRemembersMoreNames) {
+  EXPECT_EQ(LfuBackend::names_of(4), 1024u);
+  EXPECT_EQ(LfuBackend::names_of(10'000), std::size_t{1} << 18);
+  EXPECT_EQ(LfuBackend::names_of(1'000'000), 16'000'000u);
+  EvictionWorld world(4);
+  LfuBackend backend(world.context);
+  const auto use = [&](std::uint32_t id, std::uint64_t name) {
+    backend.registered(BlockId(id), name_of(0, name));
+    backend.insert(BlockId(id), name_of(0, name));
+  };
+  // One name twice; then two hundred others pass, once each, through another block.
+  use(0, 0);
+  backend.touch(BlockId(0));
+  EXPECT_EQ(backend.pop(), BlockId(0));
+  for (std::uint64_t name = 1; name <= 200; ++name) {
+    use(1, name);
+    EXPECT_EQ(backend.pop(), BlockId(1));
+  }
+  use(0, 0);
+  use(1, 300);
+  EXPECT_EQ(backend.pop(), BlockId(1)) << "the first name's count was kept, and the other was used once";
 }
 
 TEST(PastUsesTest, RemembersTheLastOnes) {
