@@ -129,6 +129,8 @@ def test_memory_that_cannot_be_used_is_refused():
         brought(bytearray(BYTES))
     with pytest.raises(ashlar.InvalidArgument):
         brought(array, g1_device=0)
+    with pytest.raises((ashlar.Unavailable, ashlar.Unsupported, ashlar.InvalidArgument)):
+        make(g1_device=1 << 20)  # no machine has that many GPUs
 
 
 def test_the_array_lives_as_long_as_the_manager():
