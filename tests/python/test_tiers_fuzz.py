@@ -21,8 +21,8 @@ class Caller:
 
     def __init__(self, kv, seed):
         self.kv, self.rng, self.kept, self.signals = kv, random.Random(seed), [], []
-        self.calls = [self.store, self.onboard, self.onboard_async, self.offload, self.pin, self.view, self.find,
-                      self.reset, self.wait, self.wrong, self.signal, self.drop, self.drop]
+        self.calls = [self.store, self.onboard, self.onboard_async, self.offload, self.pin, self.view,
+                      self.find, self.reset, self.wait, self.wrong, self.signal, self.drop, self.drop]
 
     def names(self):
         return names_of(self.kv, self.rng.randrange(1, 5), seed=self.rng.randrange(5)).sequence
@@ -93,7 +93,8 @@ class Caller:
                 return
 
     def wrong(self):
-        for call in (lambda: self.kv.array(99), lambda: self.kv.reset("g7"), lambda: self.kv.pin(self.names(), -1),
+        for call in (lambda: self.kv.array(99), lambda: self.kv.reset("g7"),
+                     lambda: self.kv.pin(self.names(), -1),
                      lambda: self.kv.offload(self.names(), tier="g4")):
             with pytest.raises(ashlar.AshlarError):
                 call()
