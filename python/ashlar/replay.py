@@ -8,3 +8,8 @@
 from ashlar._native import ReplayCounts, ReplayOutcome, Trace, replay_trace
 
 __all__ = ["ReplayCounts", "ReplayOutcome", "Trace", "replay_trace"]
+
+for _name in __all__:
+    if isinstance(globals()[_name], type):
+        globals()[_name].__module__ = __name__
+del _name
