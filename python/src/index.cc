@@ -103,7 +103,7 @@ nb::ndarray<nb::numpy, const T> column(nb::handle owner, const std::vector<T>& v
 // The same of one field of all rows.
 template <class T, class Answer>
 nb::ndarray<nb::numpy, const T> column_of(nb::handle_t<Answer> owner, T Match::* field) {
-  const std::vector<Match>& rows = nb::inst_ptr<Answer>(owner)->rows;
+  const std::vector<Match>& rows = nb::cast<const Answer&>(owner).rows;
   const T* first = rows.empty() ? nullptr : &(rows[0].*field);
   return {first, {rows.size()}, owner, {static_cast<std::int64_t>(sizeof(Match) / sizeof(T))}};
 }
@@ -348,7 +348,7 @@ nb::class_<T> bind_columns(nb::class_<T> type) {
       .def_prop_ro(
           "blocks",
           [](nb::handle_t<T> self) {
-            const std::vector<Match>& rows = nb::inst_ptr<T>(self)->rows;
+            const std::vector<Match>& rows = nb::cast<const T&>(self).rows;
             const std::uint32_t* first = rows.empty() ? nullptr : rows[0].blocks.data();
             constexpr std::int64_t kRow = sizeof(Match) / sizeof(std::uint32_t);
             return nb::ndarray<nb::numpy, const std::uint32_t>(first, {rows.size(), events::kStorageTiers},
