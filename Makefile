@@ -12,7 +12,7 @@ SOURCES = $(shell find include src c apps python tests bench examples -name '*.h
   -o -name '*.cu')
 
 .PHONY: help run examples program test test-release test-long test-aarch64 test-vllm bench bench-peers
-.PHONY: format tidy clean
+.PHONY: test-python format tidy clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make test          every test: what ships, then ThreadSanitizer, then AddressSanitizer"
 	@echo "make test-release  every test against what ships, also those that make test runs sanitized alone"
 	@echo "make test-long     the same, with 300 seconds for every stress and fuzz loop"
+	@echo "make test-python   the Python package alone, and for the newest other Python of this machine"
 	@echo "make test-aarch64  cross build, unit tests under qemu-user"
 	@echo "make test-vllm     beside the real vLLM, on the CPU (installs some 6 GB)"
 	@echo "make bench         build and run the benchmarks"
@@ -81,6 +82,12 @@ test-release:
 
 test-long: export ASHLAR_TEST_SECONDS = 300
 test-long: test
+
+test-python:
+	@scripts/bootstrap test
+	@$(MAKE) -s --no-print-directory build/release/build.ninja
+	@cmake --build --preset release -j $(JOBS) --target ashlar_wheel
+	@ASHLAR_NEWER_PYTHON=1 ctest --test-dir build/release -R '^python' --output-on-failure
 
 ifeq ($(HOST),aarch64)
 test-aarch64:

@@ -57,7 +57,7 @@ class Answer(typing.NamedTuple):
     def cached_tokens(self) -> typing.Optional[int]:
         """Prompt tokens that the worker was expected to have; None where the tokens were not known."""
         value = self.headers.get("x-ashlar-cached-tokens", "")
-        return int(value) if value.isdigit() else None
+        return int(value) if value.isascii() and value.isdigit() and len(value) < 20 else None
 
     @property
     def decision_id(self) -> typing.Optional[str]:
@@ -143,10 +143,20 @@ def _connect(host: str, port: int, deadline: _Deadline) -> _TimedSocket:
     raise failure or OSError(f"{host} has no address")
 
 
+def _read(response: http.client.HTTPResponse) -> bytes:
+    """The whole body, in pieces: what a length promises is not allocated before it comes."""
+    pieces = []
+    while piece := response.read(65536):
+        pieces.append(piece)
+    if response.length:
+        raise http.client.IncompleteRead(b"", response.length)
+    return b"".join(pieces)
+
+
 def _parse(body: bytes) -> typing.Any:
     try:
         return json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _native.CorruptionError(f"the service's answer is no JSON: {error}") from None
 
 
@@ -235,7 +245,10 @@ class ServiceClient:
     def receipts(self, limit: typing.Optional[int] = None) -> typing.List[typing.Dict[str, typing.Any]]:
         """The last receipts, the youngest first."""
         answer = self._get("/decisions" + _query(limit=limit))
-        return answer["decisions"] if isinstance(answer, dict) else answer
+        receipts = answer.get("decisions") if isinstance(answer, dict) else answer
+        if not isinstance(receipts, list):
+            raise _native.CorruptionError("the list of receipts has another form")
+        return receipts
 
     # ---- questions without a proxy
 
@@ -296,7 +309,7 @@ class ServiceClient:
             connection.sock = _connect(self._host, self._port, deadline)
             connection.request(method, path, body, dict(headers))
             response = connection.getresponse()
-            content = response.read()
+            content = _read(response)
             named = {name.lower(): value for name, value in response.getheaders()}
             return Answer(response.status, named, content)
         except socket.timeout:
@@ -340,7 +353,7 @@ def _error_of(answer: Answer, what: str) -> Exception:
     try:
         said = json.loads(answer.body)["error"]
         said = said["message"] if isinstance(said, dict) else said
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         pass
     kind = _ERRORS.get(answer.status)
     if kind is None:

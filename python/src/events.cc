@@ -174,7 +174,11 @@ struct OpenStream {
   std::shared_ptr<events::EventLog> log;
   std::shared_ptr<PythonSink> sink;
   std::unique_ptr<events::EventManager> events;
+  bool taken = false;     // the log
+  bool attached = false;  // the source to `events`
   std::once_flag closed;
+
+  ~OpenStream() { leave(); }
 
   // Delivers what is queued, within `patience`; then nothing more. Call without the GIL, and not on the
   // sink's thread.
@@ -183,13 +187,19 @@ struct OpenStream {
       static_cast<void>(events->flush(Clock::real().now() + patience));
       sink->end();
       static_cast<void>(events->remove_sink(sink));
+      leave();
+    });
+  }
+  // Before `events` and the source are destroyed.
+  void leave() {
+    if (std::exchange(attached, false)) {
       if (kv != nullptr) {
         kv->detach_events();
       } else {
         static_cast<void>(events->remove_source(log));
       }
-      taken_logs().leave(log.get());
-    });
+    }
+    if (std::exchange(taken, false)) taken_logs().leave(log.get());
   }
 };
 
@@ -297,10 +307,11 @@ std::shared_ptr<OpenStream> open_stream(nb::handle source, nb::callable callback
   options.stream = {{events::WorkerId(worker), rank}, incarnation};
   options.keys.block_size = stream->manager->block_size();
   stream->sink = std::make_shared<PythonSink>(std::move(callback));
-  if (!taken_logs().take(stream->log.get())) {
+  stream->taken = taken_logs().take(stream->log.get());
+  if (!stream->taken) {
     raise(Error(ErrorCode::kAlreadyExists, "the manager has an EventStream already: close it first"));
   }
-  Result<void> opened = without_gil([&]() -> Result<void> {
+  value_or_raise(without_gil([&]() -> Result<void> {
     ASHLAR_TRY(stream->events, events::EventManager::create(std::move(options)));
     if (stream->kv != nullptr) {
       ASHLAR_RETURN_IF_ERROR(stream->kv->attach_events(*stream->events));
@@ -309,16 +320,9 @@ std::shared_ptr<OpenStream> open_stream(nb::handle source, nb::callable callback
       ASHLAR_RETURN_IF_ERROR(stream->events->add_source(
           stream->log, [manager](std::vector<KvEvent>& out) { return manager->list_stored(out); }));
     }
-    if (Result<void> added = stream->events->add_sink(stream->sink, profile); !added) {
-      if (stream->kv != nullptr) stream->kv->detach_events();
-      return added.error();
-    }
-    return {};
-  });
-  if (!opened) {
-    taken_logs().leave(stream->log.get());
-    raise(opened.error());
-  }
+    stream->attached = true;
+    return stream->events->add_sink(stream->sink, profile);
+  }));
   const std::lock_guard lock(open_streams().mutex);
   std::erase_if(open_streams().streams, [](const auto& weak) { return weak.expired(); });
   open_streams().streams.push_back(stream);

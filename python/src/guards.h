@@ -117,7 +117,7 @@ void bind_guard(nanobind::class_<Object>& type) {
   type.def(
           "__enter__",
           [](nb::handle_t<Object> self) {
-            nb::inst_ptr<Object>(self)->check();
+            nb::cast<Object&>(self).check();
             return nb::borrow<nb::object>(self);
           },
           nb::sig("def __enter__(self) -> typing.Self"), "For `with`: itself.")

@@ -73,6 +73,10 @@ int get_list_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
     PyErr_SetString(PyExc_BufferError, "SequenceHashes is read-only");
     return -1;
   }
+  if (!nb::inst_ready(nb::handle(self))) {
+    PyErr_SetString(PyExc_BufferError, "SequenceHashes.__init__() was not called");
+    return -1;
+  }
   const HashList* list = nb::inst_ptr<HashList>(nb::handle(self));
   auto* numbers = static_cast<Py_ssize_t*>(PyMem_Malloc(4 * sizeof(Py_ssize_t)));
   if (numbers == nullptr) {
@@ -187,7 +191,7 @@ the low halves. Slices with a step of 1 share the memory. Equal to other lists o
       .def(
           "numpy",
           [](nb::handle_t<HashList> self) {
-            const auto span = nb::inst_ptr<HashList>(self)->span();
+            const auto span = nb::cast<const HashList&>(self).span();
             return nb::ndarray<nb::numpy, const std::uint64_t, nb::shape<-1, 2>>(
                 reinterpret_cast<const std::uint64_t*>(span.data()), {span.size(), 2}, self);
           },

@@ -26,6 +26,7 @@
 #include "ashlar/index/locked_index.h"
 #include "ashlar/index/make_index.h"
 #include "ashlar/index/radix_tree.h"
+#include "callbacks.h"
 #include "errors.h"
 #include "module.h"
 #include "tier_names.h"
@@ -42,39 +43,30 @@ using events::StoreVerdict;
 using index::MatchScores;
 using tokens::LocalHash;
 
-using Hashes = nb::ndarray<const std::uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-static_assert(sizeof(LocalHash) == sizeof(std::uint64_t) && sizeof(BlockName) == sizeof(std::uint64_t));
-
-// A strong id is its number, so that an array of numbers is one of ids.
-template <class Id>
-std::span<const Id> ids_of(const Hashes& array) {
-  return {reinterpret_cast<const Id*>(array.data()), array.size()};
-}
-
-// One score per worker that matched, as columns.
-struct Matches {
-  std::vector<std::uint64_t> workers;
-  std::vector<std::uint32_t> ranks;
-  std::vector<std::uint32_t> depths;
-  std::vector<std::uint32_t> device_depths;
-  std::vector<std::uint32_t> blocks;  // kStorageTiers per worker
-  bool exact = true;
-
-  void add(const MatchScores& scores) {
-    scores.for_each([&](const events::Worker& worker, const index::Score& score) {
-      workers.push_back(worker.id.value());
-      ranks.push_back(worker.rank);
-      depths.push_back(score.depth);
-      device_depths.push_back(score.device_depth);
-      blocks.insert(blocks.end(), score.blocks.begin(), score.blocks.end());
-    });
+// A contiguous array of uint64, which is not copied.
+class HashesArray : public nb::object {
+  NB_OBJECT_DEFAULT(HashesArray, nb::object, "numpy.typing.NDArray[numpy.uint64]", is_not_none)
+};
+class Hashes {
+ public:
+  explicit Hashes(const HashesArray& array) {
+    if (!buffer_.take(array.ptr()) || buffer_.type() != 'Q' || buffer_.view().ndim != 1)
+      throw nb::type_error("hashes and names must be a contiguous array of uint64 with 1 dimension");
   }
+  std::size_t size() const { return static_cast<std::size_t>(buffer_.view().len) / sizeof(std::uint64_t); }
+  // A strong id is its number, so that an array of numbers is one of ids.
+  template <class Id>
+  std::span<const Id> of() const {
+    static_assert(sizeof(Id) == sizeof(std::uint64_t));
+    return {static_cast<const Id*>(buffer_.view().buf), size()};
+  }
+
+ private:
+  Buffer buffer_;
 };
 
-struct BatchMatches : Matches {
-  std::vector<std::uint64_t> offsets;
-};
+// Blocks whose look-up is worth giving up the GIL.
+constexpr std::size_t kManyBlocks = 256;
 
 // One worker's score.
 struct Match {
@@ -84,18 +76,36 @@ struct Match {
   std::uint32_t device_depth = 0;
   std::array<std::uint32_t, events::kStorageTiers> blocks{};
 };
+static_assert(sizeof(Match) == 40, "columns are strided arrays over rows");
 
-Match match_at(const Matches& matches, std::size_t i) {
-  Match match{matches.workers[i], matches.ranks[i], matches.depths[i], matches.device_depths[i], {}};
-  std::copy_n(matches.blocks.begin() + static_cast<std::ptrdiff_t>(i * events::kStorageTiers),
-              events::kStorageTiers, match.blocks.begin());
-  return match;
-}
+// One score per worker that matched.
+struct Matches {
+  std::vector<Match> rows;
+  bool exact = true;
 
-// A column of an answer: an array over memory that the answer owns.
+  void add(const MatchScores& scores) {
+    scores.for_each([&](const events::Worker& worker, const index::Score& score) {
+      rows.push_back({worker.id.value(), worker.rank, score.depth, score.device_depth, score.blocks});
+    });
+    exact = exact && scores.exact();
+  }
+};
+
+struct BatchMatches : Matches {
+  std::vector<std::uint64_t> offsets;
+};
+
+// An array over memory that `owner` owns.
 template <class T>
 nb::ndarray<nb::numpy, const T> column(nb::handle owner, const std::vector<T>& values) {
   return {values.data(), {values.size()}, owner};
+}
+// The same of one field of all rows.
+template <class T, class Answer>
+nb::ndarray<nb::numpy, const T> column_of(nb::handle_t<Answer> owner, T Match::* field) {
+  const std::vector<Match>& rows = nb::cast<const Answer&>(owner).rows;
+  const T* first = rows.empty() ? nullptr : &(rows[0].*field);
+  return {first, {rows.size()}, owner, {static_cast<std::int64_t>(sizeof(Match) / sizeof(T))}};
 }
 
 // One call of a dump, with its arrays.
@@ -166,9 +176,11 @@ StoreVerdict store_run(index::AnyIndex& target, const events::BlocksStored& even
   return target.store(filled);
 }
 
-StoreVerdict store_blocks(IndexRef& self, std::uint64_t worker, const Hashes& locals, const Hashes& names,
-                          std::uint32_t rank, std::string_view tier, std::optional<std::uint64_t> parent,
-                          std::optional<std::uint32_t> start_position) {
+StoreVerdict store_blocks(IndexRef& self, std::uint64_t worker, const HashesArray& locals_array,
+                          const HashesArray& names_array, std::uint32_t rank, std::string_view tier,
+                          std::optional<std::uint64_t> parent, std::optional<std::uint32_t> start_position) {
+  const Hashes locals(locals_array);
+  const Hashes names(names_array);
   if (locals.size() != names.size()) {
     raise(make_error(ErrorCode::kInvalidArgument, "%zu local hashes and %zu names: give one name per block",
                      locals.size(), names.size()));
@@ -178,15 +190,18 @@ StoreVerdict store_blocks(IndexRef& self, std::uint64_t worker, const Hashes& lo
   event.tier = tier_of(tier);
   if (parent) event.parent = BlockName(*parent);
   event.start_position = start_position;
-  const nb::gil_scoped_release released;
-  return store_run(*self.index, event, ids_of<LocalHash>(locals), ids_of<BlockName>(names));
+  return without_gil_if(locals.size() >= kManyBlocks, [&] {
+    return store_run(*self.index, event, locals.of<LocalHash>(), names.of<BlockName>());
+  });
 }
 
-std::size_t remove_blocks(IndexRef& self, std::uint64_t worker, const Hashes& names, std::uint32_t rank,
+std::size_t remove_blocks(IndexRef& self, std::uint64_t worker, const HashesArray& array, std::uint32_t rank,
                           std::string_view tier) {
+  const Hashes names(array);
   const StorageTier from = tier_of(tier);
-  const nb::gil_scoped_release released;
-  return self.index->remove({events::WorkerId(worker), rank}, from, ids_of<BlockName>(names));
+  return without_gil_if(names.size() >= kManyBlocks, [&] {
+    return self.index->remove({events::WorkerId(worker), rank}, from, names.of<BlockName>());
+  });
 }
 
 MatchScores& thread_scores() {
@@ -194,35 +209,44 @@ MatchScores& thread_scores() {
   return scores;
 }
 
-Matches find_matches(const IndexRef& self, const Hashes& locals, bool early_exit) {
-  const nb::gil_scoped_release released;
-  MatchScores& scores = thread_scores();
-  self.index->find_matches(ids_of<LocalHash>(locals), scores, {.early_exit = early_exit});
+Matches find_matches(const IndexRef& self, const HashesArray& array, bool early_exit) {
+  const Hashes locals(array);
   Matches matches;
-  matches.add(scores);
-  matches.exact = scores.exact();
+  without_gil_if(locals.size() >= kManyBlocks, [&] {
+    MatchScores& scores = thread_scores();
+    self.index->find_matches(locals.of<LocalHash>(), scores, {.early_exit = early_exit});
+    matches.rows.reserve(scores.matched());
+    matches.add(scores);
+  });
   return matches;
 }
 
-BatchMatches find_batch(const IndexRef& self, const Hashes& locals, const Hashes& offsets, bool early_exit) {
-  const std::span<const std::uint64_t> ends(offsets.data(), offsets.size());
+BatchMatches find_batch(const IndexRef& self, const HashesArray& array, const HashesArray& offsets,
+                        bool early_exit) {
+  const Hashes locals(array);
+  const Hashes bounds(offsets);
+  const std::span<const std::uint64_t> ends = bounds.of<std::uint64_t>();
   if (ends.empty() || ends.front() != 0 || ends.back() != locals.size() || !std::ranges::is_sorted(ends)) {
     raise(make_error(ErrorCode::kInvalidArgument,
                      "offsets must rise from 0 to the number of local hashes, %zu: request i has "
                      "locals[offsets[i]:offsets[i + 1]]",
                      locals.size()));
   }
-  const nb::gil_scoped_release released;
-  MatchScores& scores = thread_scores();
+  // Read again below, where another thread may have changed the caller's array.
+  const std::vector<std::uint64_t> kept(ends.begin(), ends.end());
+  if (kept.front() != 0 || kept.back() != locals.size() || !std::ranges::is_sorted(kept))
+    raise(Error(ErrorCode::kInvalidArgument, "offsets changed while they were read"));
   BatchMatches matches;
   matches.offsets.push_back(0);
-  for (std::size_t i = 0; i + 1 < ends.size(); ++i) {
-    self.index->find_matches(ids_of<LocalHash>(locals).subspan(ends[i], ends[i + 1] - ends[i]), scores,
-                             {.early_exit = early_exit});
-    matches.add(scores);
-    matches.exact = matches.exact && scores.exact();
-    matches.offsets.push_back(matches.workers.size());
-  }
+  without_gil([&] {
+    MatchScores& scores = thread_scores();
+    for (std::size_t i = 0; i + 1 < kept.size(); ++i) {
+      self.index->find_matches(locals.of<LocalHash>().subspan(kept[i], kept[i + 1] - kept[i]), scores,
+                               {.early_exit = early_exit});
+      matches.add(scores);
+      matches.offsets.push_back(matches.rows.size());
+    }
+  });
   return matches;
 }
 
@@ -256,20 +280,19 @@ std::size_t load(IndexRef& self, const std::vector<IndexCall>& calls) {
   return refused;
 }
 
-nb::object presence(const IndexRef& self, std::uint64_t worker, const Hashes& names, std::uint32_t rank) {
-  std::vector<std::uint8_t> bits(names.size());
-  bool told = false;
-  {
-    const nb::gil_scoped_release released;
-    std::vector<events::BlockPresence> out(names.size());
-    told = self.index->presence({events::WorkerId(worker), rank}, ids_of<BlockName>(names), out);
-    std::ranges::transform(out, bits.begin(), [](const events::BlockPresence& block) { return block.tiers; });
-  }
+Numpy<std::uint8_t> presence(const IndexRef& self, std::uint64_t worker, const HashesArray& array,
+                             std::uint32_t rank) {
+  const Hashes names(array);
+  std::vector<events::BlockPresence> out(names.size());
+  const bool told = without_gil(
+      [&] { return self.index->presence({events::WorkerId(worker), rank}, names.of<BlockName>(), out); });
   if (!told) {
     raise(Error(ErrorCode::kUnsupported,
                 "the index \"" + std::string(self.index->name()) + "\" does not tell what a worker holds"));
   }
-  return nb::cast(numpy_of(std::move(bits)));
+  std::vector<std::uint8_t> bits(out.size());
+  std::ranges::transform(out, bits.begin(), [](const events::BlockPresence& block) { return block.tiers; });
+  return numpy_of(std::move(bits));
 }
 
 nb::dict sizes(const IndexRef& self) {
@@ -311,29 +334,30 @@ template <class T>
 nb::class_<T> bind_columns(nb::class_<T> type) {
   return type
       .def_prop_ro(
-          "workers", [](nb::handle_t<T> self) { return column(self, nb::cast<T&>(self).workers); },
+          "workers", [](nb::handle_t<T> self) { return column_of(self, &Match::worker); },
           "Worker ids, (n,) uint64.")
       .def_prop_ro(
-          "ranks", [](nb::handle_t<T> self) { return column(self, nb::cast<T&>(self).ranks); },
+          "ranks", [](nb::handle_t<T> self) { return column_of(self, &Match::rank); },
           "Data-parallel ranks, (n,) uint32.")
       .def_prop_ro(
-          "depths", [](nb::handle_t<T> self) { return column(self, nb::cast<T&>(self).depths); },
+          "depths", [](nb::handle_t<T> self) { return column_of(self, &Match::depth); },
           "Blocks from the start that each are in some tier, (n,) uint32.")
       .def_prop_ro(
-          "device_depths",
-          [](nb::handle_t<T> self) { return column(self, nb::cast<T&>(self).device_depths); },
+          "device_depths", [](nb::handle_t<T> self) { return column_of(self, &Match::device_depth); },
           "Blocks from the start that all are in the device tier, (n,) uint32.")
       .def_prop_ro(
           "blocks",
           [](nb::handle_t<T> self) {
-            const auto& blocks = nb::cast<T&>(self).blocks;
-            return nb::ndarray<nb::numpy, const std::uint32_t>(
-                blocks.data(), {blocks.size() / events::kStorageTiers, events::kStorageTiers}, self);
+            const std::vector<Match>& rows = nb::cast<const T&>(self).rows;
+            const std::uint32_t* first = rows.empty() ? nullptr : rows[0].blocks.data();
+            constexpr std::int64_t kRow = sizeof(Match) / sizeof(std::uint32_t);
+            return nb::ndarray<nb::numpy, const std::uint32_t>(first, {rows.size(), events::kStorageTiers},
+                                                               self, {kRow, 1});
           },
           "Blocks within the depth by their fastest tier, (n, 5) uint32: device, host, disk, "
           "external, remote.")
       .def_ro("exact", &T::exact, "False where early_exit cut a walk short.")
-      .def("__len__", [](const T& self) { return self.workers.size(); });
+      .def("__len__", [](const T& self) { return self.rows.size(); }, "How many.");
 }
 
 void bind_answers(nb::module_& module) {
@@ -360,19 +384,14 @@ void bind_answers(nb::module_& module) {
                                    "is a Match."))
       .def(
           "__getitem__",
-          [](const Matches& self, std::ptrdiff_t i) {
-            const auto n = static_cast<std::ptrdiff_t>(self.workers.size());
-            if (i < 0) i += n;
-            if (i < 0 || i >= n) throw nb::index_error("no such match");
-            return match_at(self, static_cast<std::size_t>(i));
-          },
-          "i"_a)
+          [](const Matches& self, Py_ssize_t index) { return self.rows[index_in(index, self.rows.size())]; },
+          "index"_a, "The score of one worker.")
       .def_prop_ro(
           "best",
           [](const Matches& self) -> std::optional<Match> {
-            const auto deepest = std::ranges::max_element(self.depths);
-            if (deepest == self.depths.end()) return std::nullopt;
-            return match_at(self, static_cast<std::size_t>(deepest - self.depths.begin()));
+            const auto deepest = std::ranges::max_element(self.rows, {}, &Match::depth);
+            if (deepest == self.rows.end()) return std::nullopt;
+            return *deepest;
           },
           "The deepest match, None without one.");
   bind_columns(nb::class_<BatchMatches>(module, "BatchMatches",
@@ -436,12 +455,12 @@ void bind_index(nb::module_& module) {
       .def_prop_ro(
           "name", [](const IndexRef& self) { return std::string(self.index->name()); },
           "The structure, for logs.")
-      .def("store", &store_blocks, "worker"_a, "locals"_a.noconvert(), "names"_a.noconvert(), nb::kw_only(),
-           "rank"_a = 0, "tier"_a = "device", "parent"_a = nb::none(), "start_position"_a = nb::none(),
+      .def("store", &store_blocks, "worker"_a, "locals"_a, "names"_a, nb::kw_only(), "rank"_a = 0,
+           "tier"_a = "device", "parent"_a = nb::none(), "start_position"_a = nb::none(),
            "A run of consecutive blocks that a worker now holds in a tier; all or none are stored. parent: "
            "the name of the block before the first one, None at the start of a sequence.")
-      .def("remove", &remove_blocks, "worker"_a, "names"_a.noconvert(), nb::kw_only(), "rank"_a = 0,
-           "tier"_a = "device", "Removes names from one tier of a worker. Returns how many it held there.")
+      .def("remove", &remove_blocks, "worker"_a, "names"_a, nb::kw_only(), "rank"_a = 0, "tier"_a = "device",
+           "Removes names from one tier of a worker. Returns how many it held there.")
       .def(
           "clear",
           [](IndexRef& self, std::uint64_t worker, std::uint32_t rank) {
@@ -453,13 +472,12 @@ void bind_index(nb::module_& module) {
           "remove_worker",
           [](IndexRef& self, std::uint64_t worker) { self.index->remove_worker(events::WorkerId(worker)); },
           "worker"_a, nb::call_guard<nb::gil_scoped_release>(), "Removes all ranks of a worker.")
-      .def("find_matches", &find_matches, "locals"_a.noconvert(), nb::kw_only(), "early_exit"_a = false,
+      .def("find_matches", &find_matches, "locals"_a, nb::kw_only(), "early_exit"_a = false,
            "The workers that hold the first block of the request, and how deep each reaches. early_exit: "
            "stops where at most one worker is left.")
-      .def("find_batch", &find_batch, "locals"_a.noconvert(), "offsets"_a.noconvert(), nb::kw_only(),
-           "early_exit"_a = false,
+      .def("find_batch", &find_batch, "locals"_a, "offsets"_a, nb::kw_only(), "early_exit"_a = false,
            "find_matches() for several requests in one call: request i is locals[offsets[i]:offsets[i + 1]].")
-      .def("presence", &presence, "worker"_a, "names"_a.noconvert(), nb::kw_only(), "rank"_a = 0,
+      .def("presence", &presence, "worker"_a, "names"_a, nb::kw_only(), "rank"_a = 0,
            "What a worker holds under each name: (n,) uint8, bit i for tier i (device, host, disk, external, "
            "remote); 0: nothing.")
       .def("dump", &dump, "The calls that rebuild an equal index from an empty one.")

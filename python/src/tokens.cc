@@ -76,7 +76,7 @@ HashList names_of_blocks(HashedBlocks& hashes) {
 }
 
 nb::ndarray<nb::numpy, const std::uint64_t, nb::ndim<1>> local_array(nb::handle_t<HashedBlocks> self) {
-  HashedBlocks& hashes = *nb::inst_ptr<HashedBlocks>(self);
+  HashedBlocks& hashes = nb::cast<HashedBlocks&>(self);
   if (hashes.locals.empty()) {
     hashes.locals.resize(hashes.blocks.size());
     std::ranges::transform(hashes.blocks, hashes.locals.begin(),
@@ -87,7 +87,7 @@ nb::ndarray<nb::numpy, const std::uint64_t, nb::ndim<1>> local_array(nb::handle_
 
 nb::ndarray<nb::numpy, const std::uint64_t, nb::shape<-1, 2>> prefix_array(nb::handle_t<HashedBlocks> self) {
   static_assert(sizeof(PrefixDigest) == 16);
-  HashedBlocks& hashes = *nb::inst_ptr<HashedBlocks>(self);
+  HashedBlocks& hashes = nb::cast<HashedBlocks&>(self);
   if (hashes.prefixes.empty()) {
     hashes.prefixes.resize(hashes.blocks.size());
     std::ranges::transform(hashes.blocks, hashes.prefixes.begin(), &BlockHashes::prefix);

@@ -28,6 +28,9 @@ namespace {
 
 using tiers::OffloadProgress;
 
+// Names whose look-up is worth giving up the GIL.
+constexpr std::size_t kFewHashes = 64;
+
 // Handles keep their manager: what they wait for is its work.
 struct OffloadRef {
   KvPtr kv;
@@ -380,7 +383,8 @@ compute_tokens_per_second blocks that take longer than computing them are left o
           [](const KvRef& self, const HashesLike& like) {
             const HashArray hashes(like);
             const KvPtr kv = self.get();
-            const auto tiers = without_gil([&] { return kv->presence(hashes.span()); });
+            const auto tiers =
+                without_gil_if(hashes.size() >= kFewHashes, [&] { return kv->presence(hashes.span()); });
             std::vector<std::uint8_t> bits;
             bits.reserve(tiers.size());
             for (const tiers::TierPresence& one : tiers) bits.push_back(one.bits);

@@ -1,5 +1,6 @@
 """The bytes of G1: memory of the caller's, and views of blocks; nothing is copied, nothing dangles."""
 
+import ctypes
 import gc
 import mmap
 import weakref
@@ -108,6 +109,32 @@ def test_dlpack_goes_in_and_out():
     assert memoryview(kv.tensor(0)).nbytes == BYTES // BLOCKS
 
 
+class OnDevice:
+    """Says that its memory is on another device, as a GPU's tensor does."""
+
+    def __init__(self, array, device, number):
+        self.array, self.device = array, (device, number)
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, **options):
+        capsule = self.array.__dlpack__()
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        tensor = pointer(capsule, b"dltensor")  # data, then device type and number
+        (ctypes.c_int32 * 2).from_address(tensor + 8)[:] = self.device
+        return capsule
+
+
+def test_memory_of_a_device_that_is_not_there():
+    array = np.zeros(WHOLE, np.float32)
+    with pytest.raises(ashlar.Unsupported, match="cannot use"):
+        brought(OnDevice(array, 10, 0))  # ROCm
+    with pytest.raises((ashlar.Unavailable, ashlar.Unsupported, ashlar.InvalidArgument)):
+        brought(OnDevice(array, 2, 1 << 20))  # CUDA
+
+
 @pytest.mark.parametrize("dtype,numpy", [("bf16", np.uint16), ("f8_e4m3", np.uint8), ("f16", np.float16),
                                          ("f64", np.float64), ("u8", np.uint8), ("f8_e5m2", np.uint8)])
 def test_every_dtype_has_a_view(dtype, numpy):
@@ -129,6 +156,8 @@ def test_memory_that_cannot_be_used_is_refused():
         brought(bytearray(BYTES))
     with pytest.raises(ashlar.InvalidArgument):
         brought(array, g1_device=0)
+    with pytest.raises((ashlar.Unavailable, ashlar.Unsupported, ashlar.InvalidArgument)):
+        make(g1_device=1 << 20)  # no machine has that many GPUs
 
 
 def test_the_array_lives_as_long_as_the_manager():

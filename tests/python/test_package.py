@@ -109,6 +109,40 @@ def test_classes_are_of_the_package():
             assert value.__module__ == "ashlar", name
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_objects_that_were_never_made_are_refused():
+    for name in PUBLIC:
+        kind = getattr(ashlar, name)
+        if not isinstance(kind, type) or issubclass(kind, BaseException):
+            continue
+        try:
+            empty = kind.__new__(kind)
+        except TypeError:
+            continue
+        for member in dir(kind):
+            if member in ("__new__", "__class__", "__init__", "__setstate__", "__init_subclass__"):
+                continue
+            try:
+                value = getattr(empty, member)
+                if callable(value):
+                    value()
+            except Exception:  # noqa: S110, BLE001: any exception will do
+                pass
+        for reader in (memoryview, len, list):
+            with pytest.raises(Exception):
+                reader(empty)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_an_object_is_made_once():
+    hashes = ashlar.SequenceHashes([ashlar.SequenceHash.root(1)])
+    view = hashes.numpy()
+    for again in (lambda: hashes.__init__([]), lambda: hashes.__setstate__(b"")):
+        with pytest.raises(TypeError):
+            again()
+    assert view[0].tolist() == [ashlar.SequenceHash.root(1).hi, ashlar.SequenceHash.root(1).lo]
+
+
 LEAVING = """
 import ashlar, sys
 manager = ashlar.BlockManager(8, 4)

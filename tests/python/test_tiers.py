@@ -1,6 +1,7 @@
 """KvBlockManager: blocks go down and come back with their bytes, by policy and by call."""
 
 import gc
+import subprocess
 import sys
 import threading
 
@@ -246,10 +247,46 @@ def test_wrong_options_are_errors(tmp_path):
         kv.onboard(names_of(kv, 1).sequence, compute_tokens_per_second=0)
 
 
-def test_a_full_disk_is_no_crash():
-    # A device of a fixed size in place of a file: the tier cannot be made there, and says so.
+def test_a_full_disk_is_no_crash(tmp_path):
     with pytest.raises(ashlar.AshlarError):
         make(g2_blocks=8, g3_blocks=1024, g3_path="/dev/full")
+    # A disk that ends in the middle of the file.
+    program = f"""
+import resource, ashlar
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+try:
+    ashlar.KvBlockManager(layers=2, heads=2, head_dim=64, g1_blocks=8, g2_blocks=8, g3_blocks=4096,
+                          g3_path={str(tmp_path / "g3")!r})
+except ashlar.AshlarError as error:
+    print("refused:", error)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0 and ended.stdout.startswith("refused:"), ended.stderr
+
+
+def test_requests_find_what_the_tiers_have():
+    kv = make(g2_blocks=32)
+    prompt = np.arange(18, dtype=np.uint32)
+    for cached in (0, 16, 16):
+        request = ashlar.RequestSequence(kv.g1, prompt)
+        with request:
+            assert request.match_prefix() == cached
+            while request.computed_tokens < request.prompt_size:
+                step = request.tokens_to_compute
+                request.schedule_prefill(step)
+                for id_ in request.block_table():
+                    if cached == 0:
+                        kv.array()[id_] = 2.5
+                request.apply_prefill(7)
+            assert (kv.array(int(request.block_table()[0])) == 2.5).all()
+        kv.drain()
+        kv.reset("g1")  # from G2 the next time
+    request = ashlar.RequestSequence(kv.g1, prompt)
+    kv.close()
+    del kv
+    gc.collect()
+    request.match_prefix()  # a request keeps the tiers that it reads from
+    request.release()
 
 
 def test_a_closed_manager_is_an_error():
