@@ -1,17 +1,22 @@
 // Bytes per block of the whole chain from a socket's message to the index, part by part, beside the least
 // that an index can keep of a block: its name and its local hash.
 //
-//   chain_bench [blocks, 500000 unless given]
+//   chain_bench [--speed] [blocks, 500000 unless given]
+//
+// --speed: million blocks per second on one core instead, from the bytes of a message to the index, each part
+// added to those before it.
 //
 // Two chains, each fed with encoded messages: of an engine (EngineIngest, IndexFeeder, index) and of our own
 // stream (StreamReceiver, IndexListener, index). Bytes are those asked of operator new and not freed, after
 // every message was applied.
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "ashlar/events/engine_codec.h"
@@ -22,6 +27,7 @@
 #include "ashlar/feed/stream_receiver.h"
 #include "ashlar/index/flash_index.h"
 #include "counting_allocator.h"
+#include "index_measure.h"
 
 namespace ashlar::bench {
 namespace {
@@ -156,20 +162,138 @@ bool run_stream(std::size_t blocks) {
   return right;
 }
 
+// --- Speed. ---
+
+// Blocks per second of the best of several runs: the machine's other work only adds time. prepare() makes what
+// a run starts with; run(state, message) takes one message.
+template <class Prepare, class Step>
+double blocks_per_second(std::span<const Message> messages, Prepare&& prepare, Step&& step) {
+  constexpr int kRuns = 7;
+  double best = 0;
+  for (int i = 0; i < kRuns; ++i) {
+    auto state = prepare();
+    const auto start = BenchClock::now();
+    for (const Message& message : messages) step(state, message);
+    const double each = nanoseconds_since(start) / static_cast<double>(messages.size() * kRun);
+    best = std::max(best, 1e9 / each);
+  }
+  return best;
+}
+
+struct EngineChain {
+  EngineChain(std::size_t blocks, std::size_t expected)
+      : index(std::make_unique<index::FlashIndex>(index::FlashOptions{.expected_blocks = expected})),
+        sink(std::make_unique<index::SinkOf<index::FlashIndex>>(*index)),
+        feeder(std::make_unique<feed::IndexFeeder>(*sink, events::WorkerId(7))),
+        ingest(std::make_unique<feed::EngineIngest>(feed::EngineIngest::create({}).value())) {
+    stored.reserve(std::min<std::size_t>(blocks, 1024));
+  }
+  void decode(const Message& message) {
+    if (!events::decode_engine_batch(message, batch)) std::abort();
+  }
+  void take(const Message& message) {
+    decode(message);
+    stored.clear();
+    ingest->apply(batch, stored);
+  }
+
+  std::unique_ptr<index::FlashIndex> index;
+  std::unique_ptr<index::SinkOf<index::FlashIndex>> sink;
+  std::unique_ptr<feed::IndexFeeder> feeder;
+  std::unique_ptr<feed::EngineIngest> ingest;
+  events::EngineBatch batch;
+  std::vector<events::KvEvent> stored;
+};
+
+void print_speed(const char* part, double per_second) {
+  std::printf("  %-46s %8.2f million blocks/s %8.1f ns\n", part, per_second / 1e6, 1e9 / per_second);
+}
+
+bool run_speed(std::size_t blocks) {
+  std::vector<Message> messages;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < blocks; i += kRun) messages.push_back(engine_message(i));
+  for (const Message& message : messages) bytes += message.size();
+  std::printf("engine messages of %zu blocks of %u tokens, %.0f bytes per block\n", kRun, kTokens,
+              static_cast<double>(bytes) / static_cast<double>(blocks));
+  const auto make = [&](std::size_t expected) { return [=] { return EngineChain(blocks, expected); }; };
+  print_speed("decode", blocks_per_second(messages, make(0), [](EngineChain& chain, const Message& message) {
+                chain.decode(message);
+              }));
+  print_speed("decode, EngineIngest",
+              blocks_per_second(messages, make(0),
+                                [](EngineChain& chain, const Message& message) { chain.take(message); }));
+  bool right = true;
+  for (const std::size_t expected : {std::size_t{0}, blocks}) {
+    std::size_t taken = 0;
+    const auto whole = [&](EngineChain& chain, const Message& message) {
+      chain.take(message);
+      chain.feeder->apply(chain.stored);
+      if (++taken % messages.size() == 0) right &= check(chain.index->sizes().blocks, blocks);
+    };
+    print_speed(expected == 0 ? "decode, EngineIngest, IndexFeeder, FlashIndex" : "the same, the index sized",
+                blocks_per_second(messages, make(expected), whole));
+  }
+
+  messages.clear();
+  bytes = 0;
+  std::optional<tokens::SequenceHash> last;
+  for (std::size_t i = 0; i < blocks; i += kRun) messages.push_back(stream_message(i, last));
+  for (const Message& message : messages) bytes += message.size();
+  std::printf("our own stream, batches of %zu blocks, %.0f bytes per block\n", kRun,
+              static_cast<double>(bytes) / static_cast<double>(blocks));
+  struct StreamChain {
+    explicit StreamChain(std::size_t expected)
+        : index(std::make_unique<index::FlashIndex>(index::FlashOptions{.expected_blocks = expected})),
+          sink(std::make_unique<index::SinkOf<index::FlashIndex>>(*index)),
+          listener(std::make_unique<feed::IndexListener>(*sink)),
+          source(std::make_unique<NoSource>()),
+          receiver(std::make_unique<feed::StreamReceiver>(*source, *listener)) {}
+    std::unique_ptr<index::FlashIndex> index;
+    std::unique_ptr<index::SinkOf<index::FlashIndex>> sink;
+    std::unique_ptr<feed::IndexListener> listener;
+    std::unique_ptr<NoSource> source;
+    std::unique_ptr<feed::StreamReceiver> receiver;
+    events::OwnedBatch batch;
+  };
+  const auto decode = [](StreamChain& chain, const Message& message) {
+    if (!events::decode_batch(message, chain.batch)) std::abort();
+  };
+  print_speed("decode", blocks_per_second(messages, [] { return StreamChain(0); }, decode));
+  for (const std::size_t expected : {std::size_t{0}, blocks}) {
+    std::size_t taken = 0;
+    const auto whole = [&](StreamChain& chain, const Message& message) {
+      decode(chain, message);
+      chain.receiver->on_batch(chain.batch.view());
+      if (++taken % messages.size() == 0) right &= check(chain.index->sizes().blocks, blocks);
+    };
+    print_speed(
+        expected == 0 ? "decode, StreamReceiver, IndexListener, FlashIndex" : "the same, the index sized",
+        blocks_per_second(messages, [=] { return StreamChain(expected); }, whole));
+  }
+  return right;
+}
+
 }  // namespace
 }  // namespace ashlar::bench
 
 int main(int count, char** arguments) {
   std::size_t blocks = 500'000;
+  const bool speed = count > 1 && std::strcmp(arguments[1], "--speed") == 0;
+  if (speed) {
+    --count;
+    ++arguments;
+  }
   if (count > 1) {
     const char* const text = arguments[1];
     const auto [end, error] = std::from_chars(text, text + std::strlen(text), blocks);
     if (error != std::errc() || *end != '\0' || blocks == 0) {
-      std::fprintf(stderr, "usage: chain_bench [blocks]\n");
+      std::fprintf(stderr, "usage: chain_bench [--speed] [blocks]\n");
       return 2;
     }
   }
   blocks = (blocks + 63) / 64 * 64;
+  if (speed) return ashlar::bench::run_speed(blocks) ? 0 : 1;
   ashlar::bench::start_counting_bytes();
   std::printf("%zu blocks; the least is %.0f bytes: a name and a local hash\n", blocks,
               ashlar::bench::kLeast);

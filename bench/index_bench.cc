@@ -46,7 +46,7 @@ constexpr std::uint32_t kLargeSequences = 9766;
 constexpr std::uint32_t kLargeWorkers = 1000;
 
 struct Options {
-  enum Part { kTables, kScaling, kGrowth, kReplay, kOutline };
+  enum Part { kTables, kCosts, kScaling, kGrowth, kReplay, kOutline };
   Part part = kTables;
   bool large = false;
   std::size_t threads = std::max(2u, std::thread::hardware_concurrency());
@@ -71,11 +71,25 @@ double per_block(double nanoseconds, std::span<const IndexEvent> events) {
 
 // ---- store, remove, find, memory
 
+// Of partial hits: a hit ends with the look at its last block.
+double lookups_per_find(const index::PositionalIndexer& index, const IndexWorkload& workload) {
+  std::vector<index::LocalHash> hashes(workload.depth);
+  index::MatchScores scores;
+  std::size_t lookups = 0;
+  const auto& queries = workload.queries_of(kPartialHits);
+  for (const IndexQuery& query : queries) {
+    workload.expand(query, hashes);
+    index.find_matches(hashes, scores, {});
+    lookups += index::PositionalIndexer::lookups_of_last_find();
+  }
+  return static_cast<double>(lookups) / static_cast<double>(queries.size());
+}
+
 void print_costs(const IndexFeed& feed, const std::string& load, std::uint32_t event_size,
                  const std::string& structure) {
   const IndexWorkload& workload = feed.workload();
   const auto& stores = workload.events_of(kStores, event_size);
-  with_structure(structure, [&](auto make) {
+  const auto measure = [&](auto make) {
     auto index = make();
     std::vector<double> fills{feed.timed_apply(*index, stores)};
     const std::string before = fingerprint(*index, workload);
@@ -86,6 +100,9 @@ void print_costs(const IndexFeed& feed, const std::string& load, std::uint32_t e
     if constexpr (BatchedIndex<std::remove_cvref_t<decltype(*index)>>) {
       batched = time_batched_finds(*index, workload, kHits);
     }
+    double lookups = 0;
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(*index)>, index::PositionalIndexer>)
+      lookups = lookups_per_find(*index, workload);
     const auto sizes = index->sizes();
     ASHLAR_CHECK(sizes.blocks == workload.pairs, "%zu blocks, not %zu", sizes.blocks,
                  std::size_t{workload.pairs});
@@ -94,13 +111,14 @@ void print_costs(const IndexFeed& feed, const std::string& load, std::uint32_t e
     fills.push_back(feed.timed_apply(*index, stores));
     ASHLAR_CHECK(fingerprint(*index, workload) == before, "a second fill answers as the first");
     const double random = feed.timed_apply(*index, workload.events_of(kRandomRemovals, event_size));
-    std::printf("%-22s %-9s %6u %9.1f %9.1f %9.1f %9.0f %9.0f %9.0f %9.0f %9.1f\n", structure.c_str(),
+    std::printf("%-22s %-9s %6u %9.1f %9.1f %9.1f %9.0f %9.0f %9.0f %9.0f %9.1f %9.1f\n", structure.c_str(),
                 load.c_str(), event_size, per_block(percentile(fills, 0.5), stores),
                 per_block(tail, workload.events_of(kTailRemovals, event_size)),
                 per_block(random, workload.events_of(kRandomRemovals, event_size)), hit, batched, partial,
-                miss, static_cast<double>(sizes.bytes) / static_cast<double>(workload.pairs));
+                miss, static_cast<double>(sizes.bytes) / static_cast<double>(workload.pairs), lookups);
     std::fflush(stdout);
-  });
+  };
+  with_structure(structure, measure, workload.contents);
 }
 
 void print_floor(const IndexFeed& feed, const std::string& load) {
@@ -153,9 +171,9 @@ void print_tables(const Options& options) {
   std::printf(
       "store and remove in ns per block, find in ns per query (hit/8: 8 queries per call, where there is "
       "such a\n"
-      "call), memory in bytes per (worker, block)\n");
-  std::printf("%-22s %-9s %6s %9s %9s %9s %9s %9s %9s %9s %9s\n", "structure", "load", "events", "store",
-              "rm tail", "rm random", "hit", "hit/8", "partial", "miss", "bytes");
+      "call), memory in bytes per (worker, block), look-ups of a positional index per partial hit\n");
+  std::printf("%-22s %-9s %6s %9s %9s %9s %9s %9s %9s %9s %9s %9s\n", "structure", "load", "events", "store",
+              "rm tail", "rm random", "hit", "hit/8", "partial", "miss", "bytes", "look-ups");
   for (const std::string& load : options.loads) {
     const IndexWorkload workload = make_workload(load, options.large);
     const IndexFeed feed(workload);
@@ -163,6 +181,7 @@ void print_tables(const Options& options) {
     for (const std::string& structure : options.structures)
       for (const std::uint32_t size : kEventSizes) print_costs(feed, load, size, structure);
   }
+  if (options.part == Options::kCosts) return;
   std::printf(
       "\none writer churning beside readers: million blocks stored and removed per second, drain included; "
       "million\n"
@@ -481,9 +500,8 @@ void print_outlines(const Options& options) {
 // ---- command line
 
 constexpr const char* kUsage =
-    "usage: index_bench [--large | --scaling [N] | --growth | --replay [FILE] | --outline] [--structures "
-    "a,b] [--loads "
-    "a,b]";
+    "usage: index_bench [--large | --costs | --scaling [N] | --growth | --replay [FILE] | --outline]\n"
+    "                   [--structures a,b] [--loads a,b]";
 
 [[noreturn]] void refuse(const std::string& what) {
   std::fprintf(stderr, "index_bench: %s\n%s\n", what.c_str(), kUsage);
@@ -516,6 +534,8 @@ Options parse(std::span<char*> args) {
     const bool has_value = i + 1 < args.size() && args[i + 1][0] != '-';
     if (option == "--large") {
       options.large = true;
+    } else if (option == "--costs") {
+      options.part = Options::kCosts;
     } else if (option == "--scaling") {
       options.part = Options::kScaling;
       if (has_value) options.threads = readers_in(args[++i]) + 1;
@@ -546,6 +566,7 @@ int main(int argc, char** argv) {
   const Options options = parse(std::span(argv, static_cast<std::size_t>(argc)).subspan(1));
   switch (options.part) {
     case Options::kTables:
+    case Options::kCosts:
       print_tables(options);
       return 0;
     case Options::kScaling:

@@ -17,6 +17,16 @@ CLI::Validator whole_number(std::uint64_t least = 0,
 // A finite decimal number in the range.
 CLI::Validator real_number(double least, double most);
 
+// A name that this function can read; the message is its error's.
+template <class Parse>
+CLI::Validator read_by(Parse parse) {
+  return {[parse](std::string& text) {
+            const auto read = parse(text);
+            return read ? std::string() : read.error().message();
+          },
+          ""};
+}
+
 // Why the arguments were rejected. Hides values after '=', values of unknown options, and logins.
 std::string parse_problem(const CLI::App& program, const CLI::ParseError& error,
                           const std::vector<std::string>& arguments);

@@ -96,7 +96,6 @@ int bench(const BenchSettings& settings) {
   std::vector<char*> words = {path.data()};
   for (std::string& argument : arguments) words.push_back(argument.data());
   words.push_back(nullptr);
-  std::fflush(stdout);
   execv(path.c_str(), words.data());
   say("ashlar bench: cannot run " + path + ": " + std::generic_category().message(errno));
   return kExitFailed;

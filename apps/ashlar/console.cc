@@ -11,4 +11,8 @@ void say(std::string_view lines) {
   std::fprintf(stderr, "%s\n", printable_lines(lines).c_str());
 }
 
+bool flush_output() {
+  return std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+}
+
 }  // namespace ashlar::apps

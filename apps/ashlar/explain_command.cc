@@ -9,9 +9,11 @@
 #include <system_error>
 #include <vector>
 
+#include "apps/ashlar/arguments.h"
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/console.h"
 #include "apps/ashlar/page_server.h"
+#include "apps/ashlar/stop_signal.h"
 #include "ashlar/service/journal.h"
 #include "ashlar/service/journal_page.h"
 #include "service/gateway/json_text.h"
@@ -152,6 +154,12 @@ void tell(const service::JournalRun& journal, const service::ReplayReport& repor
       " files before it are not here: what is left is whole, and --decision shows what was written");
 }
 
+// As `ashlar replay` says it.
+void tell_unfinished(const service::ReplayReport& report) {
+  if (report.unfinished_bytes != 0)
+    say("ashlar explain: " + service::unfinished_note(report.unfinished_bytes));
+}
+
 // The run that was written to last.
 const service::JournalRun& last_run(const std::vector<service::JournalRun>& runs) {
   const auto written = [](const service::JournalRun& run) {
@@ -176,13 +184,18 @@ int show_page(const std::vector<service::JournalRun>& runs, const service::Journ
   const service::ReplayReport& report = (*page)->report();
   if (report.differences != 0)
     say("ashlar explain: " + std::to_string(report.differences) + " decisions did not replay as written");
+  tell_unfinished(report);
+  StopSignal::install();
   const auto server = PageServer::start(**page, settings.port);
   if (!server) return explain_failed(server.error());
   (*server)->wait();
-  return report.differences != 0 || report.removed_files != 0 ? kExitIncomplete : kExitDone;
+  return report.differences != 0 || report.removed_files != 0 || report.unfinished_bytes != 0
+             ? kExitIncomplete
+             : kExitDone;
 }
 
 int explain(const ExplainSettings& settings) {
+  StopSignal::end_at_once();
   std::optional<service::DecisionName> wanted;
   if (!settings.decision.empty()) {
     const auto parsed = service::parse_decision_name(settings.decision);
@@ -215,10 +228,9 @@ int explain(const ExplainSettings& settings) {
     if (!report) return explain_failed(report.error());
     if (wanted && report->run != wanted->run) is_found = false;
     if (!wanted) settings.json ? tell_json(journal, *report) : tell(journal, *report);
-    if (report->unfinished_bytes != 0)
-      say("ashlar explain: " + journal.files.back() + " ends with " +
-          std::to_string(report->unfinished_bytes) + " bytes of a record that was not finished");
-    is_incomplete |= report->differences != 0 || (!wanted && report->removed_files != 0);
+    tell_unfinished(*report);
+    is_incomplete |=
+        report->differences != 0 || report->unfinished_bytes != 0 || (!wanted && report->removed_files != 0);
   }
   if (wanted && !is_found)
     return explain_failed(
@@ -238,6 +250,7 @@ void add_explain_command(CLI::App& program, Run& run) {
   command->add_flag("--page", settings->page, "Show the last run in a browser, with a slider for the time")
       ->excludes("--decision");
   command->add_option("--port", settings->port, "Port of the page, on loopback; 0: any (default 8090)")
+      ->check(whole_number(0, 65'535))
       ->needs("--page");
   command->add_option("--run", settings->run, "Run of the page, as --json names it (default: the last)")
       ->needs("--page");

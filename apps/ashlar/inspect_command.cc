@@ -1,14 +1,17 @@
 // ashlar inspect: what a file, a folder or a running service of Ashlar holds.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/ashlar/arguments.h"
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/console.h"
 #include "apps/ashlar/feed_address.h"
+#include "apps/ashlar/stop_signal.h"
 #include "ashlar/base/log.h"
 #include "ashlar/client/service_client.h"
 #include "ashlar/service/serve_options.h"
@@ -44,20 +47,30 @@ Error name_token_file(Error error) {
   return Error(error.code(), error.message() + "; name its file with --token-file");
 }
 
+// The timeout is for all of it.
 Result<inspect::Inspection> inspect_url(const std::string& url, const InspectSettings& settings) {
+  const auto deadline = std::chrono::steady_clock::now() +
+                        std::chrono::milliseconds(static_cast<std::int64_t>(settings.timeout * 1000));
   client::ServiceClientOptions options{.url = url};
-  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(settings.timeout * 1000));
   if (!settings.token_file.empty()) {
     ASHLAR_TRY(options.token, read_token(settings.token_file));
   }
-  ASHLAR_TRY(const auto service,
-             client::ServiceClient::create(std::move(options)).transform_error(name_token_file));
-  ASHLAR_TRY(const std::string fleet, service.get("/fleet").transform_error(name_token_file));
-  ASHLAR_TRY(const std::string metrics, service.get("/metrics"));
-  return inspect::inspect_service(service.shown(), fleet, metrics);
+  std::string shown;
+  const auto ask = [&](std::string_view target) -> Result<std::string> {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    options.timeout = std::max(left, std::chrono::milliseconds(1));
+    ASHLAR_TRY(const auto service, client::ServiceClient::create(options).transform_error(name_token_file));
+    shown = service.shown();
+    return service.get(target).transform_error(name_token_file);
+  };
+  ASHLAR_TRY(const std::string fleet, ask("/fleet"));
+  ASHLAR_TRY(const std::string metrics, ask("/metrics"));
+  return inspect::inspect_service(shown, fleet, metrics);
 }
 
 int inspect_all(const InspectSettings& settings) {
+  StopSignal::end_at_once();
   int status = kExitDone;
   for (const std::string& target : settings.targets) {
     const Result<inspect::Inspection> seen =
@@ -72,10 +85,8 @@ int inspect_all(const InspectSettings& settings) {
       continue;
     }
     const std::string text = settings.json ? seen->to_json() : seen->to_text();
-    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
-      say("ashlar inspect: cannot write to standard output");
-      return kExitFailed;
-    }
+    std::fputs(text.c_str(), stdout);
+    if (!flush_output()) return status;
     if (seen->damaged == 0) continue;
     if (status == kExitDone) status = kExitIncomplete;
     say("ashlar inspect: " + seen->path + ": " + std::to_string(seen->damaged) + " damaged");
@@ -104,7 +115,8 @@ void add_inspect_command(CLI::App& program, Run& run) {
       ->type_name("FILE");
   command->add_option("--token-file", settings->token_file, "file with the token of the service")
       ->type_name("FILE");
-  command->add_option("--timeout", settings->timeout, "seconds to wait for a service")
+  command
+      ->add_option("--timeout", settings->timeout, "seconds that a service may take, for all of its answers")
       ->check(real_number(0.1, 3600))
       ->capture_default_str();
   end_help(command, {"ashlar inspect /nvme0/kv", "ashlar inspect --verify /nvme0/kv /data/volume",

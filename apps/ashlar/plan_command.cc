@@ -10,6 +10,7 @@
 #include "apps/ashlar/console.h"
 #include "apps/ashlar/stop_signal.h"
 #include "ashlar/replay/trace.h"
+#include "ashlar/service/journal.h"
 #include "ashlar/service/service.h"
 #include "replay/plan/memory_plan.h"
 #include "replay/plan/plan_text.h"
@@ -66,9 +67,13 @@ int list_models(bool json) {
   return kExitDone;
 }
 
+bool is_config(const std::string& model) {
+  std::error_code failed;
+  return model.ends_with(".json") || std::filesystem::is_regular_file(model, failed);
+}
+
 Result<replay::ModelShape> shape_of(const PlanSettings& settings) {
   replay::ModelShape shape;
-  std::error_code failed;
   const bool has_numbers = settings.layers || settings.kv_heads || settings.head_dim || settings.window;
   if (has_numbers && !settings.model.empty())
     return make_error(
@@ -87,7 +92,7 @@ Result<replay::ModelShape> shape_of(const PlanSettings& settings) {
     return make_error(ErrorCode::kInvalidArgument,
                       "which model? --model NAME (--models lists them), a config.json, or --layers, "
                       "--kv-heads and --head-dim");
-  } else if (settings.model.ends_with(".json") || std::filesystem::is_regular_file(settings.model, failed)) {
+  } else if (is_config(settings.model)) {
     ASHLAR_TRY(const std::string text, service::read_whole_file(settings.model));
     ASHLAR_TRY(shape, replay::parse_model_config(settings.model, text));
   } else {
@@ -119,9 +124,7 @@ Result<replay::CapacityCurve> curve_of(const PlanSettings& settings, bool& is_in
     say("ashlar plan: " + std::to_string(facts.contradicting) +
         " requests have more or fewer blocks than their lengths in blocks of " +
         std::to_string(facts.block_size) + " tokens: is this the size of a block?");
-  if (facts.unfinished_bytes != 0)
-    say("ashlar plan: the journal ends with " + std::to_string(facts.unfinished_bytes) +
-        " bytes of a record that was not finished");
+  if (facts.unfinished_bytes != 0) say("ashlar plan: " + service::unfinished_note(facts.unfinished_bytes));
   is_incomplete = facts.skipped_lines != 0 || facts.unfinished_bytes != 0;
   return curve;
 }
@@ -145,7 +148,6 @@ int plan(const PlanSettings& settings) {
   if (shape->weights_gb == 0 && !settings.weights)
     say("ashlar plan: the weights are not known and counted as 0; give --weights");
   if (!shape->note.empty()) say("ashlar plan: " + shape->note);
-  if (std::fflush(stdout) != 0) return kExitFailed;
   return is_incomplete ? kExitIncomplete : kExitDone;
 }
 
@@ -153,30 +155,37 @@ int plan(const PlanSettings& settings) {
 
 void add_plan_command(CLI::App& program, Run& run) {
   constexpr double kMost = 1e9;
+  constexpr double kLeast = 1e-6;  // where 0 says nothing
   auto settings = std::make_shared<PlanSettings>();
   replay::MachineShape& machine = settings->machine;
   CLI::App* command = program.add_subcommand(
       "plan",
       "Say what a model's cache takes, what tiers hold, and what they gain on a trace (docs/plan.md)");
   command->add_option("--model", settings->model, "model by name, or a config.json of Hugging Face")
+      ->check(read_by([](const std::string& name) -> Result<void> {
+        const auto known = replay::find_model(name);
+        return known || is_config(name) ? Result<void>() : known.error();
+      }))
       ->type_name("NAME|FILE");
   command->add_flag("--models", settings->models, "list the models of the built-in table, and end");
   const auto number = [&](const char* name, auto& value, const char* help, std::uint64_t least,
                           std::uint64_t most) {
     return command->add_option(name, value, help)->check(whole_number(least, most));
   };
-  const auto amount = [&](const char* name, double& value, const char* help) {
-    return command->add_option(name, value, help)->check(real_number(0, kMost));
+  const auto amount = [&](const char* name, auto& value, const char* help, double least = 0) {
+    return command->add_option(name, value, help)->check(real_number(least, kMost));
   };
   number("--layers", settings->layers, "layers, instead of a model by name", 1, 4096);
   number("--kv-heads", settings->kv_heads, "KV heads of a layer; 0: one latent vector (MLA)", 0, 65'536);
   number("--head-dim", settings->head_dim, "elements of a head, or of the latent vector", 1, 65'536);
   number("--window", settings->window, "tokens of a sliding window over all layers; 0: none", 0, 1u << 30);
-  command->add_option("--dtype", settings->dtype,
-                      "elements of the cache: fp8, bf16, fp16 or fp32 (default bf16)");
+  command
+      ->add_option("--dtype", settings->dtype,
+                   "elements of the cache: fp8, bf16, fp16 or fp32 (default bf16)")
+      ->check(read_by(replay::element_bytes_of));
   number("--tp", machine.tp, "GPUs that share the model", 1, 1024)->capture_default_str();
   number("--block-size", settings->block_size, "tokens of a block", 1, 65'536)->capture_default_str();
-  amount("--gpu-mem", machine.gpu_gib, "GiB of one GPU");
+  amount("--gpu-mem", machine.gpu_gib, "GiB of one GPU", kLeast);
   command->add_option("--gpu-utilization", machine.utilization, "share of it that the engine takes")
       ->check(real_number(0, 1))
       ->capture_default_str();
@@ -185,15 +194,18 @@ void add_plan_command(CLI::App& program, Run& run) {
       ->check(real_number(0, kMost));
   amount("--host-mem", machine.host_gib, "GiB of host memory for blocks (G2)");
   amount("--ssd", machine.ssd_gib, "GiB of SSD for blocks (G3)");
-  amount("--ssd-tbw", machine.ssd_tbw, "TB that the SSD may be written in its life");
-  amount("--ssd-dwpd", machine.ssd_dwpd, "times its size that it may be written per day, for five years");
-  amount("--host-price", machine.host_price, "price of a GiB of host memory per month");
+  amount("--ssd-tbw", machine.ssd_tbw, "TB that the SSD may be written in its life", kLeast);
+  amount("--ssd-dwpd", machine.ssd_dwpd, "times its size that it may be written per day, for five years",
+         kLeast);
+  amount("--host-price", machine.host_price,
+         "price of a GiB of host memory per month; 0: it is there anyway");
   amount("--ssd-price", machine.ssd_price, "price of a GiB of SSD per month");
   amount("--gpu-price", machine.gpu_price, "price of a GPU per hour");
-  amount("--prefill-rate", machine.prefill_rate, "prompt tokens that the GPUs compute per second");
+  amount("--prefill-rate", machine.prefill_rate, "prompt tokens that the GPUs compute per second", kLeast);
   command->add_option("--trace", settings->trace, "trace of requests, as ashlar replay reads them")
       ->type_name("FILE");
-  command->add_option("--format", settings->format, "of the trace (default: as it looks)");
+  command->add_option("--format", settings->format, "of the trace (default: as it looks)")
+      ->check(read_by(replay::parse_trace_format));
   number("--trace-block-size", settings->reading.block_size, "tokens of its blocks, where it does not say", 1,
          1u << 20);
   command->add_flag("--lenient", settings->reading.is_lenient,

@@ -145,9 +145,9 @@ class Relaying {
       return fail(flushed.error());
     if (!settings_.json) {
       tell(relay);
-    } else if (std::puts(final_json(relay).c_str()) < 0 || std::fflush(stdout) != 0) {
-      say("ashlar relay: cannot write to standard output");
-      return kExitFailed;
+    } else {
+      std::puts(final_json(relay).c_str());
+      flush_output();  // before what standard error says of it
     }
     if (is_complete(relay)) return kExitDone;
     say("ashlar relay: not everything that came was relayed");

@@ -1,12 +1,14 @@
 // ashlar replay: a trace, or a generated workload, through workers, tiers, policies and routers.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "apps/ashlar/console.h"
 #include "apps/ashlar/page_server.h"
 #include "apps/ashlar/report_page.h"
+#include "apps/ashlar/run_journals.h"
 #include "apps/ashlar/stop_signal.h"
 #include "ashlar/block/eviction.h"
 #include "ashlar/replay/generate.h"
@@ -26,6 +29,7 @@ namespace ashlar::apps {
 namespace {
 
 constexpr double kGiga = 1e9;
+constexpr std::size_t kPageBytes = std::size_t{1} << 30;  // of the pages of all runs
 
 struct ReplaySettings {
   std::string trace;
@@ -91,6 +95,14 @@ int replay_failed(const Error& error) {
   return kExitFailed;
 }
 
+Result<void> check_policy(const std::string& name) {
+  const std::vector<std::string> known = block::eviction_names();
+  if (std::ranges::find(known, name) != known.end()) return {};
+  std::string names;
+  for (const std::string& one : known) names += (names.empty() ? "" : ", ") + one;
+  return Error(ErrorCode::kNotFound, "takes a policy: " + names);
+}
+
 // Every combination of the lists.
 Result<std::vector<replay::ReplayConfig>> configs_of(const ReplaySettings& settings) {
   std::vector<std::string> policies = settings.policies;
@@ -152,9 +164,13 @@ int run_replay(const ReplaySettings& settings) {
         Error(ErrorCode::kInvalidArgument, "--report names the trace itself, which it would replace"));
   auto source = open_workload(settings);
   if (!source) return replay_failed(source.error());
+  std::optional<RunJournals> journals;  // outlive the pages that read them
   ReportPage page;
   std::unique_ptr<PageServer> server;
   if (settings.page) {
+    auto made = RunJournals::create();
+    if (!made) return replay_failed(made.error());
+    journals.emplace(*std::move(made));
     auto started = PageServer::start(page, settings.port, settings.json ? stderr : stdout);
     if (!started) return replay_failed(started.error());
     server = *std::move(started);
@@ -192,18 +208,28 @@ int run_replay(const ReplaySettings& settings) {
                              config.policy + ", " + std::string(to_string(config.routing));
     const replay::ReplayProgress each = [&](std::uint64_t done, std::uint64_t all) {
       progress.show(what, done, all);
+      if (journals) journals->keep_up();
       return !StopSignal::received();
     };
-    auto run = settings.is_real ? replay::replay_real(*trace, config, settings.real, each)
-                                : replay::simulate(*trace, config, each);
+    service::RouteLog* log = nullptr;
+    if (journals) {
+      if (const auto begun = journals->begin(config); !begun) return replay_failed(begun.error());
+      log = journals->log();
+    }
+    auto run = settings.is_real ? replay::replay_real(*trace, config, settings.real, each, log)
+                                : replay::simulate(*trace, config, each, log);
     if (!run) {
       progress.clear();
       return replay_failed(run.error());
     }
     runs.push_back(*std::move(run));
-    if (server)
+    if (server) {
+      auto shown = journals->finish(title_of(config), kPageBytes / configs->size());
+      if (!shown) say("ashlar replay: the page has the report of this run only: " + shown.error().message());
+      page.add_run(title_of(config), shown ? *std::move(shown) : nullptr);
       page.show(replay::replay_html(subject, runs), replay::replay_json(subject, runs),
                 runs.size() == configs->size());
+    }
   }
   progress.clear();
   const std::string text =
@@ -214,10 +240,7 @@ int run_replay(const ReplaySettings& settings) {
       return replay_failed(written.error());
     if (!settings.quiet) say("report: " + settings.report);
   }
-  if (server) {
-    std::fflush(stdout);
-    server->wait();
-  }
+  if (server && flush_output()) server->wait();
   const replay::TraceFacts& facts = subject.facts;
   if (facts.skipped_lines == 0 && facts.unfinished_bytes == 0) return kExitDone;
   if (settings.json)
@@ -240,11 +263,15 @@ void add_replay_command(CLI::App& program, Run& run) {
                      "ashlar replay trace.jsonl --real --g1 2000 --g2 4000 --g3 20000 --folder /nvme0/kv",
                      "ashlar replay /var/lib/ashlar/journal --g1 4096"});
   command->add_option("trace", settings->trace, "trace: a file, a folder, or - for standard input");
-  command->add_option("--generate", settings->generate,
-                      "a workload instead: chat, prompts, agents, documents or mix, then "
-                      ",seed=N,requests=N,block=N,rate=N");
-  command->add_option("--format", settings->format,
-                      "mooncake, bailian, weka, azure, burstgpt or journal (default: as it looks)");
+  command
+      ->add_option("--generate", settings->generate,
+                   "a workload instead: chat, prompts, agents, documents or mix, then "
+                   ",seed=N,requests=N,block=N,rate=N")
+      ->check(read_by(replay::parse_generator));
+  command
+      ->add_option("--format", settings->format,
+                   "mooncake, bailian, weka, azure, burstgpt or journal (default: as it looks)")
+      ->check(read_by(replay::parse_trace_format));
   command
       ->add_option("--block-size", settings->reading.block_size,
                    "tokens per block, where the trace does not say")
@@ -283,14 +310,19 @@ void add_replay_command(CLI::App& program, Run& run) {
       ->add_option("--policy", settings->policies,
                    "eviction policies by name, or all (docs/eviction.md); several: one run each")
       ->delimiter(',')
+      ->check(read_by(
+          [](const std::string& text) { return text == "all" ? Result<void>() : check_policy(text); }))
       ->capture_default_str();
   for (std::size_t i = 1; i < replay::kReplayTiers; ++i)
-    command->add_option("--g" + std::to_string(i + 1) + "-policy", settings->config.tier_policy[i],
-                        "eviction policy of this tier (default: as --policy)");
+    command
+        ->add_option("--g" + std::to_string(i + 1) + "-policy", settings->config.tier_policy[i],
+                     "eviction policy of this tier (default: as --policy)")
+        ->check(read_by(check_policy));
   command
       ->add_option("--router", settings->routers,
                    "prefix, least_loaded, round_robin, random or sticky; several: one run each")
       ->delimiter(',')
+      ->check(read_by(replay::parse_routing))
       ->capture_default_str();
   command->add_option("--seed", settings->config.seed, "of random routing")
       ->check(whole_number())
@@ -314,7 +346,9 @@ void add_replay_command(CLI::App& program, Run& run) {
   command->add_option("--g3-gb", settings->g3_gb, "GB/s from G3 up; 0: at once")
       ->check(real_number(0, 1e6))
       ->capture_default_str();
-  CLI::Option* shows = command->add_flag("--page", settings->page, "show the report in a browser, run by run")
+  CLI::Option* shows = command
+                           ->add_flag("--page", settings->page,
+                                      "show the runs in a browser: the live page over each, and the report")
                            ->excludes("--write");
   command->add_option("--port", settings->port, "port of the page, on loopback; 0: any (default 8090)")
       ->check(whole_number(0, 65'535))

@@ -1,6 +1,5 @@
 // ashlar run: the whole thing on this machine, for a look. Starts tiny engines with tiers, routes a generated
 // workload to them, shows the page, and compares: no cache, round robin, and routing by what engines hold.
-#include <stdlib.h>
 
 #include <algorithm>
 #include <atomic>
@@ -27,6 +26,7 @@
 #include "ashlar/base/random.h"
 #include "ashlar/replay/generate.h"
 #include "ashlar/service/service.h"
+#include "base/temporary_folder.h"
 
 namespace ashlar::apps {
 namespace {
@@ -43,27 +43,6 @@ struct RunSettings {
   std::string engine;
   bool stays = false;
   bool prints_json = false;
-};
-
-// A folder that goes with the object: files of G3 and volumes.
-class RunFolder {
- public:
-  RunFolder() {
-    std::error_code failed;
-    const std::filesystem::path base = std::filesystem::temp_directory_path(failed);
-    std::string path = (base / "ashlar_run_XXXXXX").string();
-    if (!failed && mkdtemp(path.data()) != nullptr) path_ = path;
-  }
-  RunFolder(const RunFolder&) = delete;
-  RunFolder& operator=(const RunFolder&) = delete;
-  ~RunFolder() {
-    std::error_code failed;
-    if (!path_.empty()) std::filesystem::remove_all(path_, failed);
-  }
-  const std::string& path() const noexcept { return path_; }
-
- private:
-  std::string path_;
 };
 
 // The requests of a client, in order: whole conversations.
@@ -257,9 +236,8 @@ int run_everything(RunSettings settings) {
     if (!found) return run_failed(found.error().message());
     settings.engine = *std::move(found);
   }
-  const RunFolder folder;
-  if (folder.path().empty())
-    return run_failed("no folder for G3 and volumes can be made; TMPDIR must name a writable one");
+  const auto folder = TemporaryFolder::create("ashlar_run");
+  if (!folder) return run_failed(folder.error().message() + "; TMPDIR must name a writable one");
   struct Way {
     const char* name;
     service::Policy policy;
@@ -277,7 +255,7 @@ int run_everything(RunSettings settings) {
   std::uint16_t port = settings.port;
   for (const Way& way : kWays) {
     fleet.reset();  // its port is taken again
-    auto started = start_fleet(settings, folder.path(), way.policy, way.caches, port);
+    auto started = start_fleet(settings, folder->path(), way.policy, way.caches, port);
     if (!started) return run_failed(started.error().message());
     fleet = *std::move(started);
     port = fleet->proxy->port();

@@ -18,10 +18,9 @@ struct ManSettings {
   std::string folder;
 };
 
-int print_text(const std::string& text, const char* command) {
-  if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return kExitDone;
-  say(std::string("ashlar ") + command + ": cannot write to standard output");
-  return kExitFailed;
+int print_text(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  return kExitDone;
 }
 
 int man(const CommandTree& tree, const ManSettings& settings) {
@@ -47,7 +46,7 @@ int man(const CommandTree& tree, const ManSettings& settings) {
         (near.empty() ? "ashlar --help lists them" : "did you mean " + near + "?"));
     return kExitFailed;
   }
-  return print_text(manual_page(tree, settings.command, ASHLAR_VERSION), "man");
+  return print_text(manual_page(tree, settings.command, ASHLAR_VERSION));
 }
 
 }  // namespace
@@ -66,8 +65,7 @@ void add_shell_commands(CLI::App& program, Run& run) {
       const CommandTree tree = CommandTree::of(program);
       return print_text(*shell == "bash"  ? bash_completion(tree)
                         : *shell == "zsh" ? zsh_completion(tree)
-                                          : fish_completion(tree),
-                        "completion");
+                                          : fish_completion(tree));
     };
   });
   auto settings = std::make_shared<ManSettings>();

@@ -53,13 +53,19 @@ void StopSignal::wait() {
 }
 
 void StopSignal::install() {
-  if (pipe2(wake, O_CLOEXEC | O_NONBLOCK) != 0) wake[0] = wake[1] = -1;
+  if (wake[0] < 0 && pipe2(wake, O_CLOEXEC | O_NONBLOCK) != 0) wake[0] = wake[1] = -1;
   struct sigaction action{};
   action.sa_handler = on_signal;
   sigaction(SIGTERM, &action, nullptr);
   action.sa_flags = SA_RESETHAND;  // a second Ctrl-C ends the program as it is
   sigaction(SIGINT, &action, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+}
+
+void StopSignal::end_at_once() {
+  std::signal(SIGTERM, SIG_DFL);
+  std::signal(SIGINT, SIG_DFL);
+  if (asked.load()) std::raise(SIGINT);
 }
 
 bool StopSignal::received() noexcept {

@@ -7,8 +7,10 @@ namespace ashlar::apps {
 
 class StopSignal {
  public:
-  // Installs the signal handlers. One per program.
+  // Installs the signal handlers.
   static void install();
+  // From now on a signal ends the program as it is, for commands that only read. install() takes it back.
+  static void end_at_once();
   static bool received() noexcept;
   // A descriptor to poll: readable from the first signal on. -1 before install().
   static int descriptor() noexcept;

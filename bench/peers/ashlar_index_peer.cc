@@ -26,7 +26,7 @@ using namespace ashlar::bench;
 
 constexpr const char* kUsage =
     "usage: ashlar_index_peer --workload FILE --structure "
-    "radix_tree|concurrent_radix_tree|positional|flash|floor "
+    "radix_tree|concurrent_radix_tree|positional|flash|flash_sized|floor "
     "--event-size N [--ops speed|memory]";
 
 [[noreturn]] void fail(const std::string& message) {
@@ -199,13 +199,16 @@ int run(std::span<char*> args) {
     peer.floor();
     return 0;
   }
-  const bool known = with_structure(arguments.structure, [&](auto make) {
-    if (arguments.memory) {
-      peer.memory(make);
-    } else {
-      peer.speed(make);
-    }
-  });
+  const bool known = with_structure(
+      arguments.structure,
+      [&](auto make) {
+        if (arguments.memory) {
+          peer.memory(make);
+        } else {
+          peer.speed(make);
+        }
+      },
+      workload->contents);
   if (!known) fail("unknown structure " + arguments.structure + "\n" + kUsage);
   return 0;
 }

@@ -1,9 +1,16 @@
 #include "errors.h"
 
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <string>
+#include <string_view>
 
+#include "ashlar/block/manager_options.h"
+#include "ashlar/block/sequence_batch.h"
+#include "ashlar/block/sequence_error.h"
 #include "module.h"
 
 namespace nb = nanobind;
@@ -38,19 +45,87 @@ std::array<PyObject*, kKinds.size()> g_types = {};
 PyObject* g_used = nullptr;
 
 PyObject* new_type(nb::module_& module, const char* name, const char* doc, PyObject* bases) {
-  const std::string full = "ashlar." + std::string(name);
+  const std::string full = nb::cast<std::string>(module.attr("__name__")) + "." + name;
   PyObject* type = PyErr_NewExceptionWithDoc(full.c_str(), doc, bases, nullptr);
   if (type == nullptr) throw nb::python_error();
   module.attr(name) = nb::handle(type);
   return type;
 }
 
+nb::object exception_of(const Error& error, const std::string& before = {}) {
+  const auto code = static_cast<std::size_t>(error.code());
+  const std::string text = before + error.message();
+  return nb::handle(g_types[code])(nb::str(text.data(), text.size()));
+}
+
+[[noreturn]] void raise_object(const nb::object& exception) {
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+  throw nb::python_error();
+}
+
+std::string_view name_of(block::AllocationRefusal::Reason reason) {
+  using Reason = block::AllocationRefusal::Reason;
+  switch (reason) {
+    case Reason::kTooMany:
+      return "too_many";
+    case Reason::kNoRoom:
+      return "no_room";
+    case Reason::kQueued:
+      return "queued";
+    case Reason::kTimedOut:
+      return "timed_out";
+    case Reason::kOutOfMemory:
+      return "out_of_memory";
+    case Reason::kOtherManager:
+      return "other_manager";
+  }
+  return "";
+}
+
+void add_pools(const nb::object& exception, const block::PoolStatus& status) {
+  exception.attr("available") = status.available();
+  exception.attr("status") = nb::cast(status);
+}
+
+nb::object exception_of(const block::SequenceError& error, const std::string& before) {
+  nb::object exception = exception_of(error.to_error(), before);
+  exception.attr("reason") = identifier(to_string(error.reason));
+  exception.attr("state") = identifier(error.state);
+  exception.attr("wanted") = error.asked;
+  exception.attr("limit") = error.limit;
+  if (error.refusal) add_pools(exception, error.refusal->status);
+  return exception;
+}
+
 }  // namespace
 
+nb::str identifier(std::string_view name) {
+  std::string text(name);
+  std::replace(text.begin(), text.end(), ' ', '_');
+  return nb::str(text.data(), text.size());
+}
+
 void raise(const Error& error) {
-  const auto code = static_cast<std::size_t>(error.code());
-  PyErr_SetString(g_types[code], error.message().c_str());
-  throw nb::python_error();
+  raise_object(exception_of(error));
+}
+
+void raise(const block::AllocationRefusal& refusal) {
+  const nb::object exception = exception_of(refusal.to_error());
+  exception.attr("reason") = identifier(name_of(refusal.reason));
+  exception.attr("wanted") = refusal.requested;
+  add_pools(exception, refusal.status);
+  raise_object(exception);
+}
+
+void raise(const block::SequenceError& error) {
+  raise_object(exception_of(error, {}));
+}
+
+void raise(const block::BatchError& error) {
+  const nb::object exception =
+      exception_of(error.error, "request " + std::to_string(error.index) + " of the batch: ");
+  exception.attr("index") = error.index;
+  raise_object(exception);
 }
 
 void raise_used(const char* what) {

@@ -5,26 +5,43 @@
 //     Timeout(TimeoutError), Cancelled, CorruptionError, IoError(OSError), Unavailable(ConnectionError),
 //     Unsupported(NotImplementedError), InternalError
 //
-// A guard that was used up by its transition raises UsedGuard, an InvalidArgument.
+// A guard that was used up by its transition raises UsedGuard, an InvalidArgument. Refused allocations and
+// steps carry data: `reason`, `wanted`, `available` and `status` of an allocation; `reason`, `state`,
+// `wanted` and `limit` of a step, those of the allocation too if it was the reason, and `index` in a batch.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "ashlar/base/result.h"
+
+namespace ashlar::block {
+struct AllocationRefusal;
+struct SequenceError;
+struct BatchError;
+}  // namespace ashlar::block
 
 namespace ashlar::python {
 
 // Raises the exception of the error's code. Call with the GIL held.
 [[noreturn]] void raise(const Error& error);
+[[noreturn]] void raise(const block::AllocationRefusal& refusal);
+[[noreturn]] void raise(const block::SequenceError& error);
+[[noreturn]] void raise(const block::BatchError& error);
 // A guard, handle or manager that was used up or closed; `what` names it.
 [[noreturn]] void raise_used(const char* what);
 
+// A name of the library as an identifier: spaces become underscores.
+nanobind::str identifier(std::string_view name);
+
 // The value, or the exception.
-template <class T>
-T value_or_raise(Result<T>&& result) {
-  if (!result) raise(result.error());
+template <class T, class E>
+T value_or_raise(Result<T, E>&& result) {
+  if (!result) [[unlikely]]
+    raise(result.error());
   if constexpr (!std::is_void_v<T>) return std::move(result).value();
 }
 

@@ -9,9 +9,12 @@
 #include <cctype>
 #include <cerrno>
 #include <charconv>
+#include <future>
 #include <memory>
 #include <optional>
 #include <system_error>
+#include <thread>
+#include <utility>
 
 #include "ashlar/base/check.h"
 
@@ -225,18 +228,45 @@ bool send_all(int socket, std::string_view left, std::chrono::steady_clock::time
   return true;
 }
 
+using Addresses = std::shared_ptr<addrinfo>;
+
+Result<Addresses> look_up_address(const std::string& host, const std::string& port, int flags) {
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = flags;
+  addrinfo* found = nullptr;
+  if (const int failed = getaddrinfo(host.c_str(), port.c_str(), &wanted, &found); failed != 0)
+    return Error(ErrorCode::kUnavailable, gai_strerror(failed));
+  return Addresses(found, freeaddrinfo);
+}
+
+// A resolver takes as long as it likes: it is left behind at the deadline. Errors: kUnavailable; kTimeout;
+// kCapacity: no thread.
+Result<Addresses> addresses_of(const std::string& host, const std::string& port,
+                               std::chrono::steady_clock::time_point deadline) {
+  if (auto found = look_up_address(host, port, AI_NUMERICHOST)) return found;
+  std::packaged_task<Result<Addresses>()> task([host, port] { return look_up_address(host, port, 0); });
+  std::future<Result<Addresses>> answer = task.get_future();
+  try {
+    std::thread(std::move(task)).detach();
+  } catch (const std::system_error&) {
+    return Error(ErrorCode::kCapacity, "no thread to look up the name with");
+  }
+  if (answer.wait_until(deadline) != std::future_status::ready)
+    return Error(ErrorCode::kTimeout, "the name was not resolved in time");
+  return answer.get();
+}
+
 }  // namespace
 
 Result<ServiceAnswer> PlainExchange::run(std::string_view request) const {
   ASHLAR_DCHECK(!host.empty() && max_bytes != 0, "an exchange with %s without limits", service.c_str());
-  addrinfo wanted{};
-  wanted.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int failed = getaddrinfo(host.c_str(), port.c_str(), &wanted, &found); failed != 0)
-    return make_error(ErrorCode::kUnavailable, "%s: %s", service.c_str(), gai_strerror(failed));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, freeaddrinfo);
+  const Result<Addresses> addresses = addresses_of(host, port, deadline);
+  if (!addresses)
+    return make_error(addresses.error().code(), "%s: %s", service.c_str(),
+                      addresses.error().message().c_str());
   int error = 0;
-  for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
+  for (const addrinfo* address = addresses->get(); address != nullptr; address = address->ai_next) {
     const ExchangeSocket socket(
         ::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, address->ai_protocol));
     if (socket.get() < 0) {

@@ -135,8 +135,8 @@ void EngineRank::store_placeholders(std::span<const BlockName> names, std::uint3
   turn.counters.placeholders += names.size();
   for (const BlockName name : names) {
     const EngineKey key{group, name};
-    if (const auto at = blocks_.find(key); at != blocks_.end()) {
-      add(key, at->second, tier, turn);
+    if (HeldBlock* const held = blocks_.find(key)) {
+      add(*held, tier, turn);
     } else {
       ++turn.counters.waited;
       turn.counters.overflowed += waiting_.add_placeholder(key, tier);
@@ -146,7 +146,7 @@ void EngineRank::store_placeholders(std::span<const BlockName> names, std::uint3
 
 void EngineRank::store(const EngineRun& run, const BlockContent* known_parent, Turn& turn) {
   if (known_parent != nullptr || !run.parent) return place(run, known_parent, turn);
-  const Held* parent = find_parent(run);
+  const HeldBlock* parent = find_parent(run);
   if (parent != nullptr) {
     if (parent->ambiguous) {
       ++turn.counters.ambiguous_parents;
@@ -159,18 +159,17 @@ void EngineRank::store(const EngineRun& run, const BlockContent* known_parent, T
   if (known == run.names.size()) return;
   const EngineRun rest = known == 0 ? run : run.behind(known);
   if (known == 0) return wait(rest, turn);
-  const auto last = blocks_.find(run.key(known - 1));
-  if (last == blocks_.end() || last->second.ambiguous) return;  // counted by store_known()
-  const BlockContent content = last->second.content;
+  const HeldBlock* const last = blocks_.find(run.key(known - 1));
+  if (last == nullptr || last->ambiguous) return;  // counted by store_known()
+  const BlockContent content = last->content;
   place(rest, &content, turn);
 }
 
 std::size_t EngineRank::store_known(const EngineRun& run, Turn& turn) {
   for (std::size_t i = 0; i < run.names.size(); ++i) {
-    const EngineKey key = run.key(i);
-    const auto at = blocks_.find(key);
-    if (at == blocks_.end()) return i;
-    Held& held = at->second;
+    HeldBlock* const at = blocks_.find(run.key(i));
+    if (at == nullptr) return i;
+    HeldBlock& held = *at;
     // It cannot be seen whether the preceding block differs; its own tokens can.
     if (!held.content.has_extras && held.content.hasher.local_hash(run.tokens_of(i)) != held.content.local) {
       ++turn.counters.collisions;
@@ -181,7 +180,7 @@ std::size_t EngineRank::store_known(const EngineRun& run, Turn& turn) {
       ++turn.counters.ambiguous_parents;
       return run.names.size();
     }
-    if (!run.is_gone(i)) add(key, held, run.tier, turn);
+    if (!run.is_gone(i)) add(held, run.tier, turn);
   }
   return run.names.size();
 }
@@ -189,14 +188,14 @@ std::size_t EngineRank::store_known(const EngineRun& run, Turn& turn) {
 // A repeated announcement of a hit from block 0 names only blocks that are present.
 bool EngineRank::is_report(const EngineRun& run) const {
   for (std::size_t i = 0; i < run.names.size(); ++i) {
-    const auto at = blocks_.find(run.key(i));
-    if (at == blocks_.end() || at->second.counts[kDevice] == 0) return false;
+    const HeldBlock* const at = blocks_.find(run.key(i));
+    if (at == nullptr || at->counts[kDevice] == 0) return false;
   }
   return true;
 }
 
 bool EngineRank::agrees(const EngineRun& run, std::size_t block, const BlockContent& content,
-                        const Held& held) const {
+                        const HeldBlock& held) const {
   if (run.has_keys || (held.content.hash == content.hash && held.content.local == content.local))
     return held.content.hash == content.hash && held.content.local == content.local;
   // The engine omitted the other inputs of the hash: the tokens and the preceding block must match.
@@ -209,8 +208,8 @@ bool EngineRank::agrees(const EngineRun& run, std::size_t block, const BlockCont
 void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& turn) {
   // Lower tiers may omit the salt of block 0; the device store supplies it.
   if (parent == nullptr && run.tier != kDevice && !run.has_keys && publishes_keys_.value_or(true)) {
-    const auto first = blocks_.find(run.key(0));
-    if (first == blocks_.end()) {
+    HeldBlock* const first = blocks_.find(run.key(0));
+    if (first == nullptr) {
       if (!run.is_gone(0)) {
         ++turn.counters.waited;
         turn.counters.overflowed += waiting_.add_placeholder(run.key(0), run.tier);
@@ -218,16 +217,17 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
       if (run.names.size() > 1) wait(run.behind(1), turn);
       return;
     }
-    if (!first->second.content.has_parent && !first->second.ambiguous &&
-        (first->second.content.has_extras ||
-         first->second.content.hasher.local_hash(run.tokens_of(0)) == first->second.content.local)) {
-      add(run.key(0), first->second, run.tier, turn);
+    if (!first->content.has_parent && !first->ambiguous &&
+        (first->content.has_extras ||
+         first->content.hasher.local_hash(run.tokens_of(0)) == first->content.local)) {
+      add(*first, run.tier, turn);
       if (run.names.size() == 1) return;
-      const BlockContent content = first->second.content;
+      const BlockContent content = first->content;
       return place(run.behind(1), &content, turn);
     }
   }
 
+  for (std::size_t i = 0; i < run.names.size(); ++i) blocks_.prefetch(run.key(i));
   const bool may_be_report = full_reports_ && parent == nullptr && run.tier == kDevice;
   if (may_be_report && is_report(run)) doubt_ = true;
   contents_.clear();
@@ -237,8 +237,8 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
                                                           : turn.counters.too_deep);
   for (std::size_t i = 0; i < contents_.size(); ++i) {
     const EngineKey key = run.key(i);
-    auto at = blocks_.find(key);
-    if (at == blocks_.end()) {
+    HeldBlock* at = blocks_.find(key);
+    if (at == nullptr) {
       if (!waiting_.empty()) named_.emplace_back(key, contents_[i]);
       if (run.is_gone(i)) continue;
       if (may_be_report &&
@@ -247,22 +247,20 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
         ++turn.counters.reannounced;
         continue;
       }
-      at = blocks_
-               .emplace(key,
-                        Held{.content = std::move(contents_[i]), .counts = {}, .indexed = indexed(run.group)})
-               .first;
-    } else if (!agrees(run, i, contents_[i], at->second)) {
+      at = &blocks_.add(
+          {.key = key, .content = std::move(contents_[i]), .counts = {}, .indexed = indexed(run.group)});
+    } else if (!agrees(run, i, contents_[i], *at)) {
       ++turn.counters.collisions;
-      at->second.ambiguous = true;
+      at->ambiguous = true;
       return;
-    } else if (at->second.ambiguous) {
+    } else if (at->ambiguous) {
       ++turn.counters.ambiguous_parents;
       return;
     }
-    if (may_be_report && doubt_ && at->second.counts[kDevice] != 0) {
+    if (may_be_report && doubt_ && at->counts[kDevice] != 0) {
       ++turn.counters.reannounced;
     } else if (!run.is_gone(i)) {
-      add(key, at->second, run.tier, turn);
+      add(*at, run.tier, turn);
     }
   }
 }
@@ -274,11 +272,11 @@ void EngineRank::settle(Turn& turn) {
     const WaitingBlocks::Tiers tiers = waiting_.take_placeholder(key);
     for (std::size_t tier = 0; tier < tiers.size(); ++tier) {
       if (!tiers[tier]) continue;
-      const auto at =
-          blocks_.try_emplace(key, Held{.content = content, .counts = {}, .indexed = indexed(key.group)})
-              .first;
+      HeldBlock* held = blocks_.find(key);
+      if (held == nullptr)
+        held = &blocks_.add({.key = key, .content = content, .counts = {}, .indexed = indexed(key.group)});
       ++turn.counters.resolved;
-      add(key, at->second, tier, turn);
+      add(*held, tier, turn);
     }
     for (const OwnedEngineRun& run : waiting_.take_runs(key)) {
       turn.counters.resolved += static_cast<std::uint64_t>(std::ranges::count(run.gone, std::uint8_t{0}));
@@ -294,12 +292,12 @@ void EngineRank::wait(const EngineRun& run, Turn& turn) {
   if (dropped != 0) doubt_ = true;
 }
 
-const EngineRank::Held* EngineRank::find_parent(const EngineRun& run) const {
-  if (const auto at = blocks_.find({run.group, *run.parent}); at != blocks_.end()) return &at->second;
+const HeldBlock* EngineRank::find_parent(const EngineRun& run) const {
+  if (const HeldBlock* const held = blocks_.find({run.group, *run.parent})) return held;
   if (indexed(run.group)) return nullptr;  // in indexed groups a parent stays held while children arrive
   for (const auto& [number, group] : groups_) {
     if (number == run.group || group.block_size != run.block_size) continue;
-    if (const auto at = blocks_.find({number, *run.parent}); at != blocks_.end()) return &at->second;
+    if (const HeldBlock* const held = blocks_.find({number, *run.parent})) return held;
   }
   return nullptr;
 }
@@ -321,7 +319,7 @@ std::uint32_t EngineRank::block_size() const noexcept {
   return size;
 }
 
-void EngineRank::add(const EngineKey& key, Held& held, std::size_t tier, Turn& turn) {
+void EngineRank::add(HeldBlock& held, std::size_t tier, Turn& turn) {
   std::uint32_t& count = held.counts[tier];
   if (count != 0) {
     ++turn.counters.repeated;
@@ -331,35 +329,36 @@ void EngineRank::add(const EngineKey& key, Held& held, std::size_t tier, Turn& t
   count = 1;
   ++present_;
   ++turn.counters.stored;
-  turn.out.push_back(event_of(KvEventKind::kStored, key, held, tier));
+  turn.out.push_back(event_of(KvEventKind::kStored, held, tier));
 }
 
-void EngineRank::drop_all(Blocks::iterator at, std::size_t tier, Turn& turn) {
-  at->second.counts[tier] = 0;
+void EngineRank::drop_all(HeldBlock& held, std::size_t tier, Turn& turn) {
+  held.counts[tier] = 0;
   --present_;
   ++turn.counters.removed;
-  turn.out.push_back(event_of(KvEventKind::kRemoved, at->first, at->second, tier));
-  const auto& counts = at->second.counts;
-  if (std::ranges::all_of(counts, [](std::uint32_t count) { return count == 0; })) blocks_.erase(at);
+  turn.out.push_back(event_of(KvEventKind::kRemoved, held, tier));
+  if (std::ranges::all_of(held.counts, [](std::uint32_t count) { return count == 0; })) blocks_.erase(held);
 }
 
 void EngineRank::on_removed(const EngineBatch& batch, const EngineEvent& event, std::size_t tier,
                             Turn& turn) {
+  const std::uint32_t group = event.group.value_or(0);
+  for (const BlockName name : batch.names_of(event)) blocks_.prefetch({group, name});
   for (const BlockName name : batch.names_of(event)) {
-    const EngineKey key{event.group.value_or(0), name};
-    const auto at = blocks_.find(key);
-    if (at == blocks_.end() || at->second.counts[tier] == 0) {
+    const EngineKey key{group, name};
+    HeldBlock* const at = blocks_.find(key);
+    if (at == nullptr || at->counts[tier] == 0) {
       if (waiting_.cancel(key, tier)) {
         ++turn.counters.cancelled;
       } else {
         ++turn.counters.unknown_removals;
         doubt_ = true;
       }
-    } else if (at->second.counts[tier] > 1) {
-      --at->second.counts[tier];
+    } else if (at->counts[tier] > 1) {
+      --at->counts[tier];
       ++turn.counters.released;
     } else {
-      drop_all(at, tier, turn);
+      drop_all(*at, tier, turn);
     }
   }
 }
@@ -368,15 +367,16 @@ void EngineRank::on_cleared(std::size_t tier, Turn& turn) {
   ++turn.counters.clears;
   ++turn.counters.tier_clears[tier];
   turn.counters.cancelled += waiting_.cancel_tier(tier);
-  std::vector<Blocks::iterator> held;
-  for (auto at = blocks_.begin(); at != blocks_.end(); ++at)
-    if (at->second.counts[tier] != 0) held.push_back(at);
-  // Children before parents, in a deterministic order.
-  std::ranges::sort(held, [](const Blocks::iterator& a, const Blocks::iterator& b) {
-    if (const auto by = b->second.content.hash <=> a->second.content.hash; by != 0) return by < 0;
-    return std::pair(a->first.group, a->first.name) < std::pair(b->first.group, b->first.name);
+  std::vector<HeldBlock*> held;
+  blocks_.for_each([&](HeldBlock& block) {
+    if (block.counts[tier] != 0) held.push_back(&block);
   });
-  for (const Blocks::iterator at : held) drop_all(at, tier, turn);
+  // Children before parents, in a deterministic order.
+  std::ranges::sort(held, [](const HeldBlock* a, const HeldBlock* b) {
+    if (const auto by = b->content.hash <=> a->content.hash; by != 0) return by < 0;
+    return std::pair(a->key.group, a->key.name) < std::pair(b->key.group, b->key.name);
+  });
+  for (HeldBlock* const block : held) drop_all(*block, tier, turn);
   if (tier == kDevice) doubt_ = false;
 }
 
@@ -401,7 +401,8 @@ void EngineRank::forget() {
   doubt_ = false;
 }
 
-KvEvent EngineRank::event_of(KvEventKind kind, const EngineKey& key, const Held& held, std::size_t tier) {
+KvEvent EngineRank::event_of(KvEventKind kind, const HeldBlock& held, std::size_t tier) {
+  const EngineKey& key = held.key;
   const BlockContent& content = held.content;
   return {.hash = content.hash.in_group(key.group),
           .parent_bits = content.has_parent ? content.parent.in_group(key.group) : tokens::SequenceHash(),
@@ -422,12 +423,12 @@ KvEvent EngineRank::event_of(KvEventKind kind, const EngineKey& key, const Held&
 void EngineRank::check_invariants() const {
   ASHLAR_CHECK(named_.empty(), "blocks that wait for a name are placed before a call returns");
   std::size_t held_tiers = 0;
-  for (const auto& [key, held] : blocks_) {
+  blocks_.for_each([&](const HeldBlock& held) {
     const auto tiers =
         static_cast<std::size_t>(std::ranges::count_if(held.counts, [](auto count) { return count != 0; }));
     ASHLAR_CHECK(tiers != 0, "a block that no tier holds is forgotten");
     held_tiers += tiers;
-  }
+  });
   ASHLAR_CHECK(held_tiers == present_, "%zu (name, group, tier)s are present, %zu are counted", held_tiers,
                present_);
   waiting_.check_invariants();

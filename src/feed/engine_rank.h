@@ -24,6 +24,7 @@
 #include "ashlar/feed/engine_session.h"
 #include "feed/block_content.h"
 #include "feed/engine_run.h"
+#include "feed/held_blocks.h"
 #include "feed/waiting_blocks.h"
 
 namespace ashlar::feed {
@@ -51,17 +52,10 @@ class EngineRank {
   void check_invariants() const;
 
  private:
-  struct Held {
-    BlockContent content;
-    std::array<std::uint32_t, events::kStorageTiers> counts{};
-    bool ambiguous = false;  // its name also arrived with other content
-    bool indexed = true;
-  };
   struct Group {
     std::uint32_t block_size = 0;
     std::optional<bool> whole_prefix;  // by the engine's kind for it
   };
-  using Blocks = std::unordered_map<EngineKey, Held, EngineKeyHash>;
   // The outcome of one batch.
   struct Turn {
     EngineIngestCounters& counters;
@@ -85,15 +79,15 @@ class EngineRank {
   void settle(Turn& turn);
   void wait(const EngineRun& run, Turn& turn);
   bool is_report(const EngineRun& run) const;
-  bool agrees(const EngineRun& run, std::size_t block, const BlockContent& content, const Held& held) const;
+  bool agrees(const EngineRun& run, std::size_t block, const BlockContent& content,
+              const HeldBlock& held) const;
 
-  const Held* find_parent(const EngineRun& run) const;
+  const HeldBlock* find_parent(const EngineRun& run) const;
   bool indexed(std::uint32_t group) const;
-  void add(const EngineKey& key, Held& held, std::size_t tier, Turn& turn);
+  void add(HeldBlock& held, std::size_t tier, Turn& turn);
   // Requires: a count above 0 in that tier. May forget the block.
-  void drop_all(Blocks::iterator at, std::size_t tier, Turn& turn);
-  events::KvEvent event_of(events::KvEventKind kind, const EngineKey& key, const Held& held,
-                           std::size_t tier);
+  void drop_all(HeldBlock& held, std::size_t tier, Turn& turn);
+  events::KvEvent event_of(events::KvEventKind kind, const HeldBlock& held, std::size_t tier);
 
   std::uint32_t rank_;
   std::uint32_t block_size_;
@@ -101,7 +95,7 @@ class EngineRank {
   std::uint32_t max_salt_bytes_;
   bool full_reports_;
   ContentHasher hasher_;
-  Blocks blocks_;
+  HeldBlocks blocks_;
   WaitingBlocks waiting_;
   std::unordered_map<std::uint32_t, Group> groups_;
   std::optional<bool> publishes_keys_;  // whether device stores carry extra keys

@@ -40,7 +40,8 @@ Result<std::unique_ptr<AnyIndex>> make_any(const IndexOptions& options) {
     ASHLAR_TRY(PositionalIndexer index, PositionalIndexer::create(positional));
     return make<PositionalIndexer>(options, std::move(index));
   }
-  return make<FlashIndex>(options, FlashOptions{.mid_chain = options.mid_chain});
+  return make<FlashIndex>(
+      options, FlashOptions{.mid_chain = options.mid_chain, .expected_blocks = options.expected_blocks});
 }
 
 }  // namespace

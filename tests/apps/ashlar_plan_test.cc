@@ -17,7 +17,12 @@ TEST(AshlarPlan, SaysWhatAModelTakes) {
   const Ended text = run("plan --model Llama-3.1-8B --gpu-mem 80 --host-mem 256");
   EXPECT_EQ(text.status, 0) << text.output;
   EXPECT_TRUE(says(text, "131,072")) << text.output;
-  EXPECT_TRUE(says(text, "G2      256.0 GiB       2,097,152         131,072")) << text.output;
+  EXPECT_TRUE(says(text, "    G2   256.0 GiB   2,097,152   131,072\n")) << text.output;
+  const Ended huge =
+      run("plan --gpu-mem 80 --host-mem 1000000000 --weights 0 --layers 1 --kv-heads 1 --head-dim 1");
+  EXPECT_EQ(huge.status, 0) << huge.output;
+  EXPECT_TRUE(says(huge, "    G2   953.7 PiB   268,435,456,000,000,000   16,777,216,000,000,000\n"))
+      << huge.output;
   EXPECT_TRUE(says(run("plan --models"), "DeepSeek-V3"));
   const ScratchFolder folder;
   std::ofstream(folder.file("config.json"))
@@ -53,20 +58,49 @@ TEST(AshlarPlan, FollowsATrace) {
   EXPECT_EQ(run(base + " --lenient").status, 3);
 }
 
+TEST(AshlarPlan, AZeroIsNotNothing) {
+  const ScratchFolder folder;
+  ASSERT_EQ(run("replay --generate chat,requests=300 --write " + folder.file("trace.jsonl")).status, 0);
+  const std::string base =
+      "plan --json --model Llama-3.1-8B --gpu-mem 20 --host-mem 4 --trace " + folder.file("trace.jsonl");
+  const Json none = Json::parse(run(base).output);
+  EXPECT_EQ(none["tiers"].list.at(1).map.count("cost_per_month"), 0u);
+  const Ended free = run(base + " --host-price 0 --gpu-price 0 --prefill-rate 1000");
+  ASSERT_EQ(free.status, 0) << free.output;
+  const Json json = Json::parse(free.output);
+  EXPECT_EQ(json["tiers"].list.at(1).map.count("cost_per_month"), 1u) << free.output;
+  EXPECT_EQ(json["tiers"].list.at(1)["cost_per_month"].number, 0);
+  EXPECT_EQ(json.map.count("computing_cost_per_million_tokens"), 1u);
+  for (const char* option : {"--gpu-mem", "--ssd-tbw", "--ssd-dwpd", "--prefill-rate"}) {
+    const Ended ended = run(std::string("plan --model Llama-3.1-8B ") + option + " 0");
+    EXPECT_GE(ended.status, 100) << option << " " << ended.output;
+    EXPECT_TRUE(says(ended, "takes a number from 1e-06")) << ended.output;
+  }
+}
+
+TEST(AshlarPlan, WrongNamesAreWrongUsage) {
+  for (const auto& [arguments, expected] :
+       {std::pair<std::string, std::string>{"plan --model Lama-3 --gpu-mem 80", "--models lists it"},
+        {"plan --gpu-mem 80 --model Phi-4-mini-instruct", "there are Phi-4"},
+        {"plan --model Llama-3.1-8B --gpu-mem 80 --dtype fp3", "there are fp8, bf16"},
+        {"plan --model Llama-3.1-8B --gpu-mem 80 --trace none --format csv", "mooncake"}}) {
+    const Ended ended = run(arguments);
+    EXPECT_GE(ended.status, 100) << arguments << "\n" << ended.output;
+    EXPECT_TRUE(says(ended, expected)) << arguments << "\n" << ended.output;
+  }
+}
+
 TEST(AshlarPlan, ErrorsSayWhatToGive) {
   for (const auto& [arguments, expected] :
        {std::pair<std::string, std::string>{"plan", "which model?"},
-        {"plan --model Llama-3.1-8B", "give the GiB of one GPU"},
+        {"plan --model Llama-3.1-8B", "--gpu-mem is needed: the GiB of one GPU"},
         {"plan --model Llama-3.1-70B --gpu-mem 80", "give more --tp"},
-        {"plan --model Lama-3 --gpu-mem 80", "--models lists it"},
         {"plan --gpu-mem 80 --layers 32 --head-dim 128", "--kv-heads and --head-dim together"},
         {"plan --gpu-mem 80 --kv-heads 8 --head-dim 128", "needs --layers"},
         {"plan --gpu-mem 80 --window 128", "needs --layers"},
         {"plan --gpu-mem 80 --model Llama-3.1-8B --window 128", "leave out --layers"},
         {"plan --gpu-mem 80 --model Llama-3.1-8B --kv-heads 4 --head-dim 64", "leave out --layers"},
-        {"plan --gpu-mem 80 --model Phi-4-mini-instruct", "there are Phi-4"},
         {"plan --model none.json --gpu-mem 80", "No such file"},
-        {"plan --model Llama-3.1-8B --gpu-mem 80 --dtype fp3", "there are fp8, bf16"},
         {"plan --model Llama-3.1-8B --gpu-mem 80 --trace none", "none"}}) {
     const Ended ended = run(arguments);
     EXPECT_EQ(ended.status, 1) << arguments << "\n" << ended.output;

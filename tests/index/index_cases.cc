@@ -19,6 +19,7 @@ std::vector<IndexCase> index_cases() {
       index_case<PositionalIndexer>("PositionalJump8", PositionalOptions{.jump_size = 8}),
       index_case<PositionalIndexer>("PositionalJump64", PositionalOptions{.jump_size = 64}),
       index_case<FlashIndex>("Flash"),
+      index_case<FlashIndex>("FlashSized", FlashOptions{.expected_blocks = 1'000}),
       answering_later(
           index_case<ThreadPoolIndexer<FlashIndex>>("FlashInThreadPool", ThreadPoolOptions{.threads = 3})),
   };

@@ -474,6 +474,27 @@ TEST_F(PageTest, TravelsThroughAJournal) {
                     std::to_string(end["decisions"].list.size()));
   expect_contrast("a journal");
   keep_picture("journal");
+  // The tree, at the end and at the start.
+  const auto expect_tree = [&](const std::string& at) {
+    const Json tree = Json::parse(client.get("/tree?at=" + at).body);
+    browser->wait_for("document.getElementById('prefixes').dataset.blocks === '" +
+                      std::to_string(static_cast<int>(tree["blocks"].number)) + "'");
+    return tree["blocks"].number;
+  };
+  browser->value("location.hash = '#tree'");
+  const double held = expect_tree(browser->text("document.body.dataset.time"));
+  EXPECT_GT(held, 0);
+  EXPECT_EQ(browser->number("document.querySelector('#search').checkVisibility() ? 1 : 0"), 0);
+  keep_picture("journal_tree");
+  browser->value("document.getElementById('moment').focus()");
+  browser->press("Home");
+  EXPECT_LT(expect_tree("0"), held);
+  browser->press("End");
+  browser->wait_for("document.body.dataset.time !== '0'");
+  EXPECT_EQ(expect_tree(browser->text("document.body.dataset.time")), held);
+  browser->value("location.hash = '#overview'");
+  browser->wait_for("document.querySelectorAll('#decisions tr').length === " +
+                    std::to_string(end["decisions"].list.size()));
   browser->value("document.querySelector('#decisions button').click()");
   browser->wait_for("document.querySelector('[data-fact=replayed]')?.textContent === 'the same'");
   browser->press("Escape");
@@ -481,6 +502,48 @@ TEST_F(PageTest, TravelsThroughAJournal) {
   EXPECT_EQ(browser->text(kOverflowScript), "");
   browser->open("about:blank");
   EXPECT_EQ(explain.terminate(), 0);
+}
+
+TEST_F(PageTest, ShowsTheRunsOfAReplay) {
+  ServerProcess replay({ASHLAR_PROGRAM, "replay", "--generate", "chat,requests=200", "--workers", "2", "--g1",
+                        "200", "--g2", "400", "--policy", "lru,fifo", "--page", "--port", "0", "--quiet"});
+  const std::optional<std::string> line = replay.read_line();
+  ASSERT_TRUE(line && line->starts_with("listening on http://127.0.0.1:")) << line.value_or("");
+  const int port = std::stoi(line->substr(line->rfind(':') + 1));
+  HttpClient client(port);
+  const std::string address = "http://127.0.0.1:" + std::to_string(port);
+  while (Json::parse(client.get("/runs.json").body)["complete"].number == 0) {
+  }
+  const Json report = Json::parse(client.get("/report.json").body);
+  ASSERT_EQ(report["runs"].list.size(), 2u);
+  for (int run = 1; run <= 2; ++run) {
+    browser->open(address + "/?run=" + std::to_string(run));
+    browser->wait_for(
+        "document.querySelectorAll('#decisions tr').length > 0 && "
+        "document.getElementById('run').options.length === 2");
+    const Json live = Json::parse(client.get("/live?run=" + std::to_string(run)).body);
+    EXPECT_EQ(live["journal"]["differences"].number, 0);
+    EXPECT_EQ(live["totals"]["requests"].number, 200);
+    double hits = 0;
+    for (const auto& [tier, blocks] : live["totals"]["hit_blocks"].map) hits += blocks.number;
+    EXPECT_EQ(hits, report["runs"].list[static_cast<std::size_t>(run - 1)]["hit_blocks"].number);
+    EXPECT_EQ(browser->number("Number(document.querySelector('[data-key=\"totals.hit_blocks.device\"]')"
+                              ".firstChild.textContent.replace(/,/g, ''))"),
+              live["totals"]["hit_blocks"]["device"].number);
+    EXPECT_EQ(browser->text("document.getElementById('run').value"), std::to_string(run));
+    EXPECT_EQ(browser->text("document.getElementById('run').selectedOptions[0].textContent"),
+              live["journal"]["title"].text);
+    expect_contrast("a replay");
+  }
+  keep_picture("replay");
+  browser->resize(360, 740);
+  EXPECT_EQ(browser->text(kOverflowScript), "");
+  browser->resize(1280, 900);
+  browser->value("document.getElementById('report').click()");
+  browser->wait_for("document.querySelectorAll('svg').length > 0 && location.pathname === '/report'");
+  EXPECT_EQ(client.get("/live?run=3").status, 404);
+  browser->open("about:blank");
+  EXPECT_EQ(replay.terminate(), 0);
 }
 
 TEST_F(PageTest, AsksForTheTokenOnce) {

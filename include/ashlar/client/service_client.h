@@ -5,8 +5,7 @@
 //   auto scores = client.query({.model = "tiny", .tokens = prompt}).value();
 //
 // Blocking, a connection per call, without TLS. The service is not trusted: `timeout` limits a whole call,
-// from the connection to the last byte, and `max_bytes` its answer, whatever the other side does. Names are
-// looked up by the system, within its own limits; addresses need no look-up.
+// from the look-up of a name to the last byte, and `max_bytes` its answer, whatever the other side does.
 //
 // Thread safety: immutable after create(); any number of calls at once.
 // Complexity:    O(bytes sent and received).

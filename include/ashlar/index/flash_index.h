@@ -41,6 +41,10 @@ struct FlashOptions {
   MidChainRemoval mid_chain = MidChainRemoval::kRetain;
   // (worker, rank)s at a time, at most 65,535; a store for one more is refused as kFull.
   std::uint32_t max_workers = 65'535;
+  // Distinct blocks, over all workers, whose memory is allocated and touched at creation, and kept until the
+  // end: stores up to that number then pay for no growth. More may be stored all the same. About 32 bytes
+  // each.
+  std::size_t expected_blocks = 0;
   // Seed of the hash tables, for tests that replay a run. Without one a random number of the process is used,
   // so that names and hashes cannot be chosen to collide.
   std::optional<std::uint64_t> seed{};

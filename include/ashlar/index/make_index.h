@@ -100,6 +100,8 @@ struct IndexOptions {
   std::size_t threads = 0;
   // Of the pool: blocks and names that may wait for one thread.
   std::size_t queue_capacity = std::size_t{1} << 16;
+  // Of flash: blocks whose memory is there from the start (FlashOptions). Other structures ignore it.
+  std::size_t expected_blocks = 0;
   // kOrphan is supported by flash only.
   MidChainRemoval mid_chain = MidChainRemoval::kRetain;
 

@@ -74,6 +74,8 @@ class PositionalIndexer {
 
   void find_matches(std::span<const LocalHash> locals, MatchScores& scores,
                     const FindOptions& options = {}) const;
+  // Look-ups of an entry that the last find_matches() of this thread took, in any PositionalIndexer.
+  static std::size_t lookups_of_last_find() noexcept;
   bool presence(const Worker& worker, std::span<const BlockName> names, std::span<BlockPresence> out) const;
   // O(names of the worker).
   bool list(const Worker& worker, std::vector<BlockPresence>& out) const;

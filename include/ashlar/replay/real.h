@@ -19,8 +19,8 @@
 namespace ashlar::replay {
 
 struct RealOptions {
-  // Of the files of G3, "worker-N.g3"; must exist. Empty: a folder in the system's temporary one, which is
-  // removed at the end.
+  // In which the files of G3 get a folder of their own, "ashlar_replay_XXXXXX", which is removed at the end;
+  // must exist. Empty: the system's temporary one.
   std::string folder = {};
   std::uint32_t block_bytes = 4'096;  // that a block has here, whatever the model's would have
 
@@ -28,9 +28,11 @@ struct RealOptions {
   Result<void> validate() const;
 };
 
+// `log` as in simulate().
 // Errors: those of simulate() and KvBlockManager; kCorruption: a block that was found has other bytes than it
 // was stored with.
 Result<ReplayOutcome> replay_real(const TraceTable& trace, const ReplayConfig& config,
-                                  const RealOptions& options = {}, const ReplayProgress& progress = {});
+                                  const RealOptions& options = {}, const ReplayProgress& progress = {},
+                                  service::RouteLog* log = nullptr);
 
 }  // namespace ashlar::replay

@@ -34,6 +34,10 @@
 #include "ashlar/base/result.h"
 #include "ashlar/replay/trace_table.h"
 
+namespace ashlar::service {
+class RouteLog;
+}  // namespace ashlar::service
+
 namespace ashlar::replay {
 
 enum class Routing : std::uint8_t { kRoundRobin, kRandom, kPrefix, kLeastLoaded, kSticky };
@@ -145,8 +149,10 @@ struct ReplayOutcome {
 // Hears how many requests are done; false stops the run.
 using ReplayProgress = std::function<bool(std::uint64_t done, std::uint64_t all)>;
 
+// `log` hears what the router of the run hears and decides, at the times of the trace: a JournalWriter (with
+// the run's seed in its router options) makes it a journal that can be looked at. It does not change the run.
 // Errors: those of the config; kCapacity: no memory for the pools; kCancelled.
 Result<ReplayOutcome> simulate(const TraceTable& trace, const ReplayConfig& config,
-                               const ReplayProgress& progress = {});
+                               const ReplayProgress& progress = {}, service::RouteLog* log = nullptr);
 
 }  // namespace ashlar::replay

@@ -96,6 +96,9 @@ struct ReplayReport {
   std::uint64_t unfinished_bytes = 0;  // of a last record that was not written whole
 };
 
+// "The journal ends with 12 bytes of a record that was not finished."
+std::string unfinished_note(std::uint64_t bytes);
+
 // Whether a decision came out as it was written.
 enum class ReplayVerdict : std::uint8_t { kSame, kDifferent, kNotReplayed };
 

@@ -6,11 +6,14 @@
 //
 // The journal is replayed once. Of at most 2,000 moments the loads of all workers are kept, of every decision
 // its candidates, as long as they fit into max_bytes: the oldest are left out, and the page says how many.
+// The prefix tree of a moment is made by replaying the files again until then; the last four are kept. The
+// files must stay.
 //
-// Thread safety: thread-safe; immutable once it is open.
+// Thread safety: thread-safe.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,13 +24,19 @@
 
 namespace ashlar::service {
 
-class JournalTimeline;
+// A run of `ashlar replay`, whose page has a report and other runs beside it: the gateway around this one
+// answers /report and /runs.json.
+struct ReplayedRun {
+  std::uint32_t number = 0;  // from 1; 0: the journal is of a service
+  std::string title = {};
+};
 
 class JournalPage final : public Gateway {
  public:
   // Errors: those of replay_journal(); kNotFound: the run has no decisions.
   static Result<std::unique_ptr<JournalPage>> open(std::span<const std::string> files, const JournalKey& key,
-                                                   std::size_t max_bytes = std::size_t{1} << 30);
+                                                   std::size_t max_bytes = std::size_t{1} << 30,
+                                                   ReplayedRun replayed = {});
   ~JournalPage() override;
 
   std::unique_ptr<Passage> open() override;
@@ -38,8 +47,9 @@ class JournalPage final : public Gateway {
   const ReplayReport& report() const noexcept;
 
  private:
-  explicit JournalPage(std::unique_ptr<const JournalTimeline> timeline);
-  std::unique_ptr<const JournalTimeline> timeline_;
+  class State;
+  explicit JournalPage(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace ashlar::service

@@ -187,7 +187,14 @@ struct TierChanges {
   std::uint64_t most = 0;     // held at a time, since the worker came
   std::uint64_t stored = 0;   // in all
   std::uint64_t removed = 0;  // in all, one by one; what a clear takes is not counted
+  // Of those stored: offloaded, by the tier that they came from: the next faster one that held them then.
+  std::array<std::uint64_t, events::kStorageTiers> offloaded{};
 
+  std::uint64_t all_offloaded() const noexcept {
+    std::uint64_t sum = 0;
+    for (const std::uint64_t blocks : offloaded) sum += blocks;
+    return sum;
+  }
   friend bool operator==(const TierChanges&, const TierChanges&) = default;
 };
 

@@ -6,6 +6,7 @@
 // Complexity:    O(1), except trim().
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +32,13 @@ class ChunkedPool {
     ++live_;
     return static_cast<std::uint32_t>(end_++) + 1;
   }
+  // Allocates memory for that many records, which trim() leaves alone. Throws std::bad_alloc with some of it
+  // allocated.
+  void keep(std::size_t records) {
+    kept_ = (records + kChunk - 1) / kChunk;
+    chunks_.reserve(kept_);
+    while (chunks_.size() < kept_) chunks_.push_back(std::make_unique<Chunk>());
+  }
   void free(std::uint32_t number) noexcept {
     (*this)[number] = T{};
     if (--live_ == 0) {
@@ -51,7 +59,7 @@ class ChunkedPool {
   // Frees up to `most` chunks past the last number in use; true when none is left. Cannot fail: without
   // memory the chunk list is shortened by a later call.
   bool trim(std::size_t most) {
-    const std::size_t needed = (end_ + kChunk - 1) / kChunk;
+    const std::size_t needed = std::max((end_ + kChunk - 1) / kChunk, kept_);
     while (chunks_.size() > needed) {
       if (most-- == 0) return false;
       chunks_.pop_back();
@@ -92,6 +100,7 @@ class ChunkedPool {
   std::uint32_t free_ = 0;  // first of the free records; 0 when there is none
   std::size_t end_ = 0;
   std::size_t live_ = 0;
+  std::size_t kept_ = 0;  // chunks
 };
 
 }  // namespace ashlar::index::detail

@@ -91,7 +91,8 @@ EdgeTable::Found EdgeTable::find(std::uint32_t parent, std::uint64_t local,
         // acquire: pairs with the release in put() and replace() (the node is complete) and in clear_cell()
         // (the later number is seen below).
         const std::uint64_t cell = atom.load(std::memory_order_acquire);
-        if (cell == 0 || cell >> 48 != hash >> 48) continue;
+        // In this order: which cells are free is no pattern that a processor could predict.
+        if (cell >> 48 != hash >> 48 || cell == 0) continue;
         Node* const node = node_of(cell);
         // Most likely a match: prefetch its lines while the first one is compared.
         for (std::size_t line = 0; line < 18; ++line)
@@ -114,7 +115,7 @@ Node* EdgeTable::find(std::uint32_t parent, std::uint64_t local) const noexcept 
        bucket = bucket->more.load(std::memory_order_relaxed))
     for (const std::atomic<std::uint64_t>& atom : bucket->cells) {
       const std::uint64_t cell = atom.load(std::memory_order_relaxed);
-      if (cell == 0 || cell >> 48 != hash >> 48) continue;
+      if (cell >> 48 != hash >> 48 || cell == 0) continue;
       Node* const node = node_of(cell);
       if (node->hashes()[0] == local && node->parent == parent) return node;
     }

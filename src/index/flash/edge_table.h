@@ -98,7 +98,8 @@ class EdgeTable {
   static std::uint32_t bucket_of(std::uint64_t hash, std::uint32_t buckets) noexcept {
     const std::uint32_t level = std::bit_floor(buckets);
     const auto wide = static_cast<std::uint32_t>(hash) & (2 * level - 1);
-    return wide < buckets ? wide : wide & (level - 1);
+    // Without a branch, which no processor could predict.
+    return wide - (level & (0u - static_cast<std::uint32_t>(wide >= buckets)));
   }
   static std::uint32_t buckets_in(std::uint64_t state) noexcept { return static_cast<std::uint32_t>(state); }
 

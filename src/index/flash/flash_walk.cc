@@ -57,11 +57,11 @@ FlashWalk::Step FlashWalk::start(const FlashTree& tree, std::span<const LocalHas
   stride_ = 0;
   few_.clear();
   if (size_ == 0 || roster->slots == 0) return Step::kDone;
-  // Prefetch what most queries need; a miss needs no more.
-  fetch(query_, 0, size_);
   const EdgeTable::Found first = tree.edges_.find(kRootId, query_[0], guard);
   if (first.era_over) return Step::kEraOver;
   if (first.node == nullptr) return Step::kDone;
+  // What most queries need; a miss needs none of it.
+  fetch(query_, 0, size_);
   if (size_ > kNodeBlocks) fetch(query_, kNodeBlocks, size_);
   active_.assign(roster->alive.begin(), roster->alive.end());
   rest_.resize(active_.size());

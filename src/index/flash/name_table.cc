@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <new>
@@ -29,6 +30,7 @@ void NameTable::give(Page& page, Bucket* buckets, std::uint32_t size) noexcept {
 }
 
 void NameTable::free_buckets(Bucket* buckets, std::uint32_t size) noexcept {
+  if (!kept_.empty() && buckets >= &kept_[0] && buckets <= &kept_[kept_.size() - 1]) return;
   if (size == kFull) {
     full_pages_.free(buckets);
   } else {
@@ -67,18 +69,90 @@ void NameTable::add_first_page() {
   entries_ = 1;
 }
 
+// Pages are so many that the entries of one seldom outgrow its buckets: four standard deviations above the
+// mean fit.
+void NameTable::keep_room(std::size_t entries) {
+  ASHLAR_DCHECK(entries_ == 0, "room is kept before the first entry");
+  if (entries == 0) return;
+  constexpr std::size_t kMeanEntries = 330;
+  const std::size_t pages = std::min<std::size_t>(std::bit_ceil((entries + kMeanEntries - 1) / kMeanEntries),
+                                                  std::size_t{kMaxMask} + 1);
+  const double mean = static_cast<double>(entries) / static_cast<double>(pages);
+  const double wanted = (mean + 4 * std::sqrt(mean)) * 16 / (13 * kLanes);
+  const std::uint32_t size = std::clamp(static_cast<std::uint32_t>(wanted) + 1, kMinBuckets, kFull);
+  try {
+    kept_ = LargeArray<Bucket>(pages * size);
+    segments_.resize((pages + kSegment - 1) / kSegment);
+    for (Segment& segment : segments_) segment = new_segment();
+    while (page_count_ < pages) add_record();
+  } catch (const std::bad_alloc&) {
+    kept_ = {};
+    segments_.clear();
+    pages_.clear();
+    page_count_ = 0;
+    bytes_ = 0;
+    throw;
+  }
+  bytes_ += segments_.size() * kSegment * sizeof(Page*) + kept_.size() * sizeof(Bucket);
+  entries_ = static_cast<std::uint32_t>(pages);
+  kept_size_ = size;
+  for (std::uint32_t p = 0; p < entries_; ++p) {
+    Page& page = pages_[p / kPageChunk][p % kPageChunk];
+    page.prefix = p;
+    page.mask = entries_ - 1;
+    page.kept = &kept_[std::size_t{p} * size];
+    give(page, page.kept, size);
+    segments_[p / kSegment][p % kSegment] = &page;
+  }
+}
+
 void NameTable::reset() noexcept {
   free_some(SIZE_MAX);
-  forget();
+  drop();
   free_some(SIZE_MAX);
+  bytes_ -= kept_.size() * sizeof(Bucket);
+  kept_ = {};
 }
 
 void NameTable::forget() noexcept {
+  ASHLAR_DCHECK(kept_.empty() || size() == 0, "%zu entries in a table that is to be empty", size());
+  if (kept_.empty()) drop();
+}
+
+void NameTable::drop() noexcept {
   if (!old_pages_.empty() || !old_segments_.empty()) return;
   old_pages_.swap(pages_);
   old_segments_.swap(segments_);
   old_count_ = std::exchange(page_count_, 0);
   entries_ = 0;
+}
+
+bool NameTable::undo_splits(std::size_t most) noexcept {
+  if (kept_.empty()) return true;
+  for (; page_count_ > kept_pages(); --most) {
+    if (most == 0) return false;
+    --page_count_;
+    Page& high = pages_[page_count_ / kPageChunk][page_count_ % kPageChunk];
+    const std::uint32_t bit = high.mask ^ (high.mask >> 1);
+    Page* const low = page_of(high.prefix ^ bit);
+    ASHLAR_DCHECK(low->mask == high.mask && high.count() == 0, "a split is undone out of its order");
+    for (std::uint64_t i = high.prefix; i < entries_; i += std::uint64_t{high.mask} + 1)
+      if (const Segment& segment = segments_[i / kSegment]) segment[i % kSegment] = low;
+    low->mask ^= bit;
+    free_buckets(high.buckets, high.size);
+    high = {};
+    if (page_count_ % kPageChunk == 0) {
+      pages_.pop_back();
+      bytes_ -= kPageChunk * sizeof(Page);
+    }
+    if (doubled_at_[static_cast<std::size_t>(std::countr_zero(entries_))] != page_count_) continue;
+    entries_ /= 2;
+    for (const std::size_t pieces = (entries_ + kSegment - 1) / kSegment; segments_.size() > pieces;) {
+      if (segments_.back() != nullptr) bytes_ -= kSegment * sizeof(Page*);
+      segments_.pop_back();
+    }
+  }
+  return true;
 }
 
 bool NameTable::free_some(std::size_t most) noexcept {
@@ -152,7 +226,13 @@ void NameTable::resize(Page& page, std::uint32_t buckets) {
 
 // Requires: the page is empty. It keeps its size without memory for a smaller one.
 void NameTable::shrink(Page& page) noexcept {
-  if (page.size == kMinBuckets) return;
+  if (page.size == kMinBuckets || page.buckets == page.kept) return;
+  if (page.kept != nullptr) {
+    free_buckets(page.buckets, page.size);
+    std::memset(page.kept, 0, kept_size_ * sizeof(Bucket));
+    give(page, page.kept, kept_size_);
+    return;
+  }
   Bucket* small = nullptr;
   try {
     small = new_buckets(kMinBuckets);
@@ -187,6 +267,7 @@ void NameTable::split(Page& page) {
     if (entries_ < kSegment) std::copy_n(segments_[0].get(), entries_, segments_[0].get() + entries_);
     entries_ = entries;
     segments_.resize(pieces);
+    doubled_at_[static_cast<std::size_t>(std::countr_zero(entries_))] = page_count_ - 1;
   }
   give(*high, buckets, kFull);
   page.mask |= bit;

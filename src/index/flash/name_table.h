@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "ashlar/base/check.h"
+#include "base/large_array.h"
 #include "base/table_seed.h"
 #include "index/flash/slab_pool.h"
 
@@ -54,6 +55,10 @@ class NameTable {
   std::uint32_t tag_of(std::uint64_t key, std::uint32_t second) const noexcept {
     return static_cast<std::uint32_t>(seed_.hash(key, second));
   }
+
+  // Makes room for that many entries, touched, and keeps it until reset(). Throws std::bad_alloc with nothing
+  // changed. Requires: an empty table.
+  void keep_room(std::size_t entries);
 
   // Counts the entries: for tests.
   std::size_t size() const noexcept;
@@ -156,11 +161,14 @@ class NameTable {
 
   // Frees everything. Requires: no probe is used afterwards.
   void reset() noexcept;
-  // Drops everything, unless the last forget() is unfinished; free_some() returns the memory. Requires: as
-  // above.
+  // Drops everything, unless the last forget() is unfinished; free_some() returns the memory. A table with
+  // kept room must be empty; then undo_splits() takes it back to that room. Requires: as above.
   void forget() noexcept;
   // Frees up to `most` forgotten pages or directory pieces; true when none is left.
   bool free_some(std::size_t most) noexcept;
+  // Takes back up to `most` splits, the last first; true when no page is left but those of the kept room.
+  // Does nothing without kept room. Requires: an empty table, and as above.
+  bool undo_splits(std::size_t most) noexcept;
 
  private:
   static constexpr int kLanes = 8;
@@ -184,6 +192,7 @@ class NameTable {
     std::uint32_t room = 0;    // entries that still fit
     // 4 bits per bucket: how many entries passed it; 15 means 15 or more. Buckets from 64 on have no count.
     std::array<std::uint64_t, 4> passes{};
+    Bucket* kept = nullptr;  // its part of kept_
 
     bool covers(std::uint32_t tag) const noexcept { return ((tag ^ prefix) & mask) == 0; }
     std::uint32_t passed(std::uint32_t bucket) const noexcept {
@@ -303,15 +312,23 @@ class NameTable {
   Bucket* new_buckets(std::uint32_t buckets);
   static void give(Page& page, Bucket* buckets, std::uint32_t size) noexcept;
   void free_buckets(Bucket* buckets, std::uint32_t size) noexcept;
+  void drop() noexcept;
+  std::uint32_t kept_pages() const noexcept {
+    return kept_size_ == 0 ? 0 : static_cast<std::uint32_t>(kept_.size() / kept_size_);
+  }
   Page* add_record();
   Segment new_segment() const { return std::make_unique<Page*[]>(kSegment); }
   void point_at(std::uint32_t tag, std::uint32_t step, Page* page, Segment piece) noexcept;
 
   const TableSeed seed_;
+  LargeArray<Bucket> kept_;                     // the first buckets of the first pages, from keep_room() on,
+  std::uint32_t kept_size_ = 0;                 // so many each
   std::uint32_t entries_ = 0;                   // of the directory, a power of two
   std::vector<Segment> segments_;               // the directory
   std::vector<std::unique_ptr<Page[]>> pages_;  // records, where the directory points
   std::uint32_t page_count_ = 0;
+  // The pages that there were when the directory doubled to 2^i entries: where undo_splits() halves it.
+  std::array<std::uint32_t, 25> doubled_at_{};
   // Forgotten memory, freed from its end.
   std::vector<Segment> old_segments_;
   std::vector<std::unique_ptr<Page[]>> old_pages_;

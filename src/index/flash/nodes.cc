@@ -15,6 +15,13 @@ FlashTree::FlashTree(const FlashOptions& options)
       names_(slabs_, TableSeed::of(options.seed)),
       aliases_(slabs_, TableSeed::of(options.seed)),
       slots_(domain_, std::min(options.max_workers, kMaxSlots)) {
+  // Nodes of 64 blocks fill slabs; what splits and short sequences need besides comes as ever.
+  const std::size_t expected = std::min(options.expected_blocks, std::size_t{kMaxNodes} * kNodeBlocks);
+  const std::size_t nodes = (expected + kNodeBlocks - 1) / kNodeBlocks;
+  const std::uint32_t per_slab = kSlabShapes[6].nodes;
+  slabs_.keep((nodes + per_slab - 1) / per_slab * kSlabBytes);
+  nodes_.keep(nodes);
+  names_.keep_room(expected);
   root_ = new_node(1);
   ASHLAR_CHECK(root_->id == kRootId, "the root has id %u", root_->id);
   root_->shape |= Node::kClosed;

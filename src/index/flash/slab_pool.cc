@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <bit>
+#include <cstring>
 #include <memory>
 #include <new>
 
@@ -13,6 +14,7 @@ namespace ashlar::index::detail {
 // --- SlabPool. ---
 
 SlabPool::~SlabPool() {
+  while (with_room_ != nullptr && with_room_->free == ~0u) release(with_room_);
   ASHLAR_DCHECK(bytes_ == 0, "%zu bytes of slabs left", bytes_);
 }
 
@@ -131,7 +133,22 @@ void SlabPool::free(void* slab) noexcept {
   }
   ASHLAR_DCHECK((region->free >> ((address - region->base) / kSlabBytes) & 1) == 0, "a slab is freed twice");
   region->free |= 1u << ((address - region->base) / kSlabBytes);
-  if (region->free != ~0u) return;
+  if (region->free == ~0u && regions_ > kept_) release(region);
+}
+
+void SlabPool::keep(std::size_t bytes) {
+  for (const std::size_t wanted = (bytes + kRegionBytes - 1) / kRegionBytes; kept_ < wanted; ++kept_) {
+    if (regions_ > kept_) continue;
+    Region* const others = with_room_;
+    if (!add_region()) throw std::bad_alloc();
+    std::memset(reinterpret_cast<void*>(with_room_->base), 0, kRegionBytes);
+    with_room_->next = others;
+    if (others != nullptr) others->previous = with_room_;
+  }
+}
+
+// Requires: the region is free.
+void SlabPool::release(Region* region) noexcept {
   unlink(region);
   erase(region);
   bytes_ -= kRegionBytes;

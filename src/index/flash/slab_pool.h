@@ -29,6 +29,9 @@ class SlabPool {
   // Returns kSlabBytes, aligned to their size, not zeroed. Throws std::bad_alloc with nothing changed.
   void* allocate();
   void free(void* slab) noexcept;
+  // Allocates and touches regions for that many bytes, and keeps as many from now on. Throws std::bad_alloc
+  // with some of them kept.
+  void keep(std::size_t bytes);
   std::size_t bytes() const noexcept { return bytes_; }
 
  private:
@@ -50,6 +53,7 @@ class SlabPool {
   Region** table_ = nullptr;
   std::size_t table_size_ = 0;
   std::size_t regions_ = 0;
+  std::size_t kept_ = 0;     // regions that stay when they are free
   std::size_t singles_ = 0;  // slabs outside regions
   std::size_t bytes_ = 0;
 
@@ -59,6 +63,7 @@ class SlabPool {
   void grow_table();
   void free_table() noexcept;
   void erase(Region* region) noexcept;
+  void release(Region* region) noexcept;
 };
 
 class Shelf {

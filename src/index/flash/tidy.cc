@@ -189,7 +189,7 @@ bool FlashTree::give_back(std::size_t pieces) noexcept {
   bool done = names_.free_some(pieces);
   if (done && is_empty()) {
     names_.forget();
-    done = names_.free_some(pieces);
+    done = names_.free_some(pieces) && names_.undo_splits(pieces);
   }
   done &= edges_.free_some(pieces);
   done &= aliases_.trim(pieces);

@@ -27,7 +27,13 @@ struct QueryScratch {
   std::vector<std::uint64_t> planes;
   std::vector<std::uint64_t> words;
   std::vector<std::uint32_t> tier_blocks;
+  std::size_t lookups = 0;  // of the last query
 };
+
+QueryScratch& scratch_of_thread() {
+  static thread_local QueryScratch scratch;
+  return scratch;
+}
 
 // Computes the chains of positions `from` to `end` after `chain`. Returns the last. Takes half the time of a
 // long query; out of line, it keeps its state in registers.
@@ -129,6 +135,7 @@ class PositionalQuery {
   // fn(the workers of the query's content at that position), under the lock.
   template <class F>
   void look(std::size_t position, F&& fn) {
+    ++scratch_.lookups;
     const Chain& chain = chain_at(position);
     const std::uint64_t key = key_at(position);
     PositionalTables::Shard& shard = tables_.shard_of(key);
@@ -231,6 +238,7 @@ void PositionalQuery::jump(const std::uint64_t* workers) {
 bool PositionalQuery::jump_to_the_end() {
   const std::size_t last = locals_.size() - 1;
   {
+    ++scratch_.lookups;
     const std::uint64_t key = key_at(last);
     PositionalTables::Shard& shard = tables_.shard_of(key);
     const SharedHold hold(shard.lock);
@@ -352,13 +360,18 @@ void PositionalQuery::finish_walk(const std::uint64_t* workers, std::uint32_t de
 
 void PositionalTables::find_matches(std::span<const LocalHash> locals, MatchScores& scores,
                                     const FindOptions& options) const {
-  static thread_local QueryScratch scratch;
+  QueryScratch& scratch = scratch_of_thread();
+  scratch.lookups = 0;
   const StripeHold hold(gate_);
   scores.begin(slots_.assignment(), slots_.workers());
   if (locals.empty() || slots_.capacity() == 0) return;
   // No block is held at greater depth.
   const std::size_t n = std::min<std::size_t>(locals.size(), kMaxDepth);
   PositionalQuery(*this, locals.first(n), scores, options.early_exit, scratch).run(slots_);
+}
+
+std::size_t PositionalTables::lookups_of_last_find() noexcept {
+  return scratch_of_thread().lookups;
 }
 
 }  // namespace ashlar::index::detail

@@ -44,6 +44,9 @@ void PositionalIndexer::find_matches(std::span<const LocalHash> locals, MatchSco
                                      const FindOptions& options) const {
   tables_->find_matches(locals, scores, options);
 }
+std::size_t PositionalIndexer::lookups_of_last_find() noexcept {
+  return detail::PositionalTables::lookups_of_last_find();
+}
 bool PositionalIndexer::presence(const Worker& worker, std::span<const BlockName> names,
                                  std::span<BlockPresence> out) const {
   tables_->presence(worker, names, out);

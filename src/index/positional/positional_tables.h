@@ -57,6 +57,7 @@ class PositionalTables {
   void clear(const Worker& worker);
   void remove_worker(WorkerId id);
   void find_matches(std::span<const LocalHash> locals, MatchScores& scores, const FindOptions& options) const;
+  static std::size_t lookups_of_last_find() noexcept;
   void dump(IndexSink& sink) const;
   void presence(const Worker& worker, std::span<const BlockName> names, std::span<BlockPresence> out) const;
   void list(const Worker& worker, std::vector<BlockPresence>& out) const;

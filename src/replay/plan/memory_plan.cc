@@ -56,12 +56,12 @@ double years_of(const MemoryPlan& plan, const TierPlan& drive, double bytes_per_
   return years;
 }
 
-// A million tokens that the tier finds with this gain; 0: no price, or nothing found.
-double cost_of_hits(const MemoryPlan& plan, const TierPlan& tier, double gain) {
-  if (tier.cost_per_month <= 0 || gain <= 0) return 0;
+// A million tokens that the tier finds with this gain; nothing: no price, or nothing found.
+std::optional<double> cost_of_hits(const MemoryPlan& plan, const TierPlan& tier, double gain) {
+  if (!tier.cost_per_month || gain <= 0) return std::nullopt;
   const double accesses_per_day = static_cast<double>(plan.accesses) / plan.days;
   const double tokens_per_month = accesses_per_day * kDaysPerMonth * plan.trace_block_size;
-  return tier.cost_per_month / (gain * tokens_per_month) * 1e6;
+  return *tier.cost_per_month / (gain * tokens_per_month) * 1e6;
 }
 
 void follow_trace(MemoryPlan& plan, const CapacityCurve& curve) {
@@ -125,8 +125,8 @@ std::string recommend(const MemoryPlan& plan, const CapacityCurve* curve) {
     out += out.empty() ? "" : "; ";
     const double hits = curve->prefix_hits(blocks_in(std::max(taken, tier.bytes), plan));
     const double gain = hits - reached;
-    const double cost = cost_of_hits(plan, tier, gain);
-    const bool is_dear = plan.cost_of_computing > 0 && cost > plan.cost_of_computing;
+    const std::optional<double> cost = cost_of_hits(plan, tier, gain);
+    const bool is_dear = plan.cost_of_computing && cost && *cost > *plan.cost_of_computing;
     if (gain < kWorthIt || is_dear) {
       out += "leave out " + what + ", which would gain " + (is_dear ? "" : "only ") + percent_text(gain) +
              (is_dear ? " for more than computing it costs" : "");
@@ -143,7 +143,8 @@ std::string recommend(const MemoryPlan& plan, const CapacityCurve* curve) {
     }
     reached = hits;
     taken = std::max(taken, tier.bytes);
-    if (cost > 0 && plan.cost_of_computing > 0) out += ", for less than computing them costs";
+    if (cost && plan.cost_of_computing && *cost < *plan.cost_of_computing)
+      out += ", for less than computing them costs";
   }
   if (reached < kNearlyAll * plan.most_hits) {
     out += out.empty() ? "" : "; ";
@@ -164,6 +165,7 @@ std::string recommend(const MemoryPlan& plan, const CapacityCurve* curve) {
 Result<void> MachineShape::validate() const {
   if (tp == 0 || tp > 1024)
     return make_error(ErrorCode::kInvalidArgument, "--tp %u; a model is shared by 1 to 1024 GPUs", tp);
+  if (gpu_gib == 0) return make_error(ErrorCode::kInvalidArgument, "--gpu-mem is needed: the GiB of one GPU");
   if (!(gpu_gib > 0))
     return make_error(ErrorCode::kInvalidArgument, "--gpu-mem %g; give the GiB of one GPU", gpu_gib);
   if (!(utilization > 0) || utilization > 1)
@@ -197,11 +199,11 @@ Result<MemoryPlan> plan_memory(const ModelShape& model, const MachineShape& mach
   add_tier(plan, "G2", machine.host_gib * kGib);
   add_tier(plan, "G3", machine.ssd_gib * kGib);
   for (TierPlan& tier : plan.tiers) {
-    if (tier.name == "G2") tier.cost_per_month = machine.host_gib * machine.host_price;
-    if (tier.name == "G3") tier.cost_per_month = machine.ssd_gib * machine.ssd_price;
+    if (tier.name == "G2" && machine.host_price) tier.cost_per_month = machine.host_gib * *machine.host_price;
+    if (tier.name == "G3" && machine.ssd_price) tier.cost_per_month = machine.ssd_gib * *machine.ssd_price;
   }
-  if (machine.gpu_price > 0 && machine.prefill_rate > 0)
-    plan.cost_of_computing = machine.gpu_price * machine.tp / 3600 / machine.prefill_rate * 1e6;
+  if (machine.gpu_price && machine.prefill_rate > 0)
+    plan.cost_of_computing = *machine.gpu_price * machine.tp / 3600 / machine.prefill_rate * 1e6;
   if (curve != nullptr) {
     if (curve->span_ms() == 0)
       return make_error(ErrorCode::kInvalidArgument,

@@ -30,10 +30,10 @@ struct MachineShape {
   double ssd_gib = 0;
   double ssd_tbw = 0;   // 1e12 bytes that it may be written in its life; 0: not said
   double ssd_dwpd = 0;  // times its size per day that it may be written; 0: not said
-  // Of money, any: per GiB and month, per GPU and hour; 0: not said.
-  double host_price = 0;
-  double ssd_price = 0;
-  double gpu_price = 0;
+  // Of money, any: per GiB and month, per GPU and hour; 0: free.
+  std::optional<double> host_price = {};
+  std::optional<double> ssd_price = {};
+  std::optional<double> gpu_price = {};
   double prefill_rate = 0;  // tokens that the GPUs compute per second together; 0: not said
 
   // Errors: kInvalidArgument, with the value.
@@ -48,10 +48,10 @@ struct TierPlan {
   // With a trace: shares of the blocks that requests name, for this tier and those above it.
   double block_hits = 0;
   double prefix_hits = 0;
-  double gain = 0;                   // of prefix hits, by this tier
-  double error = 0;                  // of block_hits
-  double cost_per_month = 0;         // 0: no price
-  double cost_per_million_hits = 0;  // tokens that this tier finds
+  double gain = 0;                                   // of prefix hits, by this tier
+  double error = 0;                                  // of block_hits
+  std::optional<double> cost_per_month = {};         // nothing: no price
+  std::optional<double> cost_per_million_hits = {};  // tokens that this tier finds; nothing: or it finds none
 };
 
 struct CurvePoint {
@@ -82,9 +82,9 @@ struct MemoryPlan {
   double bytes_for_most = 0;  // that reach nine tenths of them
   std::vector<CurvePoint> curve;
   double ssd_bytes_per_day = 0;
-  double ssd_writes_per_day = 0;  // of its size
-  double ssd_years = 0;           // until its limit is written; 0: no limit was given
-  double cost_of_computing = 0;   // a million tokens; 0: no price
+  double ssd_writes_per_day = 0;                 // of its size
+  double ssd_years = 0;                          // until its limit is written; 0: no limit was given
+  std::optional<double> cost_of_computing = {};  // a million tokens; nothing: no price
   std::string recommendation;
 
   std::string to_text() const;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "events/json_reader.h"
 #include "replay/plan/model_shape.h"
@@ -16,16 +17,30 @@ namespace {
 using events::JsonReader;
 
 // Others may be anything, also fractions and numbers below 0.
-constexpr std::array<std::string_view, 9> kConfigNumbers = {
-    "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_size",           "head_dim",
-    "kv_lora_rank",      "qk_rope_head_dim",    "sliding_window",      "sliding_window_pattern"};
+constexpr std::array<std::string_view, 10> kConfigNumbers = {"num_hidden_layers",
+                                                             "num_attention_heads",
+                                                             "num_key_value_heads",
+                                                             "hidden_size",
+                                                             "head_dim",
+                                                             "kv_lora_rank",
+                                                             "qk_rope_head_dim",
+                                                             "sliding_window",
+                                                             "sliding_window_pattern",
+                                                             "attention_chunk_size"};
+
+constexpr std::array<std::string_view, 2> kFullTypes = {"full_attention", "attention"};
+constexpr std::array<std::string_view, 2> kLocalTypes = {"sliding_attention", "chunked_attention"};
+// A state of fixed size each, and no blocks.
+constexpr std::array<std::string_view, 3> kLinearTypes = {"linear_attention", "mamba", "conv"};
+constexpr std::size_t kMostUnknownTypes = 8;  // that a message names
 
 struct ConfigFields {
   std::map<std::string, std::uint64_t> numbers;
   std::map<std::string, bool> flags;
   std::uint64_t full_layers = 0;  // of layer_types
   std::uint64_t local_layers = 0;
-  std::uint64_t linear_layers = 0;  // a state of fixed size each, and no blocks
+  std::uint64_t linear_layers = 0;
+  std::vector<std::string> unknown_types;
 };
 
 bool read_layer_types(JsonReader& in, ConfigFields& fields) {
@@ -34,9 +49,16 @@ bool read_layer_types(JsonReader& in, ConfigFields& fields) {
   while (in.next_item(more) && more) {
     std::string type;
     if (!in.read_text(type, "a layer type")) return false;
-    (type == "sliding_attention"  ? fields.local_layers
-     : type == "linear_attention" ? fields.linear_layers
-                                  : fields.full_layers) += 1;
+    const auto is_of = [&](const auto& names) { return std::ranges::find(names, type) != names.end(); };
+    if (is_of(kFullTypes)) {
+      ++fields.full_layers;
+    } else if (is_of(kLocalTypes)) {
+      ++fields.local_layers;
+    } else if (is_of(kLinearTypes)) {
+      ++fields.linear_layers;
+    } else if (!is_of(fields.unknown_types) && fields.unknown_types.size() < kMostUnknownTypes) {
+      fields.unknown_types.push_back(type);
+    }
   }
   return in.fault() == nullptr;
 }
@@ -90,7 +112,18 @@ Result<ModelShape> parse_model_config(std::string_view name, std::string_view js
   shape.name = std::string(name);
   std::uint32_t layers = number("num_hidden_layers");
   if (layers == 0) return missing("num_hidden_layers");
-  const bool has_types = fields.local_layers + fields.full_layers + fields.linear_layers == layers;
+  if (!fields.unknown_types.empty()) {
+    std::string names;
+    for (const std::string& type : fields.unknown_types) names += (names.empty() ? "" : ", ") + type;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "%s has layer_types that are not known: %s; give --layers, --kv-heads and --head-dim",
+                      std::string(name).c_str(), names.c_str());
+  }
+  const std::uint64_t typed = fields.local_layers + fields.full_layers + fields.linear_layers;
+  if (typed != 0 && typed != layers)
+    shape.note = shape.name + " has the types of " + std::to_string(typed) + " layers and " +
+                 std::to_string(layers) + " layers; all are counted as full attention";
+  const bool has_types = typed == layers;
   if (has_types) layers -= static_cast<std::uint32_t>(fields.linear_layers);
   if (layers == 0)
     return make_error(ErrorCode::kInvalidArgument,
@@ -107,7 +140,8 @@ Result<ModelShape> parse_model_config(std::string_view name, std::string_view js
   std::uint32_t dim = number("head_dim");
   if (dim == 0 && heads != 0) dim = number("hidden_size") / heads;
   if (dim == 0) return missing("head_dim");
-  const std::uint32_t window = number("sliding_window");
+  const std::uint32_t window =
+      number("sliding_window") != 0 ? number("sliding_window") : number("attention_chunk_size");
   const auto used = fields.flags.find("use_sliding_window");
   const bool has_window = window != 0 && (used == fields.flags.end() || used->second);
   std::uint32_t local = 0;

@@ -1,7 +1,9 @@
 #include "replay/plan/plan_text.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <vector>
 
 #include "replay/plan/memory_plan.h"
 #include "service/gateway/json_text.h"
@@ -9,8 +11,20 @@
 namespace ashlar::replay {
 namespace {
 
-std::string padded_left(const std::string& text, std::size_t width) {
-  return std::string(width > text.size() ? width - text.size() : 0, ' ') + text;
+using TableRow = std::vector<std::string>;
+
+// Columns to the right, as wide as their widest cell.
+std::string table_text(const std::vector<TableRow>& rows) {
+  std::vector<std::size_t> widths(rows.front().size());
+  for (const TableRow& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  std::string out;
+  for (const TableRow& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i)
+      out += (i == 0 ? "  " : "   ") + std::string(widths[i] - row[i].size(), ' ') + row[i];
+    out += "\n";
+  }
+  return out;
 }
 
 void add_line(std::string& out, const std::string& name, const std::string& value) {
@@ -52,10 +66,9 @@ void write_tier(service::JsonText& out, const TierPlan& tier, bool has_trace) {
       out.field("gain", [&] { out.raw(json_number(tier.gain)); });
       out.field("error", [&] { out.raw(json_number(tier.error)); });
     }
-    if (tier.cost_per_month > 0)
-      out.field("cost_per_month", [&] { out.raw(json_number(tier.cost_per_month)); });
-    if (tier.cost_per_million_hits > 0)
-      out.field("cost_per_million_hit_tokens", [&] { out.raw(json_number(tier.cost_per_million_hits)); });
+    if (tier.cost_per_month) out.field("cost_per_month", [&] { out.raw(json_number(*tier.cost_per_month)); });
+    if (tier.cost_per_million_hits)
+      out.field("cost_per_million_hit_tokens", [&] { out.raw(json_number(*tier.cost_per_million_hits)); });
   });
 }
 
@@ -135,26 +148,27 @@ std::string MemoryPlan::to_text() const {
              count_text(far_token_bytes) + ranks + "; tiers are counted as if all layers were kept");
   add_line(out, "KV bytes per block",
            count_text(token_bytes * block_size) + ranks + ", " + std::to_string(block_size) + " tokens");
-  out += "  tier          bytes          tokens          blocks" +
-         std::string(has_trace ? "   prefix hits       gain   block hits" : "") + "\n";
+  std::vector<TableRow> table = {{"tier", "bytes", "tokens", "blocks"}};
+  if (has_trace) table.front().insert(table.front().end(), {"prefix hits", "gain", "block hits"});
   for (const TierPlan& tier : tiers) {
-    out += "  " + std::string(tier.name) + padded_left(bytes_text(tier.bytes), 15) +
-           padded_left(count_text(tier.tokens), 16) + padded_left(count_text(tier.blocks), 16);
+    table.push_back(
+        {std::string(tier.name), bytes_text(tier.bytes), count_text(tier.tokens), count_text(tier.blocks)});
     if (has_trace)
-      out += padded_left(percent_text(tier.prefix_hits), 14) + padded_left(percent_text(tier.gain), 11) +
-             "   " + hits_text(tier.block_hits, tier.error);
-    out += "\n";
+      table.back().insert(table.back().end(), {percent_text(tier.prefix_hits), percent_text(tier.gain),
+                                               hits_text(tier.block_hits, tier.error)});
   }
+  out += table_text(table);
   if (has_trace) {
     add_line(out, "requests", count_text(requests) + " in " + number_text(days * 24) + " hours");
     add_line(out, "blocks",
              count_text(accesses) + " named, " + count_text(static_cast<std::uint64_t>(distinct_blocks)) +
                  " different" + (rate < 1 ? " (sampled: " + percent_text(rate) + ")" : "") + ", of " +
                  std::to_string(trace_block_size) + " tokens");
-    out += "  one LRU cache of     prefix hits   block hits\n";
+    table = {{"one LRU cache of", "prefix hits", "block hits"}};
     for (const CurvePoint& point : curve)
-      out += padded_left(bytes_text(point.bytes), 18) + padded_left(percent_text(point.prefix_hits), 16) +
-             "   " + hits_text(point.block_hits, point.error) + "\n";
+      table.push_back({bytes_text(point.bytes), percent_text(point.prefix_hits),
+                       hits_text(point.block_hits, point.error)});
+    out += table_text(table);
     if (ssd_bytes_per_day > 0) {
       add_line(out, "written to G3 per day",
                "at most " + bytes_text(ssd_bytes_per_day) + ", " + number_text(ssd_writes_per_day) +
@@ -163,15 +177,15 @@ std::string MemoryPlan::to_text() const {
     }
   }
   for (const TierPlan& tier : tiers) {
-    if (tier.cost_per_month <= 0) continue;
+    if (!tier.cost_per_month) continue;
     add_line(out, std::string(tier.name) + " costs",
-             number_text(tier.cost_per_month) + " per month" +
-                 (tier.cost_per_million_hits > 0
-                      ? ", " + number_text(tier.cost_per_million_hits) + " per million tokens that it finds"
+             number_text(*tier.cost_per_month) + " per month" +
+                 (tier.cost_per_million_hits
+                      ? ", " + number_text(*tier.cost_per_million_hits) + " per million tokens that it finds"
                       : ""));
   }
-  if (cost_of_computing > 0)
-    add_line(out, "computing costs", number_text(cost_of_computing) + " per million tokens");
+  if (cost_of_computing)
+    add_line(out, "computing costs", number_text(*cost_of_computing) + " per million tokens");
   return out + recommendation + "\n";
 }
 
@@ -191,8 +205,8 @@ std::string MemoryPlan::to_json() const {
       });
     });
     if (has_trace) out.field("trace", [&] { write_trace(out, *this); });
-    if (cost_of_computing > 0)
-      out.field("computing_cost_per_million_tokens", [&] { out.raw(json_number(cost_of_computing)); });
+    if (cost_of_computing)
+      out.field("computing_cost_per_million_tokens", [&] { out.raw(json_number(*cost_of_computing)); });
     out.field("recommendation", recommendation);
   });
   return out.text() + "\n";

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "ashlar/replay/report.h"
+#include "ashlar/service/journal.h"
 #include "replay/report/number_text.h"
 
 namespace ashlar::replay {
@@ -78,9 +79,7 @@ std::vector<std::string> notes_of(const ReplaySubject& subject) {
                     "bytes per token.");
   if (facts.skipped_lines > 0)
     notes.push_back(grouped(facts.skipped_lines) + " lines were skipped; the first: " + facts.first_skipped);
-  if (facts.unfinished_bytes > 0)
-    notes.push_back("The journal ends with " + grouped(facts.unfinished_bytes) +
-                    " bytes of a record that was not finished.");
+  if (facts.unfinished_bytes > 0) notes.push_back(service::unfinished_note(facts.unfinished_bytes));
   return notes;
 }
 

@@ -32,44 +32,66 @@ events::Worker worker_of(std::uint32_t number) {
 
 }  // namespace
 
-FleetRouter::FleetRouter(const TraceTable& trace, const ReplayConfig& config)
-    : trace_(trace), routing_(config.routing), workers_(config.workers) {
-  if (workers_ == 1 || routing_ == Routing::kSticky) return;
+FleetRouter::FleetRouter(const TraceTable& trace, const ReplayConfig& config, service::RouteLog* log)
+    : trace_(trace),
+      routing_(config.routing),
+      workers_(config.workers),
+      log_(log),
+      // The load of a request is what it does not find: also a router that only weighs loads asks for that.
+      knows_prefixes_(log != nullptr || routing_ == Routing::kPrefix || routing_ == Routing::kLeastLoaded) {
+  if (log_ == nullptr && (workers_ == 1 || routing_ == Routing::kSticky)) return;
   core_ = std::make_unique<service::RouteCore>(service::RouterOptions{.seed = config.seed});
   for (std::uint32_t i = 0; i < workers_; ++i) {
-    core_->add_worker({.id = worker_of(i).id, .group = std::string(kFleetGroup), .has_events = true});
-    core_->set_state(worker_of(i), service::WorkerState::kExact);
+    const service::WorkerSpec spec{
+        .id = worker_of(i).id, .group = std::string(kFleetGroup), .has_events = true};
+    if (log_ != nullptr) log_->worker_added(spec);
+    core_->add_worker(spec);
+    if (core_->set_state(worker_of(i), service::WorkerState::kExact) && log_ != nullptr)
+      log_->state_changed(worker_of(i), service::WorkerState::kExact);
+  }
+}
+
+void FleetRouter::end_until(double at_ms) {
+  while (!ends_.empty() && ends_.top().at_ms <= at_ms) {
+    const End end = ends_.top();
+    ends_.pop();
+    const Clock::TimePoint now(std::chrono::nanoseconds(static_cast<std::int64_t>(end.at_ms * 1e6)));
+    if (end.is_first_token) {
+      if (log_ != nullptr) log_->first_byte(end.decision, now);
+      core_->first_byte(end.decision);
+    } else {
+      if (log_ != nullptr) log_->released(end.decision, now);
+      core_->release(end.decision);
+    }
   }
 }
 
 std::uint32_t FleetRouter::choose(const TraceTable::Request& request) {
-  if (core_ == nullptr) {
+  const bool is_given = workers_ == 1 || routing_ == Routing::kSticky;
+  if (is_given)
     chosen_ = static_cast<std::uint32_t>(
         workers_ == 1 ? 0 : (request.session == 0 ? turn_++ : spread_bits(request.session)) % workers_);
-    return chosen_;
-  }
-  while (!ends_.empty() && ends_.top().at_ms <= static_cast<double>(request.arrival_ms)) {
-    const End end = ends_.top();
-    ends_.pop();
-    if (end.is_first_token) {
-      core_->first_byte(end.decision);
-    } else {
-      core_->release(end.decision);
-    }
-  }
+  if (core_ == nullptr) return chosen_;
+  others_.clear();
+  if (is_given)
+    for (std::uint32_t i = 0; i < workers_; ++i)
+      if (i != chosen_) others_.push_back(worker_of(i));
+  end_until(static_cast<double>(request.arrival_ms));
   locals_.clear();
-  // Only a router that looks at prefixes is told of them.
-  if (routing_ == Routing::kPrefix)
+  if (knows_prefixes_)
     for (const std::uint32_t number : trace_.blocks_of(request))
       locals_.emplace_back(std::uint64_t{number} + 1);
-  const auto decision = core_->choose({.group = kFleetGroup,
-                                       .locals = locals_,
-                                       .prompt_tokens = request.input_tokens,
-                                       .block_size = request.block_size == 0 ? 1 : request.block_size,
-                                       .session = request.session,
-                                       .policy = policy_of(routing_)},
-                                      Clock::TimePoint(std::chrono::milliseconds(request.arrival_ms)));
+  const service::RouteRequest asked{.group = kFleetGroup,
+                                    .locals = locals_,
+                                    .prompt_tokens = request.input_tokens,
+                                    .block_size = request.block_size == 0 ? 1 : request.block_size,
+                                    .session = request.session,
+                                    .policy = policy_of(routing_),
+                                    .tried = others_};
+  const Clock::TimePoint now(std::chrono::milliseconds(request.arrival_ms));
+  const auto decision = core_->choose(asked, now);
   ASHLAR_CHECK(decision.has_value(), "every worker is up and has room");
+  if (log_ != nullptr) log_->chosen(asked, now, decision);
   decision_ = decision->id;
   chosen_ = static_cast<std::uint32_t>(decision->choice().worker.id.value() - 1);
   return chosen_;
@@ -81,7 +103,7 @@ void FleetRouter::served(const TraceTable::Request& request, const CacheChange& 
   ASHLAR_CHECK(end_ms >= first_token_ms, "an answer begins before it ends");
   ends_.push({.at_ms = first_token_ms, .decision = decision_, .is_first_token = true});
   ends_.push({.at_ms = end_ms, .decision = decision_});
-  if (routing_ != Routing::kPrefix) return;
+  if (!knows_prefixes_) return;
   const events::Worker worker = worker_of(chosen_);
   const std::span<const std::uint32_t> blocks = trace_.blocks_of(request);
   const auto name_of = [](std::uint32_t block) { return events::BlockName(std::uint64_t{block} + 1); };
@@ -96,6 +118,7 @@ void FleetRouter::served(const TraceTable::Request& request, const CacheChange& 
       names_.clear();
       for (; i < change.moves.size() && is_alike(change.moves[i]); ++i)
         names_.push_back(name_of(change.moves[i].block));
+      if (log_ != nullptr) log_->removed(worker, tier, names_);
       core_->remove(worker, tier, names_);
       continue;
     }
@@ -116,6 +139,7 @@ void FleetRouter::served(const TraceTable::Request& request, const CacheChange& 
       run_.push_back(
           {.local = tokens::LocalHash(std::uint64_t{blocks[at]} + 1), .name = name_of(blocks[at])});
     event.blocks = run_;
+    if (log_ != nullptr) log_->stored(event);
     core_->store(event);
   }
 }

@@ -4,6 +4,9 @@
 // routing is its own: a session stays at the worker that its hash names; requests without a session go
 // round.
 //
+// A log is told everything, also where there is nothing to choose; what a sticky request may not choose is
+// told as tried. The choices are the same with it.
+//
 // Thread safety: thread-compatible.
 // Complexity:    choose() as RouteCore::choose().
 #pragma once
@@ -22,7 +25,8 @@ namespace ashlar::replay {
 
 class FleetRouter {
  public:
-  FleetRouter(const TraceTable& trace, const ReplayConfig& config);
+  // `log` may be null.
+  FleetRouter(const TraceTable& trace, const ReplayConfig& config, service::RouteLog* log = nullptr);
 
   // Requires: arrivals do not go back.
   std::uint32_t choose(const TraceTable::Request& request);
@@ -43,14 +47,20 @@ class FleetRouter {
     }
   };
 
+  // Ends what has ended by then.
+  void end_until(double at_ms);
+
   const TraceTable& trace_;
   const Routing routing_;
   const std::uint32_t workers_;
-  std::unique_ptr<service::RouteCore> core_;  // null: there is nothing to choose, or sticky
+  service::RouteLog* const log_;
+  const bool knows_prefixes_;                 // what workers hold is told to the core
+  std::unique_ptr<service::RouteCore> core_;  // null: there is nothing to choose, or sticky, and no log
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
   std::vector<tokens::LocalHash> locals_;
   std::vector<events::StoredBlock> run_;
   std::vector<events::BlockName> names_;
+  std::vector<events::Worker> others_;  // than the one of a sticky request
   service::DecisionId decision_;
   std::uint32_t chosen_ = 0;
   std::uint64_t turn_ = 0;

@@ -41,11 +41,11 @@ double quantile(std::vector<float>& values, double share) {
 
 }  // namespace
 
-ReplayRun::ReplayRun(const TraceTable& trace, const ReplayConfig& config)
+ReplayRun::ReplayRun(const TraceTable& trace, const ReplayConfig& config, service::RouteLog* log)
     : trace_(trace),
       config_(config),
       presence_(config.workers, trace.distinct()),
-      router_(trace, config),
+      router_(trace, config, log),
       free_at_ms_(config.workers),
       served_by_(config.workers) {
   outcome_.config = config;
@@ -157,9 +157,9 @@ void ReplayRun::finish() {
 }
 
 Result<ReplayOutcome> simulate(const TraceTable& trace, const ReplayConfig& config,
-                               const ReplayProgress& progress) {
+                               const ReplayProgress& progress, service::RouteLog* log) {
   ASHLAR_RETURN_IF_ERROR(config.validate());
-  ReplayRun run(trace, config);
+  ReplayRun run(trace, config, log);
   for (std::uint32_t worker = 0; worker < config.workers; ++worker) {
     ASHLAR_TRY(auto cache, make_pool_cache(trace, config, run.presence(), worker));
     run.add_cache(std::move(cache));

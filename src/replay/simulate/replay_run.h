@@ -21,8 +21,8 @@ using ServedHearer = std::function<void(std::uint32_t worker, const CacheChange&
 
 class ReplayRun {
  public:
-  // Requires: config.validate(). The trace must outlive the run.
-  ReplayRun(const TraceTable& trace, const ReplayConfig& config);
+  // Requires: config.validate(). The trace and the log, which may be null, must outlive the run.
+  explicit ReplayRun(const TraceTable& trace, const ReplayConfig& config, service::RouteLog* log = nullptr);
 
   Presence& presence() noexcept { return presence_; }
   // One per worker, in order.

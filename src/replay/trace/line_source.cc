@@ -48,6 +48,12 @@ Result<std::string_view> LineSource::peek() {
   return std::string_view(buffer_.data(), std::min(end_, kPeekBytes));
 }
 
+Error LineSource::too_long() const {
+  return make_error(ErrorCode::kCorruption,
+                    "%s, line %llu: longer than %zu MiB; a trace has one request, or one session, per line",
+                    name_.c_str(), static_cast<unsigned long long>(lines_ + 1), kMaxLine >> 20);
+}
+
 Result<bool> LineSource::next(std::string_view& line) {
   std::size_t searched = 0;
   for (;;) {
@@ -56,13 +62,12 @@ Result<bool> LineSource::next(std::string_view& line) {
     if (end != nullptr) {
       const auto length = static_cast<std::size_t>(static_cast<const char*>(end) - buffer_.data()) - begin_;
       line = std::string_view(buffer_.data() + begin_, length);
+      if (length > kMaxLine) return too_long();
       begin_ += length + 1;
       break;
     }
     searched = end_ - begin_;
-    if (searched > kMaxLine)
-      return make_error(ErrorCode::kCorruption, "%s, line %llu: longer than %zu bytes; is this a trace?",
-                        name_.c_str(), static_cast<unsigned long long>(lines_ + 1), kMaxLine);
+    if (searched > kMaxLine) return too_long();
     ASHLAR_TRY(const bool more, fill());
     if (more) continue;
     if (searched == 0) return false;
@@ -78,9 +83,9 @@ Result<bool> LineSource::next(std::string_view& line) {
 
 Result<std::string_view> LineSource::rest() {
   for (;;) {
-    if (end_ - begin_ > kMaxLine)
+    if (end_ - begin_ > kMaxRest)
       return make_error(ErrorCode::kCorruption, "%s: one object longer than %zu bytes; write one per line",
-                        name_.c_str(), kMaxLine);
+                        name_.c_str(), kMaxRest);
     ASHLAR_TRY(const bool more, fill());
     if (!more) break;
   }

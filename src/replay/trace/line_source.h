@@ -19,7 +19,8 @@ namespace ashlar::replay {
 class LineSource {
  public:
   static constexpr std::size_t kPeekBytes = std::size_t{1} << 18;
-  static constexpr std::size_t kMaxLine = std::size_t{1} << 30;
+  static constexpr std::size_t kMaxLine = std::size_t{16} << 20;
+  static constexpr std::size_t kMaxRest = std::size_t{1} << 30;
 
   // "-" is standard input. Errors: kNotFound.
   static Result<LineSource> open(const std::string& path);
@@ -29,7 +30,7 @@ class LineSource {
   // The next line without its end; valid until the next call. False: there are no more.
   // Errors: kIo; kCorruption: a line longer than kMaxLine.
   Result<bool> next(std::string_view& line);
-  // Everything from here on as one text.
+  // Everything from here on as one text. Errors: kIo; kCorruption: longer than kMaxRest.
   Result<std::string_view> rest();
 
   const std::string& name() const noexcept { return name_; }
@@ -44,6 +45,7 @@ class LineSource {
   };
   LineSource(std::FILE* file, std::string name) : file_(file), name_(std::move(name)) {}
 
+  Error too_long() const;
   // Reads more behind what is there. False: nothing is left.
   Result<bool> fill();
 

@@ -136,6 +136,15 @@ void write_tiers(JsonText& out, const std::array<TierChanges, events::kStorageTi
           out.field("most", tiers[i].most);
           out.field("stored", tiers[i].stored);
           out.field("removed", tiers[i].removed);
+          out.field("offloaded", tiers[i].all_offloaded());
+          if (tiers[i].all_offloaded() == 0) return;
+          out.field("offloaded_from", [&] {
+            out.object([&] {
+              for (std::size_t from = 0; from < tiers.size(); ++from)
+                if (tiers[i].offloaded[from] != 0)
+                  out.field(to_string(static_cast<events::StorageTier>(from)), tiers[i].offloaded[from]);
+            });
+          });
         });
       });
     }

@@ -37,8 +37,8 @@ void write_brief(JsonText& out, std::uint64_t run, const DecisionBrief& brief, C
 // The whole of it, with every candidate and the terms of its cost. In place of its outcome, which a journal
 // does not hold, `replayed` says what a replay showed.
 void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt, std::string_view replayed = {});
-// {"device": {"held", "most", "stored", "removed"}, …} of the tiers that the worker has used; the device
-// always.
+// {"device": {"held", "most", "stored", "removed", "offloaded", "offloaded_from"}, …} of the tiers that the
+// worker has used; the device always.
 void write_tiers(JsonText& out, const std::array<TierChanges, events::kStorageTiers>& tiers);
 // The load's fields of an object.
 void write_load(JsonText& out, const WorkerLoad& load);

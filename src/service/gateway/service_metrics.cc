@@ -40,6 +40,32 @@ class Names {
                                        return values;
                                      }));
   }
+  // By worker for each pair of tiers. Beside the usual pair, only workers that offloaded so have a value.
+  void offloads() {
+    for (std::size_t to = 1; to < events::kAllStorageTiers.size(); ++to)
+      for (std::size_t from = 0; from < to; ++from) {
+        const events::StorageTier source = events::kAllStorageTiers[from];
+        const events::StorageTier target = events::kAllStorageTiers[to];
+        keep(parts_.metrics.add_counters(
+            {.name = "ashlar_serve_offloaded_blocks_total",
+             .help = "Blocks stored in a tier while the next faster one that had them still held them",
+             .labels = {{"from", std::string(to_string(source))}, {"to", std::string(to_string(target))}}},
+            "worker", [&parts = parts_, source, target] {
+              std::map<events::WorkerId, std::uint64_t> blocks;
+              for (const WorkerLoad& load : parts.router->loads())
+                if (const std::uint64_t some = load.tiers[static_cast<std::size_t>(target)]
+                                                   .offloaded[static_cast<std::size_t>(source)])
+                  blocks[load.worker.id] += some;
+              const bool is_usual = target == events::StorageTier::kHost;
+              std::map<std::string, std::uint64_t> values;
+              if (blocks.empty() && !is_usual) return values;
+              for (const MemberStatus& member : parts.fleet->status())
+                if (const auto found = blocks.find(member.id); found != blocks.end() || is_usual)
+                  values[member.name] += found != blocks.end() ? found->second : 0;
+              return values;
+            }));
+      }
+  }
   Result<void> result() const { return result_; }
 
  private:
@@ -158,6 +184,8 @@ Result<void> register_metrics(ServiceParts& parts) {
   names.by_worker("ashlar_serve_engine_restarts_total",
                   "Restarts that were seen, and reconnects that must count as one",
                   [](const FollowerStatus& follower) { return follower.session.restarts; });
+
+  names.offloads();
 
   const auto prompts = [&parts](std::uint64_t PromptTokensCounters::* value) {
     return [&parts, value] { return parts.prompts->counters().*value; };

@@ -10,6 +10,7 @@
 
 #include "ashlar/base/check.h"
 #include "service/journal/journal_codec.h"
+#include "service/journal/journal_outline.h"
 #include "service/route/route_core.h"
 
 namespace ashlar::service {
@@ -42,6 +43,27 @@ class JournalFile {
   std::uint64_t offset_ = 0;
 };
 
+Clock::TimePoint next_time(ByteReader& in) {
+  return Clock::TimePoint(Clock::Duration(in.get<Clock::Duration::rep>()));
+}
+
+// Where a reader stops: before the first choice, first byte or end that is later.
+struct JournalEnd {
+  Clock::TimePoint until = Clock::TimePoint::max();
+  std::uint64_t max_bytes = UINT64_MAX;  // of all files
+
+  bool is_before(JournalRecord type, std::span<const std::byte> payload) const {
+    ByteReader in(payload);
+    if (type == JournalRecord::kFirstByte || type == JournalRecord::kReleased) {
+      in.get<std::uint64_t>();
+    } else if (type != JournalRecord::kChosen) {
+      return false;
+    }
+    const Clock::TimePoint time = next_time(in);
+    return in.ok() && until < time;
+  }
+};
+
 // The head, and the check that its records begin with.
 Result<JournalHead> read_head(JournalFile& file, const JournalCipher& cipher, std::uint64_t& check) {
   const std::vector<std::byte> bytes = file.read(kJournalHeadBytes);
@@ -71,6 +93,8 @@ class JournalReplay {
   JournalReplay(const RouterOptions& options, bool replays, const DecisionHearer& each,
                 const RequestHearer& each_request, const MomentHearer& moments)
       : core_(options), replays_(replays), each_(each), each_request_(each_request), moments_(moments) {}
+
+  const RouteCore& core() const noexcept { return core_; }
 
   // False: the record cannot be read.
   bool apply(JournalRecord type, std::span<const std::byte> payload, ReplayReport& report) {
@@ -113,7 +137,7 @@ class JournalReplay {
         break;
       case JournalRecord::kExpected: {
         const events::Worker worker = get_worker(in);
-        const auto now = Clock::TimePoint(Clock::Duration(in.get<Clock::Duration::rep>()));
+        const Clock::TimePoint now = next_time(in);
         std::vector<tokens::LocalHash> locals;
         for (auto left = in.get<std::uint32_t>(); left > 0 && in.ok(); --left)
           locals.emplace_back(in.get<std::uint64_t>());
@@ -160,7 +184,7 @@ class JournalReplay {
   }
 
   bool choose(ByteReader& in, std::span<const std::byte> payload, ReplayReport& report) {
-    const auto now = Clock::TimePoint(Clock::Duration(in.get<Clock::Duration::rep>()));
+    const Clock::TimePoint now = next_time(in);
     ReadRequest request;
     get_request(in, request);
     if (!in.ok() || request.request.block_size == 0) return false;
@@ -182,7 +206,7 @@ class JournalReplay {
   }
 
   void tell_moment(ByteReader& in) {
-    const auto now = Clock::TimePoint(Clock::Duration(in.get<Clock::Duration::rep>()));
+    const Clock::TimePoint now = next_time(in);
     if (moments_ && in.ok()) moments_(now, [this] { return core_.loads(); });
   }
 
@@ -193,12 +217,15 @@ class JournalReplay {
   const MomentHearer& moments_;
 };
 
-// `check`: of the head; then of the last record.
-Result<void> replay_file(JournalFile& file, const JournalCipher& cipher, std::uint64_t& check,
-                         JournalReplay& replay, ReplayReport& report) {
+// `check`: of the head; then of the last record. False: `end` was reached.
+Result<bool> replay_file(JournalFile& file, const JournalCipher& cipher, std::uint64_t& check,
+                         JournalReplay& replay, const JournalEnd& end, ReplayReport& report) {
   for (;;) {
+    if (file.offset() > end.max_bytes)
+      return make_error(ErrorCode::kCapacity, "more than %llu bytes of the journal would be replayed",
+                        static_cast<unsigned long long>(end.max_bytes));
     std::vector<std::byte> record = file.read(5);
-    if (record.empty()) return {};
+    if (record.empty()) return true;
     ByteReader in(record);
     const auto size = in.get<std::uint32_t>();
     const auto type = static_cast<JournalRecord>(in.get<std::uint8_t>());
@@ -206,25 +233,27 @@ Result<void> replay_file(JournalFile& file, const JournalCipher& cipher, std::ui
     const std::vector<std::byte> rest = in.ok() ? file.read(std::size_t{size} + 8) : std::vector<std::byte>();
     if (!in.ok() || rest.size() != std::size_t{size} + 8) {
       report.unfinished_bytes = record.size() + rest.size();
-      return {};
+      return true;
     }
     const std::span<const std::byte> payload = std::span(rest).first(size);
     record.insert(record.end(), payload.begin(), payload.end());
     check = cipher.check(check, record);
     if (ByteReader(std::span(rest).last(8)).get<std::uint64_t>() != check)
       return file.damaged("a record that does not belong here: it was changed, or one is missing");
+    if (end.is_before(type, payload)) return false;
     if (!replay.apply(type, payload, report)) return file.damaged("a record that cannot be read");
     ++report.records;
   }
 }
 
+// `replay` is made of the first file's head.
 Result<ReplayReport> read_journal(std::span<const std::string> files, const JournalKey& key, bool replays,
                                   const DecisionHearer& each, const RequestHearer& each_request,
-                                  const MomentHearer& moments) {
+                                  const MomentHearer& moments, std::optional<JournalReplay>& replay,
+                                  JournalEnd end = {}) {
   ASHLAR_CHECK(!files.empty(), "a journal has a file");
   const JournalCipher cipher(key);
   ReplayReport report;
-  std::optional<JournalReplay> replay;
   std::uint64_t last = 0;  // check of the file before
   std::uint32_t number = 0;
   for (const std::string& path : files) {
@@ -245,7 +274,9 @@ Result<ReplayReport> read_journal(std::span<const std::string> files, const Jour
     }
     number = head.number;
     ++report.files;
-    ASHLAR_RETURN_IF_ERROR(replay_file(file, cipher, check, *replay, report));
+    ASHLAR_TRY(const bool goes_on, replay_file(file, cipher, check, *replay, end, report));
+    if (!goes_on) break;
+    end.max_bytes -= std::min(end.max_bytes, file.offset());
     last = check;
   }
   return report;
@@ -255,12 +286,32 @@ Result<ReplayReport> read_journal(std::span<const std::string> files, const Jour
 
 Result<ReplayReport> replay_journal(std::span<const std::string> files, const JournalKey& key,
                                     const DecisionHearer& each, const MomentHearer& moments) {
-  return read_journal(files, key, true, each, {}, moments);
+  std::optional<JournalReplay> replay;
+  return read_journal(files, key, true, each, {}, moments, replay);
 }
 
 Result<ReplayReport> read_journal_requests(std::span<const std::string> files, const JournalKey& key,
                                            const RequestHearer& each) {
-  return read_journal(files, key, false, {}, each, {});
+  std::optional<JournalReplay> replay;
+  return read_journal(files, key, false, {}, each, {}, replay);
+}
+
+Result<index::IndexOutline> journal_outline(std::span<const std::string> files, const JournalKey& key,
+                                            std::string_view group, Clock::TimePoint until,
+                                            std::uint64_t max_bytes) {
+  std::optional<JournalReplay> replay;
+  ASHLAR_TRY(const ReplayReport report,
+             read_journal(files, key, true, {}, {}, {}, replay, {.until = until, .max_bytes = max_bytes}));
+  if (report.removed_files != 0)
+    return Error(ErrorCode::kUnsupported,
+                 "the run's first files were removed: what workers held is not known");
+  index::IndexOutline outline;
+  if (const index::FlashIndex* reported = replay->core().reported(group)) reported->outline(outline);
+  return outline;
+}
+
+std::string unfinished_note(std::uint64_t bytes) {
+  return "The journal ends with " + std::to_string(bytes) + " bytes of a record that was not finished.";
 }
 
 Result<std::vector<JournalRun>> find_journals(const std::string& path) {

@@ -3,6 +3,7 @@ import {byId, setText} from '/ui/dom.js';
 
 const slot = 'ashlar.token';
 let needsToken = false;
+const run = new URLSearchParams(location.search).get('run');  // of a replay with several
 
 export class Refusal extends Error {
   constructor(status, message) {
@@ -49,7 +50,7 @@ export async function ask(path, body) {
     request.body = JSON.stringify(body);
     headers['Content-Type'] = 'application/json';
   }
-  const answer = await fetch(path, request);
+  const answer = await fetch(run ? `${path}${path.includes('?') ? '&' : '?'}run=${run}` : path, request);
   if (answer.status === 401 && needsToken) {
     sessionStorage.removeItem(slot);
     await askForToken('That token is not the one of this router.');

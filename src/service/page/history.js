@@ -13,12 +13,15 @@ export function sumOfTiers(live, field) {
   return sum;
 }
 
-// Sums over workers by tier: [{tier, held, most, stored, removed}], those in use.
+// Sums over workers by tier: [{tier, held, most, stored, removed, offloaded_from}], those in use.
 export function tiersOf(live) {
   const sums = new Map();
   for (const {rank} of ranksOf(live)) {
     for (const [tier, changes] of Object.entries(rank.tiers ?? {})) {
-      const sum = sums.get(tier) ?? {tier, held: 0, most: 0, stored: 0, removed: 0};
+      const sum = sums.get(tier) ?? {tier, held: 0, most: 0, stored: 0, removed: 0, offloaded_from: {}};
+      for (const [from, blocks] of Object.entries(changes.offloaded_from ?? {})) {
+        sum.offloaded_from[from] = (sum.offloaded_from[from] ?? 0) + blocks;
+      }
       for (const field of ['held', 'most', 'stored', 'removed']) sum[field] += changes[field];
       sums.set(tier, sum);
     }
@@ -70,6 +73,7 @@ export class History {
       held: sumOfTiers(live, 'held'),
       stored: sumOfTiers(live, 'stored'),
       removed: sumOfTiers(live, 'removed'),
+      offloaded: sumOfTiers(live, 'offloaded'),
       exact: ranksOf(live).filter(({rank}) => rank.state === 'EXACT').length,
       fate: fateOf(live.totals),
       changes,

@@ -109,6 +109,8 @@ function showTotals(live, history) {
   setLegend(byId('blocks-legend'), [
     {...flows[0], value: stored, note: `${rate(history.recent((s) => s.stored))}/s`, key: 'sum.stored'},
     {...flows[1], value: removed, note: `${rate(history.recent((s) => s.removed))}/s`, key: 'sum.removed'},
+    {name: 'of these offloaded', colour: 'panel', value: sumOfTiers(live, 'offloaded'),
+      note: `${rate(history.recent((s) => s.offloaded))}/s`, key: 'sum.offloaded'},
   ]);
 
   const most = Math.max(1, ...Object.values(totals.hit_blocks));
@@ -127,10 +129,14 @@ function showTotals(live, history) {
   setBars(byId('misses'), claims.map((claim) => ({...claim, whole: all})));
   setBars(byId('tiers'), tiers.map((tier) => ({
     name: tier.tier, value: tier.held, whole: tier.most, colour: tier.tier,
-    note: `of ${count(tier.most)} · +${count(tier.stored)} −${count(tier.removed)}`,
+    note: `of ${count(tier.most)} · +${count(tier.stored)} −${count(tier.removed)}${offloadsOf(tier)}`,
     key: `tiers.${tier.tier}.held`,
   })));
 }
+
+// " · 12 from device", of blocks that came from faster tiers.
+const offloadsOf = (tier) => Object.entries(tier.offloaded_from ?? {})
+  .map(([from, blocks]) => ` · ${count(blocks)} from ${from}`).join('');
 
 function tierCell(cell, tiers) {
   const used = tierNames.filter((tier) => tiers[tier]);
@@ -141,7 +147,7 @@ function tierCell(cell, tiers) {
     const [name, track, value] = [...grid.children].slice(3 * i, 3 * i + 3);
     setText(name, tier);
     setTrack(track, [{value: tiers[tier].held, colour: tier}], tiers[tier].most);
-    setAttribute(track, 'title', `${count(tiers[tier].held)} blocks held; at most ${count(tiers[tier].most)} so far`);
+    setAttribute(track, 'title', `${count(tiers[tier].held)} blocks held; at most ${count(tiers[tier].most)} so far${offloadsOf(tiers[tier])}`);
     setText(value, count(tiers[tier].held));
     value.dataset.tier = tier;
   });

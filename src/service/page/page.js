@@ -4,13 +4,14 @@ import {byId, duration, setAttribute, setText} from '/ui/dom.js';
 import {History} from '/ui/history.js';
 import {showCharts, showOverview} from '/ui/overview.js';
 import {learnNames} from '/ui/receipt.js';
-import {readTimeline, setUpTravel, showMoment} from '/ui/travel.js';
+import {readTimeline, setUpRuns, setUpTravel, showMoment} from '/ui/travel.js';
 import {learnModels, setUpTree, treeIsShown} from '/ui/tree.js';
 
 const period = 1000;
 const history = new History();
 let live = null;
 let paused = false;
+let again = () => show();  // what is on the page
 
 function setStatus(text, is) {
   setText(byId('status'), text);
@@ -22,18 +23,20 @@ function showParts(now, samples) {
   live = now;
   showOverview(now, samples);
   learnNames(now);
+  learnModels(now);
 }
 
 function show() {
   showParts(live, history);
   showCharts(history.fateRows(), history.flowRows());
-  learnModels(live);
 }
 
 async function showJournal(first) {
   setAttribute(document.body, 'data-source', 'journal');  // hides what a journal does not know
   setText(byId('fate-span'), 'per second, over the journal');
   setUpTravel(showParts);
+  setUpRuns(first);
+  again = () => showMoment(live, showParts);
   await readTimeline(first.journal.to_ms);
   showMoment(first, showParts);
   setStatus('journal', 'paused');
@@ -88,7 +91,7 @@ function setUpViews() {
   show();
 }
 
-byId('filter').addEventListener('input', () => live && show());
+byId('filter').addEventListener('input', () => live && again());
 byId('pause').addEventListener('click', () => {
   paused = !paused;
   setAttribute(byId('pause'), 'aria-pressed', paused);

@@ -1,11 +1,13 @@
 // Time travel: over a journal the page has a slider in place of the clock.
 import {ask} from '/ui/api.js';
-import {byId, count, duration, setAttribute, setText} from '/ui/dom.js';
+import {byId, count, duration, make, setAttribute, setText} from '/ui/dom.js';
 import {History, fateOf} from '/ui/history.js';
 import {showCharts} from '/ui/overview.js';
+import {treeHasMoved} from '/ui/tree.js';
 
 const steps = 200;   // of a play from the first decision to the last
 const pause = 100;   // ms between two of them
+const newRuns = 2000;  // ms until it asks again which runs there are
 
 let samples = [];    // of the whole journal
 let shown = null;    // the answer on the page
@@ -54,7 +56,8 @@ function setBar(live) {
   setText(byId('moment-text'), `${duration(live.time_ms)} of ${duration(journal.to_ms)}`);
   byId('back').disabled = journal.previous_ms === undefined;
   byId('forth').disabled = journal.next_ms === undefined;
-  const notes = [`Journal of run ${live.run}: ${count(journal.decisions)} decisions.`];
+  const notes = [journal.title ? `Replay of ${journal.title}: ${count(journal.decisions)} requests.`
+    : `Journal of run ${live.run}: ${count(journal.decisions)} decisions.`];
   notes.push(journal.replayed ? `${count(journal.differences)} did not replay as written.`
     : 'Its first files are gone: decisions are as written, and workers are not known.');
   if (journal.left_out > 0) notes.push(`The first ${count(journal.left_out)} decisions are not kept.`);
@@ -87,19 +90,42 @@ async function goTo(time, show) {
   } finally {
     asking = false;
   }
+  if (!playing) treeHasMoved();  // a tree takes a replay of the journal
 }
 
 function play(show) {
   if (!playing) return;
   const end = shown.journal.to_ms;
   goTo(Math.min(end, shown.time_ms + Math.max(1, end / steps)), show);
-  if (shown.time_ms >= end) setPlaying(false);
+  if (shown.time_ms >= end) {
+    setPlaying(false);
+  }
   setTimeout(play, pause, show);
 }
 
 function setPlaying(is) {
   playing = is;
   setText(byId('play'), is ? 'Stop' : 'Play');
+  if (!is) treeHasMoved();
+}
+
+// The runs of a replay, until all are there; another one is another page.
+async function showRuns(run) {
+  const {runs, complete} = await ask('/runs.json');
+  const select = byId('run');
+  if (runs.length !== select.options.length) {
+    select.replaceChildren(...runs.map(({name}, i) => make('option', {value: i + 1, text: name})));
+    select.value = run;
+    select.hidden = runs.length < 2;
+  }
+  if (!complete) setTimeout(showRuns, newRuns, run);
+}
+
+export function setUpRuns({journal}) {
+  if (!journal.run) return;
+  byId('report').hidden = false;
+  byId('run').addEventListener('change', ({target}) => { location.search = `?run=${target.value}`; });
+  showRuns(journal.run);
 }
 
 export function setUpTravel(show) {

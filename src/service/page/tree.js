@@ -10,6 +10,7 @@ const atOnce = 120;  // children of an element
 const colours = 8;   // of workers; more share them
 
 let live = null;
+let moment = '';  // of a journal, as it stands in questions; the tree on the page is of then
 let numbers = new Map();  // of workers on this page, by key: their colours
 let shown = 0;
 let awaited = 0;  // at most so many elements come with answers that are on their way
@@ -105,7 +106,7 @@ function close(item) {
 }
 
 const treePath = (root, depth, limit) =>
-  `/tree?model=${encodeURIComponent(byId('tree-model').value)}&root=${root}&depth=${depth}&limit=${limit}`;
+  `/tree?model=${encodeURIComponent(byId('tree-model').value)}&root=${root}&depth=${depth}&limit=${limit}${moment}`;
 
 async function open(item) {
   const element = items.get(item);
@@ -130,6 +131,9 @@ async function open(item) {
 }
 
 async function refresh() {
+  const isPast = live?.source === 'journal';
+  moment = isPast ? `&at=${live.time_ms}` : '';
+  const time = isPast ? `as of ${duration(live.time_ms)}` : null;
   try {
     const answer = await ask(treePath('0', 1, atOnce));
     const tree = byId('prefixes');
@@ -142,7 +146,7 @@ async function refresh() {
     tree.dataset.blocks = answer.blocks;
     setText(byId('tree-facts'),
       `${count(answer.blocks)} different blocks, ${count(answer.copies)} held by ${count(workers.length)} workers, ` +
-      `${count(answer.elements)} prefixes · ${duration(answer.age_ms)} old`);
+      `${count(answer.elements)} prefixes · ${time ?? `${duration(answer.age_ms)} old`}`);
     setText(byId('tree-note'), answer.blocks > 0 ? 'Arrow keys move, open and close.' : 'No blocks are held.');
     showLegend(workers);
     const first = tree.querySelector('[role="treeitem"]');
@@ -273,6 +277,11 @@ export function learnModels(now) {
   setModels(byId('tree-model'));
   setModels(byId('search-model'));
   if (isFirst && isTreeShown()) refresh();
+}
+
+// The page shows another moment of a journal.
+export function treeHasMoved() {
+  if (isTreeShown() && moment !== `&at=${live.time_ms}`) refresh();
 }
 
 export function treeIsShown() {

@@ -192,6 +192,7 @@ bool RouteCore::set_up(WorkerId worker, bool is_up) {
 events::StoreVerdict RouteCore::store(const events::BlocksStored& event) {
   const auto found = workers_.find(event.worker.id);
   if (found == workers_.end()) return events::StoreVerdict::kFull;
+  find_sources(*found->second.group, event);
   const events::StoreVerdict verdict = found->second.group->reported.store(event);
   if (Rank* rank = rank_of(event.worker); rank != nullptr && verdict == events::StoreVerdict::kApplied) {
     rank->changes.stored += event.blocks.size();
@@ -199,8 +200,27 @@ events::StoreVerdict RouteCore::store(const events::BlocksStored& event) {
     tier.stored += event.blocks.size();
     tier.held += event.blocks.size();
     tier.most = std::max(tier.most, tier.held);
+    for (std::size_t i = 0; i < sources_.size(); ++i) tier.offloaded[i] += sources_[i];
   }
   return verdict;
+}
+
+void RouteCore::find_sources(const Group& group, const events::BlocksStored& event) {
+  sources_ = {};
+  if (event.tier == events::StorageTier::kDevice || !events::is_known(event.tier)) return;
+  names_.clear();
+  for (const events::StoredBlock& block : event.blocks) names_.push_back(block.name);
+  presence_.resize(names_.size());
+  group.reported.presence(event.worker, names_, presence_);
+  for (const events::BlockPresence& block : presence_) {
+    if (!block.is_held() || block.in_tier(event.tier)) continue;
+    std::optional<events::StorageTier> source;
+    for (const events::StorageTier tier : events::kAllStorageTiers) {
+      if (tier == event.tier) break;
+      if (block.in_tier(tier)) source = tier;
+    }
+    if (source) ++sources_[static_cast<std::size_t>(*source)];
+  }
 }
 
 std::size_t RouteCore::remove(const Worker& worker, events::StorageTier tier,

@@ -106,6 +106,8 @@ class RouteCore {
   // Expects the blocks of a prompt at the worker that was chosen for it.
   void expect(Group& group, bool has_events, const events::Worker& worker,
               std::span<const tokens::LocalHash> locals, Clock::TimePoint now);
+  // Where the blocks of a store in a slower tier come from, into sources_.
+  void find_sources(const Group& group, const events::BlocksStored& event);
   void remember_session(std::uint64_t session, const events::Worker& worker);
 
   const RouterOptions options_;
@@ -119,6 +121,9 @@ class RouteCore {
   std::uint64_t next_rank_ = 1;
   mutable index::MatchScores reported_scores_;
   mutable index::MatchScores predicted_scores_;
+  std::vector<events::BlockName> names_;  // for find_sources()
+  std::vector<events::BlockPresence> presence_;
+  std::array<std::uint64_t, events::kStorageTiers> sources_{};  // blocks
 };
 
 }  // namespace ashlar::service

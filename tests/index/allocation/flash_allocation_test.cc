@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -104,6 +105,55 @@ TEST(FlashMemoryTest, BytesPerBlockStayWithinTheFormula) {
     const IndexSizes sizes = index.sizes();
     EXPECT_LE(static_cast<double>(sizes.bytes) / static_cast<double>(sizes.contents), 17.5 + 8 / 0.40 + 2)
         << sequences;
+  }
+}
+
+// Sequences of `depth` blocks, a worker each.
+void fill(FlashIndex& index, std::uint64_t sequences, std::size_t depth, std::size_t event_size) {
+  for (std::uint64_t i = 0; i < sequences; ++i) {
+    const Worker worker{WorkerId(i % 16), 0};
+    std::vector<StoredBlock> blocks;
+    for (std::size_t k = 0; k < depth; ++k) {
+      Random random((100 + i) * 1'000'003 + k);
+      blocks.push_back({LocalHash(random.next()), BlockName(random.next())});
+    }
+    for (std::size_t k = 0; k < depth; k += event_size) {
+      const auto event = std::span(blocks).subspan(k, event_size);
+      const auto parent = k == 0 ? std::optional<BlockName>() : blocks[k - 1].name;
+      ASSERT_EQ(index.store({worker, StorageTier::kDevice, parent, {}, event}), StoreVerdict::kApplied);
+    }
+  }
+}
+
+// What the expected blocks need is there from the start, and stays when they go.
+TEST(FlashSizedTest, StoresGrowNothing) {
+  constexpr std::uint64_t kSequences = 200;
+  constexpr std::size_t kLength = 1'024;
+  for (const std::size_t event_size : {kLength, kLength / 64}) {
+    FlashIndex index({.expected_blocks = kSequences * kLength});
+    fill(index, 1, 64, 64);  // a worker, the directory of edges
+    const std::size_t empty = index.sizes().bytes;
+    EXPECT_LE(empty, kSequences * kLength * 35);
+    const std::size_t before = g_allocations;
+    fill(index, kSequences, kLength, event_size);
+    // The sequences of fill() itself, workers, edges and a few pages of names that outgrew their room.
+    EXPECT_LE(g_allocations - before, kSequences * 16);
+    const IndexSizes full = index.sizes();
+    EXPECT_EQ(full.contents, kSequences * kLength);
+    EXPECT_LE(full.bytes, empty + empty / 16) << event_size;
+    for (std::uint64_t w = 0; w < 16; ++w) index.remove_worker(WorkerId(w));
+    EXPECT_GE(index.sizes().bytes, empty - empty / 64);
+    fill(index, kSequences, kLength, event_size);
+    EXPECT_LE(index.sizes().bytes, empty + empty / 16) << event_size;
+  }
+}
+
+// More than expected, and much less.
+TEST(FlashSizedTest, AnyNumberMayCome) {
+  for (const std::size_t expected : {1u, 100u, 70'000u}) {
+    FlashIndex index({.expected_blocks = expected});
+    fill(index, 60, 512, 32);
+    EXPECT_EQ(index.sizes().contents, 60u * 512u) << expected;
   }
 }
 

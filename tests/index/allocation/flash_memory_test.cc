@@ -454,14 +454,16 @@ TEST(FlashMemoryTest, ASlotThatHasToBeReleased) {
 }
 
 TEST(FlashMemoryTest, AnIndexIsMadeOrNot) {
-  const std::size_t failures = for_every_allocation([&](FailingAllocation& failing) {
-    const bool made = failing.during([] {
-      const FlashIndex index;
-      return true;
+  for (const std::size_t expected : {0u, 100'000u}) {
+    const std::size_t failures = for_every_allocation([&](FailingAllocation& failing) {
+      const bool made = failing.during([&] {
+        const FlashIndex index({.expected_blocks = expected});
+        return true;
+      });
+      EXPECT_EQ(made, !failing.happened());
     });
-    EXPECT_EQ(made, !failing.happened());
-  });
-  EXPECT_GT(failures, 3u);
+    EXPECT_GT(failures, 3u);
+  }
 }
 
 // --- Calls that change nothing. ---

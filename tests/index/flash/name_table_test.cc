@@ -208,6 +208,26 @@ TEST_F(NameTableTest, EmptyPagesGiveTheirMemoryBack) {
   EXPECT_TRUE(contains(0));
 }
 
+// What a table grows beyond its kept room goes, split by split, and it can grow again.
+TEST_F(NameTableTest, KeptRoomIsWhatIsLeft) {
+  Random random(7);
+  for (const std::size_t room : {1u, 400u, 5'000u}) {
+    table_.keep_room(room);
+    const std::size_t bytes = pool_.bytes() + table_.bytes();
+    for (int round = 0; round < 2; ++round) {
+      for (int i = 0; i < 10'000; ++i) insert(static_cast<std::uint32_t>(random.next()));
+      expect_all();
+      for (; !tags_.empty(); tags_.pop_back(), held_.pop_back()) erase(tags_.size() - 1);
+      table_.forget();
+      while (!table_.undo_splits(1)) {
+      }
+      EXPECT_EQ(pool_.bytes() + table_.bytes(), bytes) << room;
+    }
+    table_.reset();
+    EXPECT_EQ(pool_.bytes() + table_.bytes(), 0u) << room;
+  }
+}
+
 // --- Keys that are chosen. ---
 
 // The inverse of an odd number modulo 2^64.

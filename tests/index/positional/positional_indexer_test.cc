@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <set>
+#include <span>
 #include <vector>
 
+#include "ashlar/base/random.h"
 #include "index/chain.h"
 
 namespace ashlar::index {
@@ -59,6 +63,72 @@ TEST(PositionalIndexerTest, WorkersThatEndAtEveryDepthHaveTheirDepth) {
             << "jump " << jump_size << ", query of " << length;
     }
   }
+}
+
+// --- The number of look-ups. ---
+
+// The first block, the last one twice (is there an entry; who holds it), and every jump between them; plus,
+// for every depth at which workers end, the halvings of a window.
+std::size_t most_lookups(std::size_t depth, std::size_t jump_size, std::size_t ends) {
+  return 3 + (depth + jump_size - 1) / jump_size + ends * (std::bit_width(jump_size - 1) + 1);
+}
+
+TEST(PositionalLookupsTest, ADepthCostsOneLookupPerJump) {
+  constexpr std::size_t kDepth = 4'096;
+  const Chain chain = chain_of(1, kDepth);
+  const Chain beyond = branch_of(chain, kDepth, 2, 2 * kDepth);
+  const Chain other_end = branch_of(chain, kDepth - 1, 3, kDepth);
+  for (const std::uint32_t jump_size : {1u, 8u, 32u, 64u, 1'000u, ~0u}) {
+    PositionalIndexer index = PositionalIndexer::create({.jump_size = jump_size}).value();
+    for (std::uint64_t id = 1; id <= 200; ++id) store(index, id, chain, kDepth);
+    const auto lookups_for = [&](std::span<const LocalHash> query, std::size_t shared) {
+      EXPECT_EQ(depth_of(index, 1, query), shared) << jump_size;
+      return PositionalIndexer::lookups_of_last_find();
+    };
+    // Everybody holds all of it: the last position tells.
+    EXPECT_LE(lookups_for(chain.locals, kDepth), 3u) << jump_size;
+    // New content behind what all hold, and one new block in the place of the last.
+    EXPECT_LE(lookups_for(beyond.locals, kDepth), most_lookups(2 * kDepth, jump_size, 1)) << jump_size;
+    EXPECT_LE(lookups_for(other_end.locals, kDepth - 1), most_lookups(kDepth, jump_size, 1)) << jump_size;
+    // A stranger's request: its first block.
+    MatchScores scores;
+    index.find_matches(chain_of(9, kDepth).locals, scores, {});
+    EXPECT_EQ(PositionalIndexer::lookups_of_last_find(), 1u);
+  }
+}
+
+TEST(PositionalLookupsTest, EveryDepthAtWhichWorkersEndCostsALogarithm) {
+  constexpr std::size_t kDepth = 2'048;
+  const Chain chain = chain_of(1, kDepth);
+  for (const std::uint32_t jump_size : {8u, 32u, 64u}) {
+    PositionalIndexer index = PositionalIndexer::create({.jump_size = jump_size}).value();
+    Random random(jump_size);
+    std::set<std::size_t> ends;
+    for (std::uint64_t id = 1; id <= 100; ++id) {
+      const std::size_t count = 1 + random.below(kDepth - 1);
+      store(index, id, chain, count);
+      ends.insert(count);
+      MatchScores scores;
+      index.find_matches(chain.locals, scores, {});
+      ASSERT_LE(PositionalIndexer::lookups_of_last_find(), most_lookups(kDepth, jump_size, ends.size()));
+      ASSERT_EQ(scores.of(worker_of(id))->depth, count);
+    }
+    // Fewer than a walk takes.
+    EXPECT_LT(PositionalIndexer::lookups_of_last_find(), kDepth);
+  }
+}
+
+// A worker with a hole is walked block by block, and only as far as it goes.
+TEST(PositionalLookupsTest, AHoleCostsOneLookupPerBlock) {
+  constexpr std::size_t kDepth = 1'024;
+  const Chain chain = chain_of(1, kDepth);
+  PositionalIndexer index = PositionalIndexer::create({.jump_size = 32}).value();
+  store(index, 1, chain, kDepth);
+  const BlockName gone = chain.names[500];
+  ASSERT_EQ(index.remove(worker_of(1), StorageTier::kDevice, std::span(&gone, 1)), 1u);
+  EXPECT_EQ(depth_of(index, 1, chain.locals), 500u);
+  EXPECT_GE(PositionalIndexer::lookups_of_last_find(), 500u);
+  EXPECT_LE(PositionalIndexer::lookups_of_last_find(), 506u);
 }
 
 // A jump lands on the right block at the right position, but another path led there.

@@ -93,6 +93,15 @@ TEST(ModelShapeTest, ReadsAConfiguration) {
       "layer_types":["linear_attention","linear_attention","linear_attention","full_attention"]})");
   EXPECT_EQ(linear.groups, (std::vector<LayerGroup>{{1, 2, 256, 0}}));
   EXPECT_EQ(linear.note, "");
+  // Llama 4 attends within chunks in three of four layers.
+  const ModelShape chunked = shape(R"({"num_hidden_layers":4,"num_key_value_heads":8,"head_dim":128,
+      "attention_chunk_size":8192,
+      "layer_types":["chunked_attention","chunked_attention","chunked_attention","full_attention"]})");
+  EXPECT_EQ(chunked.groups, (std::vector<LayerGroup>{{1, 8, 128, 0}, {3, 8, 128, 8192}}));
+  const ModelShape short_of = shape(R"({"num_hidden_layers":4,"num_key_value_heads":8,"head_dim":128,
+      "layer_types":["full_attention"]})");
+  EXPECT_EQ(short_of.groups, (std::vector<LayerGroup>{{4, 8, 128, 0}}));
+  EXPECT_THAT(short_of.note, HasSubstr("types of 1 layers and 4 layers"));
   // Gemma 2 has a window in every other layer, and its older files do not say so.
   const ModelShape open = shape(R"({"model_type":"gemma2","num_hidden_layers":42,"num_attention_heads":16,
       "num_key_value_heads":8,"head_dim":256,"sliding_window":4096})");
@@ -104,6 +113,9 @@ TEST(ModelShapeTest, ReadsAConfiguration) {
         {R"({"num_hidden_layers":2,"num_key_value_heads":2})", "head_dim"},
         {R"({"num_hidden_layers":99999,"num_key_value_heads":2,"head_dim":2})", "which no model has"},
         {R"({"num_hidden_layers":1,"layer_types":["linear_attention"]})", "linear attention in all layers"},
+        {R"({"num_hidden_layers":3,"num_key_value_heads":2,"head_dim":2,
+             "layer_types":["full_attention","ring_attention","spiral"]})",
+         "layer_types that are not known: ring_attention, spiral;"},
         {"[]", "is no config.json"},
         {"", "is no config.json"}}) {
     const auto refused = parse_model_config("config.json", json);
@@ -195,11 +207,11 @@ TEST_F(TracePlanTest, WearAndCostsFollowFromRates) {
       plan(100, 200, 10'000,
            {.ssd_tbw = 1, .host_price = 3, .ssd_price = 0.1, .gpu_price = 2, .prefill_rate = 1000});
   EXPECT_NEAR(made.ssd_years, 1e12 / made.ssd_bytes_per_day / 365, 1e-6);
-  EXPECT_NEAR(made.cost_of_computing, 2.0 / 3600 / 1000 * 1e6, 1e-9);
+  EXPECT_NEAR(made.cost_of_computing.value(), 2.0 / 3600 / 1000 * 1e6, 1e-9);
   const double tokens_per_month =
       static_cast<double>(curve_.accesses()) / made.days * 730 / 24 * 64 * made.tiers[1].gain;
-  EXPECT_NEAR(made.tiers[1].cost_per_million_hits, made.tiers[1].cost_per_month / tokens_per_month * 1e6,
-              1e-6);
+  EXPECT_NEAR(made.tiers[1].cost_per_million_hits.value(),
+              made.tiers[1].cost_per_month.value() / tokens_per_month * 1e6, 1e-6);
   const MemoryPlan rated = plan(100, 200, 10'000, {.ssd_dwpd = 1});
   EXPECT_NEAR(rated.ssd_years, 5 / rated.ssd_writes_per_day, 1e-6);
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "ashlar/block/eviction.h"
 #include "ashlar/replay/real.h"
@@ -15,7 +16,9 @@
 namespace ashlar::replay {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 using TierHits = std::array<std::uint32_t, kReplayTiers>;
 
@@ -82,12 +85,26 @@ TEST(RealReplayTest, ComparesEveryHitInEveryTier) {
   EXPECT_GT(outcome.total.written[2], 0u);
 }
 
-TEST(RealReplayTest, UsesTheFolderItIsGiven) {
+TEST(RealReplayTest, LeavesTheFolderItIsGivenAsItWas) {
   const ScratchFolder folder;
   const TraceTable trace = random_trace(2, 100, 8);
   const ReplayConfig config{.tier_blocks = {16, 16, 64}};
-  const auto once = replay_real(trace, config, {.folder = folder.path()}).value();
-  EXPECT_TRUE(std::filesystem::exists(folder.file("worker-0.g3")));
+  const std::string mine = folder.file("worker-0.g3");
+  std::ofstream(mine) << "kept";
+  std::vector<std::string> seen;
+  const auto names = [&] {
+    std::vector<std::string> found;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+      found.push_back(entry.path().filename().string());
+    return found;
+  };
+  const auto once = replay_real(trace, config, {.folder = folder.path()}, [&](std::uint64_t, std::uint64_t) {
+                      seen = names();
+                      return true;
+                    }).value();
+  EXPECT_THAT(seen, UnorderedElementsAre("worker-0.g3", HasSubstr("ashlar_replay_")));
+  EXPECT_THAT(names(), ElementsAre("worker-0.g3"));
+  EXPECT_EQ(std::filesystem::file_size(mine), 4u);
   // A second run begins with empty tiers.
   const auto again = replay_real(trace, config, {.folder = folder.path()}).value();
   EXPECT_EQ(once.total.hits, again.total.hits);

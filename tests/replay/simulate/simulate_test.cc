@@ -7,11 +7,13 @@
 #include "ashlar/block/block_manager.h"
 #include "ashlar/replay/generate.h"
 #include "ashlar/replay/simulate.h"
+#include "ashlar/service/journal.h"
 #include "replay/simulate/naive_cache.h"
 #include "replay/simulate/offline_bound.h"
 #include "replay/simulate/pool_cache.h"
 #include "replay/simulate/random_trace.h"
 #include "replay/simulate/replay_run.h"
+#include "support/scratch_folder.h"
 
 namespace ashlar::replay {
 namespace {
@@ -231,6 +233,40 @@ TEST(SimulateTest, ThePrefixRouterFindsMoreThanChance) {
   EXPECT_GT(prefix, rate(Routing::kRoundRobin));
   EXPECT_GT(prefix, rate(Routing::kLeastLoaded));
   EXPECT_GT(rate(Routing::kSticky), rate(Routing::kRandom));
+}
+
+TEST(SimulateTest, ALogMakesAJournalThatReplaysAndChangesNothing) {
+  const TraceTable trace = random_trace(7, 400, 24);
+  const ScratchFolder folder;
+  const auto key = service::load_journal_key(folder.file("key"), true).value();
+  int files = 0;
+  for (const Routing routing :
+       {Routing::kRoundRobin, Routing::kRandom, Routing::kPrefix, Routing::kLeastLoaded, Routing::kSticky})
+    for (const std::uint32_t workers : {1u, 3u}) {
+      const ReplayConfig config{
+          .workers = workers, .tier_blocks = {60, 90, 0}, .routing = routing, .seed = 4, .has_bound = false};
+      const ReplayOutcome plain = simulate(trace, config).value();
+      const std::string path = folder.file(std::to_string(++files) + ".journal");
+      auto journal =
+          service::JournalWriter::create({.path = path, .key = key, .router = {.seed = config.seed}}).value();
+      const ReplayOutcome logged = simulate(trace, config, {}, journal.get()).value();
+      ASSERT_TRUE(journal->flush());
+      const std::string what = std::string(to_string(routing)) + " " + std::to_string(workers);
+      EXPECT_EQ(logged.total.hits, plain.total.hits) << what;
+      EXPECT_EQ(logged.total.latency_ms, plain.total.latency_ms) << what;
+      std::vector<service::WorkerLoad> last;
+      const auto report = service::replay_journal(
+          std::span(&path, 1), key, {}, [&](Clock::TimePoint, const auto& loads) { last = loads(); });
+      ASSERT_TRUE(report) << report.error();
+      EXPECT_EQ(report->decisions, 400u) << what;
+      EXPECT_EQ(report->differences, 0u) << what;
+      ASSERT_EQ(last.size(), workers);
+      for (std::uint32_t i = 0; i < workers; ++i) {
+        EXPECT_EQ(last[i].chosen, logged.workers[i].requests) << what;
+        EXPECT_LE(last[i].tiers[0].held, 60u) << what;
+        EXPECT_GT(last[i].tiers[1].stored, 0u) << what;
+      }
+    }
 }
 
 TEST(SimulateTest, TheRouterSeesWhatWorkersHold) {

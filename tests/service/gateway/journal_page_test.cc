@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "service/gateway/prefix_tree.h"
+#include "service/journal/journal_outline.h"
 #include "service/journal/journal_timeline.h"
 #include "service/route/random_routes.h"
 #include "support/scratch_folder.h"
@@ -28,8 +30,13 @@ class JournalPageTest : public ::testing::Test {
                                           .kept_bytes = kept_bytes})
                        .value();
     RandomRoutes routes(3, journal.get());
-    routes.run(steps);
+    for (int i = 0; i < steps; ++i) {
+      if (keeps_trees_) before_.emplace_back(routes.decisions().size(), routes.router().outline("m"));
+      routes.run(1);
+      if (HasFatalFailure()) return;
+    }
     made_ = routes.decisions();
+    last_ = routes.router().outline("m");
     EXPECT_TRUE(journal->flush());
     const auto runs = find_journals(folder_.path());
     ASSERT_TRUE(runs) << runs.error();
@@ -49,6 +56,10 @@ class JournalPageTest : public ::testing::Test {
   const ScratchFolder folder_;
   JournalKey key_;
   std::vector<Decision> made_;
+  bool keeps_trees_ = false;
+  std::vector<std::pair<std::size_t, index::IndexOutline>>
+      before_;  // each step: decisions, and what was held
+  index::IndexOutline last_;
   std::vector<std::string> files_;
 };
 
@@ -107,6 +118,44 @@ TEST_F(JournalPageTest, MomentsAreThoseOfTheRouter) {
   EXPECT_EQ(timeline->moment_at(timeline->begin() - std::chrono::seconds(1)), nullptr);
 }
 
+TEST_F(JournalPageTest, TheTreeOfAMomentIsTheOneOfThen) {
+  keeps_trees_ = true;
+  record(600);
+  const auto numbers = [](index::IndexOutline outline) {
+    const PrefixTree tree(std::move(outline));
+    return std::array{tree.blocks(), tree.copies(), std::uint64_t{tree.elements()}};
+  };
+  std::size_t seen = 0;
+  for (std::size_t step = 0; step + 1 < before_.size(); ++step) {
+    const std::size_t decision = before_[step].first;
+    if (before_[step + 1].first == decision || decision % 16 != 0) continue;  // nothing was chosen here
+    const auto outline =
+        journal_outline(files_, key_, "m", made_[decision].time - Clock::Duration(1), std::uint64_t{1} << 30);
+    ASSERT_TRUE(outline) << outline.error();
+    EXPECT_EQ(numbers(*outline), numbers(before_[step].second)) << "before decision " << decision;
+    seen += outline->runs.size();
+  }
+  EXPECT_GT(seen, 0u);
+  const auto page = open();
+  const Json end = Json::parse(get(*page, "/tree?depth=64&limit=2000").body);
+  const std::array<std::uint64_t, 3> all = numbers(last_);
+  EXPECT_EQ(end["blocks"].number, static_cast<double>(all[0]));
+  EXPECT_EQ(end["copies"].number, static_cast<double>(all[1]));
+  EXPECT_EQ(end["elements"].number, static_cast<double>(all[2]));
+  EXPECT_EQ(end["model"].text, "m");
+  // Elements keep their names, so that one can be opened at another moment.
+  const Json& first = end["root"]["shown"].list.at(0);
+  const Json below = Json::parse(get(*page, "/tree?model=m&root=" + first["name"].text).body);
+  EXPECT_EQ(below["root"]["below"].number, first["below"].number);
+  EXPECT_EQ(Json::parse(get(*page, "/tree?at=0&model=other").body)["blocks"].number, 0);
+  EXPECT_EQ(get(*page, "/tree?at=0&root=123456").status, 404u);
+  EXPECT_EQ(get(*page, "/tree?at=x").status, 400u);
+  EXPECT_EQ(get(*page, "/tree?depth=x").status, 400u);
+  const auto refused = journal_outline(files_, key_, "m", Clock::TimePoint::max(), 1000);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kCapacity);
+}
+
 TEST_F(JournalPageTest, KeepsSoManyMomentsAndBytes) {
   record(12'000);
   const auto whole = JournalTimeline::read(files_, key_, std::size_t{1} << 30).value();
@@ -131,6 +180,7 @@ TEST_F(JournalPageTest, ShowsWhatWasWrittenWhereTheFirstFilesAreGone) {
   EXPECT_EQ(live["journal"]["replayed"].number, 0);
   EXPECT_TRUE(live["workers"].list.empty()) << "nobody knows what they did";
   EXPECT_FALSE(live["decisions"].list.empty());
+  EXPECT_EQ(get(*page, "/tree").status, 404u);
   EXPECT_THAT(get(*page, "/decisions/" + live["decisions"].list[0]["id"].text).body,
               ::testing::HasSubstr("first files were removed"));
 }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "service/gateway/fake_workers.h"
+#include "service/gateway/live_json.h"
 #include "support/small_json.h"
 
 namespace ashlar::service {
@@ -129,7 +130,22 @@ TEST(LivePage, TiersCountWhatEventsTell) {
   EXPECT_EQ(router.sink().remove(worker, events::StorageTier::kDevice, names), 2u);
   EXPECT_EQ(tier(events::StorageTier::kDevice),
             (TierChanges{.held = 3, .most = 5, .stored = 5, .removed = 2}));
-  EXPECT_EQ(tier(events::StorageTier::kHost), (TierChanges{.held = 2, .most = 2, .stored = 2}));
+  EXPECT_EQ(tier(events::StorageTier::kHost),
+            (TierChanges{.held = 2, .most = 2, .stored = 2, .offloaded = {2}}));
+  // 12 is in the device alone, 10 and 11 are in the host's memory too, 13 and 14 nowhere.
+  store(events::StorageTier::kDisk, 10, 5);
+  store(events::StorageTier::kDisk, 10, 5);
+  EXPECT_EQ(tier(events::StorageTier::kDisk).offloaded, (std::array<std::uint64_t, 5>{1, 2}))
+      << "each from the nearest tier above; what the tier has already does not come again";
+  store(events::StorageTier::kHost, 10, 5);
+  EXPECT_EQ(tier(events::StorageTier::kHost).offloaded, (std::array<std::uint64_t, 5>{3}))
+      << "13 and 14 come up from the disk";
+  JsonText json;
+  write_tiers(json, router.loads()[0].tiers);
+  const Json told = Json::parse(json.text());
+  EXPECT_EQ(told["disk"]["offloaded"].number, 3);
+  EXPECT_EQ(told["disk"]["offloaded_from"]["host"].number, 2);
+  EXPECT_EQ(told["device"]["offloaded"].number, 0);
   router.sink().clear(worker);
   EXPECT_EQ(tier(events::StorageTier::kDevice),
             (TierChanges{.held = 0, .most = 5, .stored = 5, .removed = 2}));

@@ -1,0 +1,14 @@
+// IndexRef: what Python's Index owns. Those that write into the index (feeds) own it too.
+#pragma once
+
+#include <memory>
+
+#include "ashlar/index/make_index.h"
+
+namespace ashlar::python {
+
+struct IndexRef {
+  std::shared_ptr<index::AnyIndex> index;
+};
+
+}  // namespace ashlar::python

@@ -1,0 +1,64 @@
+// KvRef: what Python's KvBlockManager owns; and deadlines as Python gives them.
+//
+// Guards, handles, views and event streams hold the manager too, so it lives until the last of them is gone.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "ashlar/tiers/kv_block_manager.h"
+#include "errors.h"
+#include "managers.h"
+
+namespace ashlar::python {
+
+using KvPtr = std::shared_ptr<tiers::KvBlockManager>;
+
+// The manager destroys itself without the GIL, when its last block is back.
+KvPtr share_kv(std::unique_ptr<tiers::KvBlockManager> kv);
+
+struct KvRef {
+  KvPtr kv;
+
+  // Raises UsedGuard after close(). Call with the GIL held: another thread may close it later.
+  const KvPtr& get() const {
+    if (kv == nullptr) raise_used("this KvBlockManager");
+    return kv;
+  }
+};
+
+// G1 as a BlockManager, which keeps all of the tiers alive.
+inline ManagerPtr g1_of(const KvPtr& kv) {
+  return ManagerPtr(kv, &kv->g1());
+}
+
+// Seconds from now; nothing for None. Raises InvalidArgument for a negative number or none.
+std::optional<Clock::TimePoint> deadline_of(std::optional<double> seconds);
+
+// Waits in slices until is_done() or the deadline, and lets Ctrl-C through in between. wait(until) runs
+// without the GIL. Returns whether it is done. Call with the GIL held.
+template <class Done, class Wait>
+bool wait_in_slices(std::optional<Clock::TimePoint> deadline, Done&& is_done, Wait&& wait) {
+  constexpr auto kSlice = std::chrono::milliseconds(100);
+  for (;;) {
+    {
+      const nanobind::gil_scoped_release released;
+      Clock::TimePoint until = Clock::real().now() + kSlice;
+      if (deadline && *deadline < until) until = *deadline;
+      wait(until);
+    }
+    if (is_done()) return true;
+    if (deadline && Clock::real().now() >= *deadline) return false;
+    if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+  }
+}
+
+// The parts of the class that other files bind.
+void bind_transfers(nanobind::module_& module, nanobind::class_<KvRef>& type);
+void bind_memory(nanobind::class_<KvRef>& type);
+
+}  // namespace ashlar::python

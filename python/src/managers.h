@@ -1,0 +1,39 @@
+// Who owns a manager: everything that refers to its blocks, by a ManagerPtr.
+//
+// The library stops the process when a manager dies with blocks outstanding. Guards hold a ManagerPtr each,
+// so what can be outstanding at the end is what waits for a fence: blocks in quarantine and references given
+// to release_after(). Such a manager is set aside, and destroyed by a later call, once its blocks are back;
+// if their fence never passes, at no time.
+//
+// Thread safety: thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "ashlar/block/block_manager.h"
+
+namespace ashlar::python {
+
+using Manager = block::BlockManager<block::G1>;
+// Of a manager that is part of something larger: ManagerPtr(larger, &larger->g1()).
+using ManagerPtr = std::shared_ptr<Manager>;
+
+ManagerPtr share_manager(Manager manager);
+
+// destroy_if_idle() destroys a manager and returns true, or returns false while blocks of it are
+// outstanding. It is called now, and if it refuses, again whenever another manager is made or given up;
+// always without the GIL. For the deleters of shared pointers.
+void destroy_when_idle(std::function<bool()> destroy_if_idle);
+// Tries the managers that were set aside. Returns how many are left.
+std::size_t destroy_idle_managers();
+
+// True when destroying the manager is allowed: no guard, no quarantine, no waiting allocation.
+bool is_idle(const block::PoolStatus& status);
+
+// The Python class BlockManager.
+struct ManagerObject {
+  ManagerPtr manager;
+};
+
+}  // namespace ashlar::python
