@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
-#include "client/http_exchange.h"
+#include "client/plain_exchange.h"
 #include "events/json_reader.h"
 
 namespace ashlar::client {
@@ -201,13 +201,13 @@ Result<ServiceAnswer> ServiceClient::request(std::string_view method, std::strin
     text += "content-type: application/json\r\ncontent-length: " + std::to_string(body.size()) + "\r\n";
   text += "\r\n";
   text += body;
-  HttpExchange exchange{.host = host_,
-                        .port = port_,
-                        .service = where,
-                        .shown = where + std::string(target),
-                        .deadline = std::chrono::steady_clock::now() + timeout_,
-                        .max_bytes = max_bytes_,
-                        .has_body = method != "HEAD"};
+  PlainExchange exchange{.host = host_,
+                         .port = port_,
+                         .service = where,
+                         .shown = where + std::string(target),
+                         .deadline = std::chrono::steady_clock::now() + timeout_,
+                         .max_bytes = max_bytes_,
+                         .has_body = method != "HEAD"};
   auto answer = exchange.run(text);
   ASHLAR_DCHECK(!answer || answer->body.size() <= max_bytes_,
                 "an answer of %zu bytes passed the limit of %zu", answer->body.size(), max_bytes_);

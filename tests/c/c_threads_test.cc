@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "ashlar_c.h"
+#include "support/scratch_folder.h"
+#include "tests/c/tier_calls.h"
 
 namespace ashlar::testing {
 namespace {
@@ -180,6 +182,20 @@ TEST(CThreads, DestroyAManagerThatOthersUse) {
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(ashlar_manager_destroy(manager), ASHLAR_INVALID_HANDLE);
   }
+}
+
+TEST(CThreads, ShareTiersAndKeepEveryBlockWhole) {
+  const ScratchFolder folder;
+  TierWorld world(folder.file("g3"));
+  std::vector<std::thread> threads;
+  for (std::uint64_t t = 0; t < 3; ++t) {
+    threads.emplace_back([&world, t] {
+      TierCalls calls(world, t + 1);
+      for (int i = 0; i < 200 || calls.verified() < 10; ++i) calls.step();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  world.end();
 }
 
 }  // namespace

@@ -195,9 +195,10 @@ TEST(ServiceClient, FindsNobody) {
 }
 
 TEST(ServiceClient, AsksForAPrefix) {
-  const WordsServer server(answer_of(
-      R"({"scores":{"1":{"0":32}},"frequencies":[1,2],"instances":{"1":{"longest_matched":48,"gpu":32,"dp":{"0":32},)"
-      R"("cpu":40,"disk":48},"4503599627370496":{"longest_matched":16,"gpu":16,"dp":{},"cpu":16,"disk":16}}})"));
+  const WordsServer server(
+      answer_of(R"({"scores":{"1":{"0":32}},"frequencies":[1,2],"instances":{)"
+                R"("1":{"longest_matched":48,"gpu":32,"dp":{"0":32},"cpu":40,"disk":48},)"
+                R"("4503599627370496":{"longest_matched":16,"gpu":16,"dp":{},"cpu":16,"disk":16}}})"));
   const std::vector<tokens::Token> prompt = {tokens::Token(1), tokens::Token(4'000'000'000)};
   const auto scores =
       client_of(server.url()).query({.model = "a \"model\"\n", .tokens = prompt, .cache_salt = "s"});

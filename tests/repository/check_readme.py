@@ -17,7 +17,7 @@ LONGEST = 120
 LONGEST_MAIN = 12
 BLOCK = re.compile(r"^```cpp\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 MARKED = re.compile(r"^<!-- program: (\S+) -->\n```cpp\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-EXCERPT = re.compile(r"^<!-- excerpt: (\S+) -->\n```cpp\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+EXCERPT = re.compile(r"^<!-- excerpt: (\S+) -->\n```c(?:pp)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 MAIN = re.compile(r"^int main\([^)]*\) \{\n(.*?)^\}", re.DOTALL | re.MULTILINE)
 
 

@@ -11,7 +11,7 @@ extern "C" {
 
 // ---- Requests
 //
-//   schedule_prefill(n) ... apply_prefill(token?)             n tokens of the prompt; the last chunk yields one
+//   schedule_prefill(n) ... apply_prefill(token?)             n prompt tokens; the last chunk yields one
 //   schedule_decode() ... apply_decode(token)                 one token
 //   schedule_speculative(k) ... apply_speculative(accepted)   one token and k drafts, a prefix accepted
 //
@@ -89,8 +89,8 @@ ASHLAR_API ashlar_status ashlar_request_block_table(ashlar_request request, size
 ASHLAR_API ashlar_status ashlar_request_hashes(ashlar_request request, ashlar_hash* out, size_t capacity,
                                                size_t* count);
 
-// Shares the longest cached prefix, and brings what tiers below have; before the first step. `cached` gets its
-// tokens: at most all but one, unless reuse_last_token.
+// Shares the longest cached prefix, and brings what tiers below have; before the first step. `cached` gets
+// its tokens: at most all but one, unless reuse_last_token.
 ASHLAR_API ashlar_status ashlar_request_match(ashlar_request request, size_t* cached);
 // The same without waiting for tiers, also in place of ashlar_request_resume(). `pending` becomes 1 while
 // blocks are on their way; ashlar_request_finish_match() then takes them.

@@ -11,8 +11,8 @@ extern "C" {
 
 // ---- Tiers
 //
-// G1 is where blocks are computed, and has a manager: ashlar_tiers_manager(). Blocks registered there, by lists
-// or by requests, are copied down as the triggers say, and onboarding brings them back. docs/tiers.md.
+// G1 is where blocks are computed, and has a manager: ashlar_tiers_manager(). Blocks registered there, by
+// lists or by requests, are copied down as the triggers say, and onboarding brings them back. docs/tiers.md.
 
 typedef struct ashlar_tiers {
   uint64_t id;
@@ -101,8 +101,8 @@ ASHLAR_API ashlar_status ashlar_tiers_manager(ashlar_tiers tiers, ashlar_manager
 // A hasher whose digests these tiers keep; use it for hashes that are staged or onboarded here.
 ASHLAR_API ashlar_status ashlar_tiers_hasher(ashlar_tiers tiers, const ashlar_hasher_options* options,
                                              ashlar_hasher* hasher);
-// Where K (outer 0) or V (outer 1) of one layer of a block of G1 begins. `bytes` gets its size where the order
-// keeps it in one piece, else 0. Errors: ASHLAR_INVALID_ARGUMENT: no such block, layer or outer index.
+// Where K (outer 0) or V (outer 1) of one layer of a block of G1 begins. `bytes` gets its size where the
+// order keeps it in one piece, else 0. Errors: ASHLAR_INVALID_ARGUMENT: no such block, layer or outer index.
 ASHLAR_API ashlar_status ashlar_tiers_block_memory(ashlar_tiers tiers, uint32_t block, uint32_t layer,
                                                    uint32_t outer, void** address, uint64_t* bytes);
 
@@ -119,8 +119,8 @@ typedef struct ashlar_offload_options {
 } ashlar_offload_options;
 #define ASHLAR_OFFLOAD_OPTIONS_INIT {.struct_size = sizeof(ashlar_offload_options)}
 
-// Copies blocks of the tier above into `tier` (ASHLAR_TIER_G2 to ASHLAR_TIER_G4), in the background. `offload`
-// may be null. Errors: ASHLAR_UNSUPPORTED: no such tier; ASHLAR_CANCELLED: after a shutdown.
+// Copies blocks of the tier above into `tier` (ASHLAR_TIER_G2 to ASHLAR_TIER_G4), in the background.
+// `offload` may be null. Errors: ASHLAR_UNSUPPORTED: no such tier; ASHLAR_CANCELLED: after a shutdown.
 ASHLAR_API ashlar_status ashlar_tiers_offload(ashlar_tiers tiers, int32_t tier, const ashlar_hash* hashes,
                                               size_t n, const ashlar_offload_options* options,
                                               ashlar_offload* offload);
@@ -142,8 +142,8 @@ typedef struct ashlar_offload_progress {
 // How many blocks ended how.
 ASHLAR_API ashlar_status ashlar_offload_get_progress(ashlar_offload offload,
                                                      ashlar_offload_progress* progress);
-// Waits until every block has ended. Errors: ASHLAR_TIMEOUT; the first failure of a copy. `progress`, which may
-// be null, is written in any case.
+// Waits until every block has ended. Errors: ASHLAR_TIMEOUT; the first failure of a copy. `progress`, which
+// may be null, is written in any case.
 ASHLAR_API ashlar_status ashlar_offload_wait(ashlar_offload offload, uint64_t timeout_ns,
                                              ashlar_offload_progress* progress);
 // Gives up the blocks that have not arrived, unless another call wants them.

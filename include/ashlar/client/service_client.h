@@ -1,5 +1,5 @@
-// ServiceClient: asks an `ashlar serve` over plain HTTP/1.1 (docs/http.md): which workers hold a prefix, why a
-// request was routed as it was, whether the service is well.
+// ServiceClient: asks an `ashlar serve` over plain HTTP/1.1 (docs/http.md): which workers hold a prefix, why
+// a request was routed as it was, whether the service is well.
 //
 //   auto client = ServiceClient::create({.url = "http://127.0.0.1:8080"}).value();
 //   auto scores = client.query({.model = "tiny", .tokens = prompt}).value();

@@ -1,4 +1,4 @@
-#include "client/http_exchange.h"
+#include "client/plain_exchange.h"
 
 #include <netdb.h>
 #include <poll.h>
@@ -15,6 +15,8 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "ashlar/base/check.h"
 
 namespace ashlar::client {
 namespace {
@@ -119,9 +121,9 @@ bool join_chunks(std::string_view in, std::string& out) {
 namespace {
 
 // Reads answers from a connection, as far as the exchange allows.
-class AnswerReader {
+class ExchangeReader {
  public:
-  AnswerReader(const HttpExchange& exchange, int socket) : exchange_(exchange), socket_(socket) {}
+  ExchangeReader(const PlainExchange& exchange, int socket) : exchange_(exchange), socket_(socket) {}
 
   Result<ServiceAnswer> read() {
     ASHLAR_TRY(AnswerHead head, read_head());
@@ -163,6 +165,7 @@ class AnswerReader {
     while (!ended_ && (!head.length || bytes_.size() - head.bytes < *head.length)) {
       ASHLAR_RETURN_IF_ERROR(receive());
     }
+    ASHLAR_DCHECK(bytes_.size() >= head.bytes, "a head of %zu bytes in %zu", head.bytes, bytes_.size());
     const std::size_t got = bytes_.size() - head.bytes;
     if (head.length && got < *head.length)
       return problem(ErrorCode::kCorruption, "the answer was cut off: " + std::to_string(got) + " bytes of " +
@@ -190,6 +193,7 @@ class AnswerReader {
 
   // The next bytes, or the end.
   Result<void> receive() {
+    ASHLAR_DCHECK(!ended_, "%s: read behind its end", exchange_.shown.c_str());
     for (;;) {
       if (!is_ready(socket_, POLLIN, exchange_.deadline))
         return problem(ErrorCode::kTimeout, "no whole answer in time");
@@ -206,7 +210,7 @@ class AnswerReader {
     }
   }
 
-  const HttpExchange& exchange_;
+  const PlainExchange& exchange_;
   int socket_;
   std::string bytes_;
   bool ended_ = false;
@@ -255,7 +259,8 @@ Result<Addresses> addresses_of(const std::string& host, const std::string& port,
 
 }  // namespace
 
-Result<ServiceAnswer> HttpExchange::run(std::string_view request) const {
+Result<ServiceAnswer> PlainExchange::run(std::string_view request) const {
+  ASHLAR_DCHECK(!host.empty() && max_bytes != 0, "an exchange with %s without limits", service.c_str());
   const Result<Addresses> addresses = addresses_of(host, port, deadline);
   if (!addresses)
     return make_error(addresses.error().code(), "%s: %s", service.c_str(),
@@ -278,7 +283,7 @@ Result<ServiceAnswer> HttpExchange::run(std::string_view request) const {
     if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) continue;
     if (!send_all(socket.get(), request, deadline))
       return make_error(ErrorCode::kTimeout, "%s: the request was not taken in time", shown.c_str());
-    return AnswerReader(*this, socket.get()).read();
+    return ExchangeReader(*this, socket.get()).read();
   }
   return make_error(ErrorCode::kUnavailable, "%s: %s", service.c_str(),
                     std::generic_category().message(error).c_str());

@@ -1,4 +1,4 @@
-// HttpExchange: one request to a server of HTTP/1.1, and its answer, over a connection of its own.
+// PlainExchange: one request to a server of HTTP/1.1, and its answer, over a connection of its own.
 //
 // The deadline counts for all of it: connecting, sending, and every byte of the answer. The answer is
 // untrusted: no more than max_bytes are kept, and its form is checked. It ends with its content-length, its
@@ -18,7 +18,7 @@
 
 namespace ashlar::client {
 
-struct HttpExchange {
+struct PlainExchange {
   std::string host;
   std::string port;
   std::string service;  // "http://host:port", for messages
