@@ -164,8 +164,8 @@ bool run_stream(std::size_t blocks) {
 
 // --- Speed. ---
 
-// Blocks per second of the best of several runs: the machine's other work only adds time. prepare() makes what
-// a run starts with; run(state, message) takes one message.
+// Blocks per second of the best of several runs: the machine's other work only adds time. prepare() makes
+// what a run starts with; run(state, message) takes one message.
 template <class Prepare, class Step>
 double blocks_per_second(std::span<const Message> messages, Prepare&& prepare, Step&& step) {
   constexpr int kRuns = 7;

@@ -135,7 +135,7 @@ void EngineRank::store_placeholders(std::span<const BlockName> names, std::uint3
   turn.counters.placeholders += names.size();
   for (const BlockName name : names) {
     const EngineKey key{group, name};
-    if (HeldBlock* const held = blocks_.find(key)) {
+    if (EngineBlock* const held = blocks_.find(key)) {
       add(*held, tier, turn);
     } else {
       ++turn.counters.waited;
@@ -146,7 +146,7 @@ void EngineRank::store_placeholders(std::span<const BlockName> names, std::uint3
 
 void EngineRank::store(const EngineRun& run, const BlockContent* known_parent, Turn& turn) {
   if (known_parent != nullptr || !run.parent) return place(run, known_parent, turn);
-  const HeldBlock* parent = find_parent(run);
+  const EngineBlock* parent = find_parent(run);
   if (parent != nullptr) {
     if (parent->ambiguous) {
       ++turn.counters.ambiguous_parents;
@@ -159,7 +159,7 @@ void EngineRank::store(const EngineRun& run, const BlockContent* known_parent, T
   if (known == run.names.size()) return;
   const EngineRun rest = known == 0 ? run : run.behind(known);
   if (known == 0) return wait(rest, turn);
-  const HeldBlock* const last = blocks_.find(run.key(known - 1));
+  const EngineBlock* const last = blocks_.find(run.key(known - 1));
   if (last == nullptr || last->ambiguous) return;  // counted by store_known()
   const BlockContent content = last->content;
   place(rest, &content, turn);
@@ -167,9 +167,9 @@ void EngineRank::store(const EngineRun& run, const BlockContent* known_parent, T
 
 std::size_t EngineRank::store_known(const EngineRun& run, Turn& turn) {
   for (std::size_t i = 0; i < run.names.size(); ++i) {
-    HeldBlock* const at = blocks_.find(run.key(i));
+    EngineBlock* const at = blocks_.find(run.key(i));
     if (at == nullptr) return i;
-    HeldBlock& held = *at;
+    EngineBlock& held = *at;
     // It cannot be seen whether the preceding block differs; its own tokens can.
     if (!held.content.has_extras && held.content.hasher.local_hash(run.tokens_of(i)) != held.content.local) {
       ++turn.counters.collisions;
@@ -188,14 +188,14 @@ std::size_t EngineRank::store_known(const EngineRun& run, Turn& turn) {
 // A repeated announcement of a hit from block 0 names only blocks that are present.
 bool EngineRank::is_report(const EngineRun& run) const {
   for (std::size_t i = 0; i < run.names.size(); ++i) {
-    const HeldBlock* const at = blocks_.find(run.key(i));
+    const EngineBlock* const at = blocks_.find(run.key(i));
     if (at == nullptr || at->counts[kDevice] == 0) return false;
   }
   return true;
 }
 
 bool EngineRank::agrees(const EngineRun& run, std::size_t block, const BlockContent& content,
-                        const HeldBlock& held) const {
+                        const EngineBlock& held) const {
   if (run.has_keys || (held.content.hash == content.hash && held.content.local == content.local))
     return held.content.hash == content.hash && held.content.local == content.local;
   // The engine omitted the other inputs of the hash: the tokens and the preceding block must match.
@@ -208,7 +208,7 @@ bool EngineRank::agrees(const EngineRun& run, std::size_t block, const BlockCont
 void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& turn) {
   // Lower tiers may omit the salt of block 0; the device store supplies it.
   if (parent == nullptr && run.tier != kDevice && !run.has_keys && publishes_keys_.value_or(true)) {
-    HeldBlock* const first = blocks_.find(run.key(0));
+    EngineBlock* const first = blocks_.find(run.key(0));
     if (first == nullptr) {
       if (!run.is_gone(0)) {
         ++turn.counters.waited;
@@ -237,7 +237,7 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
                                                           : turn.counters.too_deep);
   for (std::size_t i = 0; i < contents_.size(); ++i) {
     const EngineKey key = run.key(i);
-    HeldBlock* at = blocks_.find(key);
+    EngineBlock* at = blocks_.find(key);
     if (at == nullptr) {
       if (!waiting_.empty()) named_.emplace_back(key, contents_[i]);
       if (run.is_gone(i)) continue;
@@ -272,7 +272,7 @@ void EngineRank::settle(Turn& turn) {
     const WaitingBlocks::Tiers tiers = waiting_.take_placeholder(key);
     for (std::size_t tier = 0; tier < tiers.size(); ++tier) {
       if (!tiers[tier]) continue;
-      HeldBlock* held = blocks_.find(key);
+      EngineBlock* held = blocks_.find(key);
       if (held == nullptr)
         held = &blocks_.add({.key = key, .content = content, .counts = {}, .indexed = indexed(key.group)});
       ++turn.counters.resolved;
@@ -292,12 +292,12 @@ void EngineRank::wait(const EngineRun& run, Turn& turn) {
   if (dropped != 0) doubt_ = true;
 }
 
-const HeldBlock* EngineRank::find_parent(const EngineRun& run) const {
-  if (const HeldBlock* const held = blocks_.find({run.group, *run.parent})) return held;
+const EngineBlock* EngineRank::find_parent(const EngineRun& run) const {
+  if (const EngineBlock* const held = blocks_.find({run.group, *run.parent})) return held;
   if (indexed(run.group)) return nullptr;  // in indexed groups a parent stays held while children arrive
   for (const auto& [number, group] : groups_) {
     if (number == run.group || group.block_size != run.block_size) continue;
-    if (const HeldBlock* const held = blocks_.find({number, *run.parent})) return held;
+    if (const EngineBlock* const held = blocks_.find({number, *run.parent})) return held;
   }
   return nullptr;
 }
@@ -319,7 +319,7 @@ std::uint32_t EngineRank::block_size() const noexcept {
   return size;
 }
 
-void EngineRank::add(HeldBlock& held, std::size_t tier, Turn& turn) {
+void EngineRank::add(EngineBlock& held, std::size_t tier, Turn& turn) {
   std::uint32_t& count = held.counts[tier];
   if (count != 0) {
     ++turn.counters.repeated;
@@ -332,7 +332,7 @@ void EngineRank::add(HeldBlock& held, std::size_t tier, Turn& turn) {
   turn.out.push_back(event_of(KvEventKind::kStored, held, tier));
 }
 
-void EngineRank::drop_all(HeldBlock& held, std::size_t tier, Turn& turn) {
+void EngineRank::drop_all(EngineBlock& held, std::size_t tier, Turn& turn) {
   held.counts[tier] = 0;
   --present_;
   ++turn.counters.removed;
@@ -346,7 +346,7 @@ void EngineRank::on_removed(const EngineBatch& batch, const EngineEvent& event, 
   for (const BlockName name : batch.names_of(event)) blocks_.prefetch({group, name});
   for (const BlockName name : batch.names_of(event)) {
     const EngineKey key{group, name};
-    HeldBlock* const at = blocks_.find(key);
+    EngineBlock* const at = blocks_.find(key);
     if (at == nullptr || at->counts[tier] == 0) {
       if (waiting_.cancel(key, tier)) {
         ++turn.counters.cancelled;
@@ -367,16 +367,16 @@ void EngineRank::on_cleared(std::size_t tier, Turn& turn) {
   ++turn.counters.clears;
   ++turn.counters.tier_clears[tier];
   turn.counters.cancelled += waiting_.cancel_tier(tier);
-  std::vector<HeldBlock*> held;
-  blocks_.for_each([&](HeldBlock& block) {
+  std::vector<EngineBlock*> held;
+  blocks_.for_each([&](EngineBlock& block) {
     if (block.counts[tier] != 0) held.push_back(&block);
   });
   // Children before parents, in a deterministic order.
-  std::ranges::sort(held, [](const HeldBlock* a, const HeldBlock* b) {
+  std::ranges::sort(held, [](const EngineBlock* a, const EngineBlock* b) {
     if (const auto by = b->content.hash <=> a->content.hash; by != 0) return by < 0;
     return std::pair(a->key.group, a->key.name) < std::pair(b->key.group, b->key.name);
   });
-  for (HeldBlock* const block : held) drop_all(*block, tier, turn);
+  for (EngineBlock* const block : held) drop_all(*block, tier, turn);
   if (tier == kDevice) doubt_ = false;
 }
 
@@ -401,7 +401,7 @@ void EngineRank::forget() {
   doubt_ = false;
 }
 
-KvEvent EngineRank::event_of(KvEventKind kind, const HeldBlock& held, std::size_t tier) {
+KvEvent EngineRank::event_of(KvEventKind kind, const EngineBlock& held, std::size_t tier) {
   const EngineKey& key = held.key;
   const BlockContent& content = held.content;
   return {.hash = content.hash.in_group(key.group),
@@ -423,7 +423,7 @@ KvEvent EngineRank::event_of(KvEventKind kind, const HeldBlock& held, std::size_
 void EngineRank::check_invariants() const {
   ASHLAR_CHECK(named_.empty(), "blocks that wait for a name are placed before a call returns");
   std::size_t held_tiers = 0;
-  blocks_.for_each([&](const HeldBlock& held) {
+  blocks_.for_each([&](const EngineBlock& held) {
     const auto tiers =
         static_cast<std::size_t>(std::ranges::count_if(held.counts, [](auto count) { return count != 0; }));
     ASHLAR_CHECK(tiers != 0, "a block that no tier holds is forgotten");

@@ -80,14 +80,14 @@ class EngineRank {
   void wait(const EngineRun& run, Turn& turn);
   bool is_report(const EngineRun& run) const;
   bool agrees(const EngineRun& run, std::size_t block, const BlockContent& content,
-              const HeldBlock& held) const;
+              const EngineBlock& held) const;
 
-  const HeldBlock* find_parent(const EngineRun& run) const;
+  const EngineBlock* find_parent(const EngineRun& run) const;
   bool indexed(std::uint32_t group) const;
-  void add(HeldBlock& held, std::size_t tier, Turn& turn);
+  void add(EngineBlock& held, std::size_t tier, Turn& turn);
   // Requires: a count above 0 in that tier. May forget the block.
-  void drop_all(HeldBlock& held, std::size_t tier, Turn& turn);
-  events::KvEvent event_of(events::KvEventKind kind, const HeldBlock& held, std::size_t tier);
+  void drop_all(EngineBlock& held, std::size_t tier, Turn& turn);
+  events::KvEvent event_of(events::KvEventKind kind, const EngineBlock& held, std::size_t tier);
 
   std::uint32_t rank_;
   std::uint32_t block_size_;

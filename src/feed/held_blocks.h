@@ -24,7 +24,7 @@
 
 namespace ashlar::feed {
 
-struct HeldBlock {
+struct EngineBlock {
   EngineKey key;
   BlockContent content;
   std::array<std::uint32_t, events::kStorageTiers> counts{};  // 0 in all of them: a free record
@@ -39,17 +39,17 @@ class HeldBlocks {
 
   void prefetch(const EngineKey& key) const noexcept { places_.prefetch(key); }
   // Null when the rank does not hold it.
-  HeldBlock* find(const EngineKey& key) noexcept {
+  EngineBlock* find(const EngineKey& key) noexcept {
     const Place* const place = places_.find(key);
     return place == nullptr ? nullptr : &record(place->number);
   }
-  const HeldBlock* find(const EngineKey& key) const noexcept {
+  const EngineBlock* find(const EngineKey& key) const noexcept {
     return const_cast<HeldBlocks*>(this)->find(key);
   }
   // Requires: its key is absent. Throws std::bad_alloc with nothing changed.
-  HeldBlock& add(HeldBlock block) {
+  EngineBlock& add(EngineBlock block) {
     if (free_.empty() && end_ == chunks_.size() * kChunk) {
-      chunks_.push_back(std::make_unique<std::array<HeldBlock, kChunk>>());
+      chunks_.push_back(std::make_unique<std::array<EngineBlock, kChunk>>());
       free_.reserve(chunks_.size() * kChunk);
     }
     const std::uint32_t number = free_.empty() ? end_ + 1 : free_.back();
@@ -61,12 +61,12 @@ class HeldBlocks {
       free_.pop_back();
     return record(number) = std::move(block);
   }
-  void erase(const HeldBlock& block) noexcept {
+  void erase(const EngineBlock& block) noexcept {
     Place* const place = places_.find(block.key);
     const std::uint32_t number = place->number;
     places_.erase(place);
     if (places_.empty()) return clear();
-    record(number) = HeldBlock{};
+    record(number) = EngineBlock{};
     free_.push_back(number);  // its memory was reserved
   }
   void clear() noexcept {
@@ -83,7 +83,7 @@ class HeldBlocks {
   }
   template <class F>
   void for_each(F&& fn) const {
-    const_cast<HeldBlocks*>(this)->for_each([&](const HeldBlock& block) { fn(block); });
+    const_cast<HeldBlocks*>(this)->for_each([&](const EngineBlock& block) { fn(block); });
   }
 
  private:
@@ -102,12 +102,12 @@ class HeldBlocks {
   };
   static_assert(sizeof(Place) == 16);
 
-  HeldBlock& record(std::uint32_t number) noexcept {
+  EngineBlock& record(std::uint32_t number) noexcept {
     return (*chunks_[(number - 1) / kChunk])[(number - 1) % kChunk];
   }
 
   EntryMap<Place> places_;
-  std::vector<std::unique_ptr<std::array<HeldBlock, kChunk>>> chunks_;
+  std::vector<std::unique_ptr<std::array<EngineBlock, kChunk>>> chunks_;
   std::vector<std::uint32_t> free_;
   std::uint32_t end_ = 0;  // records that were given out
 };

@@ -107,8 +107,8 @@ void IndexFeeder::apply_needed(FeederRank& rank, std::span<const KvEvent> events
   }
 }
 
-// One group, and no block that waits: then all there is to know lies in the index, and a store that it accepts
-// leaves nothing to remember but names. What it refuses takes the long way.
+// One group, and no block that waits: then all there is to know lies in the index, and a store that it
+// accepts leaves nothing to remember but names. What it refuses takes the long way.
 std::size_t IndexFeeder::store_run(FeederRank& rank, std::span<const KvEvent> events) {
   if (!tells_ || rank.groups.size() != 1 || !rank.entries.empty() || !rank.orphans.empty()) return 0;
   if (!begin_run(rank, events.front())) return 0;
@@ -140,8 +140,8 @@ std::size_t IndexFeeder::store_run(FeederRank& rank, std::span<const KvEvent> ev
   return count;
 }
 
-// The rank, tier, parent and position of a run that begins with this event. False: the parent is not known for
-// certain, or the index has the block already: then it may have all of them.
+// The rank, tier, parent and position of a run that begins with this event. False: the parent is not known
+// for certain, or the index has the block already: then it may have all of them.
 bool IndexFeeder::begin_run(FeederRank& rank, const KvEvent& first) {
   if (first.kind != KvEventKind::kStored || first.tier.value() >= events::kStorageTiers) return false;
   const SequenceHash hash = plain_hash(first);
