@@ -19,7 +19,7 @@ inline constexpr std::array<BenchmarkEntry, 19> kBenchmarks = {{
     {"block_bench", "blocks beside a map, a list and shared_ptr under a mutex",
      "share of independent managers: 0.85 on 2 threads, 0.65 on 16 (--scaling)"},
     {"c_bench", "calls through the C interface beside the same calls in C++", ""},
-    {"chain_bench", "bytes per block from a socket to the index", ""},
+    {"chain_bench", "bytes per block from a socket to the index, and blocks per second", ""},
     {"engine_decode_bench", "decoding of engines' messages, beside a plain decoder and a copy", "1 GB/s"},
     {"event_bench", "cost of events for their thread; throughput of every feed", ""},
     {"eviction_bench", "eviction backends beside a list and a map",
