@@ -126,15 +126,18 @@ def misbehaving(behave):
     """A server that calls behave(connection) for one connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         def serve():
-            connection, _ = listener.accept()
-            with connection, contextlib.suppress(OSError):
-                behave(connection)
+            with contextlib.suppress(OSError):
+                connection, _ = listener.accept()
+                with connection:
+                    behave(connection)
 
         thread = threading.Thread(target=serve)
         thread.start()
         try:
             yield "127.0.0.1:" + str(listener.getsockname()[1])
         finally:
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)  # a client that never came
             thread.join()
 
 
@@ -203,10 +206,12 @@ def test_the_token_and_headers_are_sent():
 
 
 def test_nothing_there_is_unavailable():
-    client = ServiceClient(f"127.0.0.1:{free_port()}")
-    assert not client.health() and not client.ready()
-    with pytest.raises(ashlar.Unavailable):
-        client.fleet()
+    with socket.socket() as taken:  # bound, so that nobody else gets it, and not listening
+        taken.bind(("127.0.0.1", 0))
+        client = ServiceClient(f"127.0.0.1:{taken.getsockname()[1]}")
+        assert not client.health() and not client.ready()
+        with pytest.raises(ashlar.Unavailable):
+            client.fleet()
     for bad in ("https://host:1", "http://", "host:port", "http://host:99999"):
         with pytest.raises(ashlar.InvalidArgument):
             ServiceClient(bad)
