@@ -199,7 +199,7 @@ TEST_F(EventManagerTest, ALogWithoutAnOwnerThatOverflowsForgetsAndSaysSo) {
   ASSERT_TRUE(manager->add_source(source));
   for (const KvEvent& event : chain(1, 10)) source->append(event);
   manager->drain();
-  for (const KvEvent& event : chain(2, 40)) source->append(event);
+  for (const KvEvent& event : chain(2, 400)) source->append(event);
   manager->drain();
   for (const KvEvent& event : chain(3, 4)) source->append(event);
   ASSERT_TRUE(manager->flush(soon()));
@@ -208,8 +208,11 @@ TEST_F(EventManagerTest, ALogWithoutAnOwnerThatOverflowsForgetsAndSaysSo) {
   EXPECT_EQ(replay.problem, "");
   EXPECT_EQ(replay.present.size(), 4u) << "what may have been lost is not claimed";
   const EventCounters counters = manager->counters();
-  EXPECT_EQ(counters.lost, 24u);
-  EXPECT_EQ(counters.resyncs, 1u);
+  // Its thread drains once when it starts, which may be in the middle.
+  EXPECT_GE(counters.lost, 400u - 2 * 16u);
+  EXPECT_LE(counters.lost, 400u - 16u);
+  EXPECT_GE(counters.resyncs, 1u);
+  EXPECT_LE(counters.resyncs, 2u);
 }
 
 // Handles are a source whose owner can be asked.
