@@ -4,7 +4,8 @@
 //
 // Handles. Every object is a handle: a struct with a number, copied freely. A handle that is zero, was
 // destroyed or consumed, or is of another kind is answered with ASHLAR_INVALID_HANDLE, also when another
-// thread destroys it at this moment: an object lives until the last call that uses it has returned.
+// thread destroys it at this moment: an object lives until the last call that uses it has returned. Managers
+// and tiers are not destroyed while calls use them.
 //
 // Calls return ASHLAR_OK or why not; ashlar_last_error() has the sentence. A refused call changes nothing,
 // and writes no output unless its comment says so. Outputs are pointers; a null one is

@@ -1,20 +1,25 @@
 #include "c/src/calls.h"
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <exception>
+#include <string_view>
 
 namespace ashlar::c_interface {
 namespace {
 
-// The message of the thread. `fixed` stands in where there was no memory for one.
-struct LastMessage {
-  std::string text;
-  const char* fixed = nullptr;
-};
-LastMessage& last_message() noexcept {
-  thread_local LastMessage message;
-  return message;
+// The message of the thread. Nothing destroys it: handlers of atexit() still call this library.
+thread_local constinit char last_message[1024] = {};
+
+// Keeps as much as there is room for, in whole characters of UTF-8.
+void keep_message(std::string_view text) noexcept {
+  std::size_t size = std::min(text.size(), sizeof last_message - 1);
+  if (size < text.size()) {
+    while (size != 0 && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) --size;
+  }
+  std::memcpy(last_message, text.data(), size);
+  last_message[size] = 0;
 }
 
 std::string formatted(const char* format, std::va_list arguments) {
@@ -60,38 +65,26 @@ Refusal::Refusal(const block::SequenceError& error) : Refusal(error.to_error()) 
 Refusal::Refusal(const block::AllocationRefusal& error) : Refusal(error.to_error()) {}
 
 ashlar_status report(const Refusal& refusal) noexcept {
-  LastMessage& last = last_message();
-  try {
-    last.text = refusal.message;
-    last.fixed = nullptr;
-  } catch (...) {
-    last.fixed = "out of memory";
-  }
+  keep_message(refusal.message);
   return refusal.status;
 }
 
 ashlar_status report_exception() noexcept {
-  LastMessage& last = last_message();
   try {
     throw;
   } catch (const std::bad_alloc&) {
-    last.fixed = "out of memory; release something, or ask for less";
+    keep_message("out of memory; release something, or ask for less");
     return ASHLAR_CAPACITY;
   } catch (const std::exception& error) {
-    try {
-      return report(Refusal(ASHLAR_INTERNAL, error.what()));
-    } catch (...) {
-      last.fixed = "an exception, and no memory for its text";
-    }
+    keep_message(error.what());
   } catch (...) {
-    last.fixed = "an exception without a text";
+    keep_message("an exception without a text");
   }
   return ASHLAR_INTERNAL;
 }
 
 const char* last_error() noexcept {
-  const LastMessage& last = last_message();
-  return last.fixed != nullptr ? last.fixed : last.text.c_str();
+  return last_message;
 }
 
 Refusal invalid_handle(HandleKind kind, std::uint64_t handle) {
@@ -121,12 +114,31 @@ Refusal null_pointer(const char* name) {
   return invalid_argument("%s is a null pointer", name);
 }
 
-Outcome<> copy_options(const void* from, void* to, std::size_t known, const char* name) {
-  constexpr std::uint32_t kMost = 4096;
+Outcome<std::size_t> event_capacity_of(std::uint64_t events) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 22;
+  if (events <= kMost) return static_cast<std::size_t>(events);
+  return invalid_argument("event_capacity is %llu; at most %llu events wait: drain more often",
+                          static_cast<unsigned long long>(events), static_cast<unsigned long long>(kMost));
+}
+
+Outcome<std::uint32_t> block_count_of(std::uint32_t blocks, const char* name) {
+  constexpr std::uint32_t kMost = std::uint32_t{1} << 26;
+  if (blocks <= kMost) return blocks;
+  return invalid_argument("%s is %u; at most %u: use larger blocks, or several managers", name, blocks,
+                          kMost);
+}
+
+Outcome<> check_size(std::size_t size, std::size_t least, const char* name) {
+  constexpr std::size_t kMost = 4096;
+  if (size >= least && size <= kMost) return {};
+  return invalid_argument("struct_size of %s is %zu, not %zu or more; initialise it with its ..._INIT macro",
+                          name, size, least);
+}
+
+Outcome<> copy_options(const void* from, void* to, std::size_t least, std::size_t known, const char* name) {
   std::uint32_t size = 0;
   std::memcpy(&size, from, sizeof size);
-  if (size < sizeof size || size > kMost)
-    return invalid_argument("struct_size of %s is %u; initialise it with its ..._INIT macro", name, size);
+  ASHLAR_RETURN_IF_ERROR(check_size(size, least, name));
   const auto* const bytes = static_cast<const unsigned char*>(from);
   for (std::size_t i = known; i < size; ++i) {
     if (bytes[i] != 0)

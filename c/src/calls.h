@@ -21,6 +21,7 @@
 #include "ashlar/block/sequence_error.h"
 #include "ashlar_c.h"
 #include "c/src/handle_table.h"
+#include "c/src/struct_sizes.h"
 
 namespace ashlar::c_interface {
 
@@ -78,15 +79,17 @@ Outcome<> close_handle(std::uint64_t handle) {
   return {};
 }
 
+// Errors: ASHLAR_INVALID_ARGUMENT: no size that this struct ever had.
+Outcome<> check_size(std::size_t size, std::size_t least, const char* name);
 // Options as this library knows them: fields that the caller's header lacks are zero. Errors:
-// ASHLAR_INVALID_ARGUMENT: no size; ASHLAR_UNSUPPORTED: a newer field is set.
-Outcome<> copy_options(const void* from, void* to, std::size_t known, const char* name);
+// ASHLAR_INVALID_ARGUMENT: the size; ASHLAR_UNSUPPORTED: a newer field is set.
+Outcome<> copy_options(const void* from, void* to, std::size_t least, std::size_t known, const char* name);
 template <class T>
 Outcome<T> options_of(const T* from, const char* name) {
   T options = {};
   options.struct_size = sizeof(T);
   if (from == nullptr) return options;
-  ASHLAR_RETURN_IF_ERROR(copy_options(from, &options, sizeof(T), name));
+  ASHLAR_RETURN_IF_ERROR(copy_options(from, &options, kLeastSize<T>, sizeof(T), name));
   return options;
 }
 // Writes as much of an answer as the caller's struct has room for.
@@ -94,8 +97,7 @@ template <class T>
 Outcome<> write_answer(const T& from, T* to, const char* name) {
   if (to == nullptr) return null_pointer(name);
   const std::size_t size = to->struct_size;
-  if (size < sizeof(std::uint32_t))
-    return invalid_argument("struct_size of %s is 0; initialise it with its ..._INIT macro", name);
+  ASHLAR_RETURN_IF_ERROR(check_size(size, kLeastSize<T>, name));
   std::memcpy(to, &from, size < sizeof(T) ? size : sizeof(T));
   to->struct_size = static_cast<std::uint32_t>(size);
   return {};
@@ -126,6 +128,10 @@ Outcome<> write_list(std::span<const From> list, To* out, std::size_t capacity, 
   if (!list.empty()) std::memcpy(static_cast<void*>(out), list.data(), list.size_bytes());
   return {};
 }
+
+// Options that name how much memory is taken at once. Errors: ASHLAR_INVALID_ARGUMENT with the field.
+Outcome<std::size_t> event_capacity_of(std::uint64_t events);
+Outcome<std::uint32_t> block_count_of(std::uint32_t blocks, const char* name);
 
 // Text of the caller; null is "".
 inline std::string text_of(const char* text) {

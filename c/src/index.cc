@@ -28,16 +28,24 @@ struct FeedObject final : HandleObject {
   static constexpr HandleKind kKind = HandleKind::kFeed;
   FeedObject(std::shared_ptr<IndexObject> its_index, feed::EngineIngest its_ingest, events::WorkerId worker)
       : index(std::move(its_index)), ingest(std::move(its_ingest)) {
-    feeder.emplace(*index->index, worker);
+    feeder = std::make_unique<feed::IndexFeeder>(*index->index, worker);
   }
 
   const std::shared_ptr<IndexObject> index;
   Mutex mu;
   FeedUse use ASHLAR_GUARDED_BY(mu) = FeedUse::kNone;
   feed::EngineIngest ingest ASHLAR_GUARDED_BY(mu);
-  std::optional<feed::IndexFeeder> feeder ASHLAR_GUARDED_BY(mu);  // always there
+  std::unique_ptr<feed::IndexFeeder> feeder ASHLAR_GUARDED_BY(mu);  // always there
   events::EngineBatch batch ASHLAR_GUARDED_BY(mu);
   std::vector<events::KvEvent> changes ASHLAR_GUARDED_BY(mu);
+};
+
+// The scores of a thread's last query, whose memory the next one uses. They are gone in handlers of
+// atexit(), which may call this library.
+thread_local constinit bool kept_scores_gone = false;
+struct KeptScores {
+  ~KeptScores() { kept_scores_gone = true; }
+  index::MatchScores scores;
 };
 
 static_assert(sizeof(ashlar_stored_block) == sizeof(index::StoredBlock) &&
@@ -202,7 +210,9 @@ ashlar_status ashlar_index_find(ashlar_index index, const uint64_t* locals, size
     if (out == nullptr && capacity != 0) return null_pointer("out");
     ASHLAR_TRY(const auto object, object_of<IndexObject>(index.id));
     ASHLAR_TRY(const auto hashes, elements<const ashlar::index::LocalHash>(locals, n, "locals"));
-    thread_local ashlar::index::MatchScores scores;  // keeps its memory from query to query
+    thread_local KeptScores kept;
+    ashlar::index::MatchScores own;
+    ashlar::index::MatchScores& scores = kept_scores_gone ? own : kept.scores;
     object->index->find_matches(hashes, scores);
     const std::size_t matched = scores.matched();
     *count = matched;
@@ -301,8 +311,9 @@ ashlar_status ashlar_feed_resync(ashlar_feed feed) {
       object->feeder->apply(object->changes);
     } else {
       const ashlar::events::WorkerId worker = object->ingest.options().worker;
+      auto fresh = std::make_unique<ashlar::feed::IndexFeeder>(*object->index->index, worker);
       object->index->index->remove_worker(worker);
-      object->feeder.emplace(*object->index->index, worker);
+      object->feeder = std::move(fresh);
     }
     return {};
   });

@@ -1,4 +1,6 @@
 // Managers, registries and pins of the C interface.
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +18,8 @@ class PlainPool final : public PoolLife {
   PlainPool(Manager manager, std::shared_ptr<events::EventLog> log)
       : log_(std::move(log)), manager_(std::move(manager)) {}
 
-  Manager& manager() noexcept override { return manager_; }
+  Manager& manager() noexcept override { return *manager_; }
+  void destroy() noexcept override { manager_.reset(); }
   tokens::SequenceHasher bind(const tokens::SequenceHasher& hasher) const override { return hasher; }
   std::size_t drain_events(events::EventSink& sink) override {
     return log_ == nullptr ? 0 : log_->drain(sink);
@@ -24,7 +27,7 @@ class PlainPool final : public PoolLife {
 
  private:
   const std::shared_ptr<events::EventLog> log_;
-  Manager manager_;
+  std::optional<Manager> manager_;
 };
 
 Outcome<block::BlockRegistry> registry_of(ashlar_registry registry) {
@@ -38,7 +41,7 @@ Outcome<block::BlockRegistry> registry_of(ashlar_registry registry) {
 
 Outcome<std::uint64_t> create_manager(const ashlar_manager_options& given) {
   block::ManagerOptions options;
-  options.block_count = given.block_count;
+  ASHLAR_TRY(options.block_count, block_count_of(given.block_count, "block_count"));
   if (given.block_size != 0) options.block_size = given.block_size;
   if (given.duplicates != ASHLAR_DUPLICATES_ALLOW && given.duplicates != ASHLAR_DUPLICATES_REJECT)
     return invalid_argument("duplicates is %d; it is one of ASHLAR_DUPLICATES_...", given.duplicates);
@@ -53,12 +56,8 @@ Outcome<std::uint64_t> create_manager(const ashlar_manager_options& given) {
   options.block_bytes = given.block_bytes;
   options.keep_tokens = given.keep_tokens != 0;
   options.default_reset_on_release = given.reset_on_release != 0;
-  constexpr std::uint64_t kMostEvents = std::uint64_t{1} << 28;
-  if (given.event_capacity > kMostEvents)
-    return invalid_argument("event_capacity is %llu; at most %llu events wait",
-                            static_cast<unsigned long long>(given.event_capacity),
-                            static_cast<unsigned long long>(kMostEvents));
-  if (given.event_capacity != 0) options.events = std::make_shared<events::EventLog>(given.event_capacity);
+  ASHLAR_TRY(const std::size_t events, event_capacity_of(given.event_capacity));
+  if (events != 0) options.events = std::make_shared<events::EventLog>(events);
   ASHLAR_TRY(auto manager, Manager::create(options));
   return open_handle(std::make_shared<ManagerObject>(
       std::make_shared<PlainPool>(std::move(manager), options.events), /*is_of_tiers=*/false));
@@ -66,10 +65,25 @@ Outcome<std::uint64_t> create_manager(const ashlar_manager_options& given) {
 
 }  // namespace
 
-Outcome<PoolTicket> ticket_of(ashlar_manager manager) {
+Outcome<PoolTicket> ticket_of(ashlar_manager manager, PoolUse use) {
   ASHLAR_TRY(const auto object, object_of<ManagerObject>(manager.id));
-  if (!object->life->enter()) return invalid_handle(HandleKind::kManager, manager.id);
-  return PoolTicket(object->life);
+  if (!object->life->enter(use)) return invalid_handle(HandleKind::kManager, manager.id);
+  return PoolTicket(object->life, use);
+}
+
+Outcome<> destroy_pool(PoolLife& life, const char* what, HandleKind kind, std::uint64_t handle) {
+  switch (life.close()) {
+    case PoolClosing::kDone:
+      life.destroy();
+      return {};
+    case PoolClosing::kInUse:
+      return not_ready(
+          "%u lists of blocks or requests of the %s are open, and %u calls use it now; release them first",
+          life.guards(), what, life.calls());
+    case PoolClosing::kBefore:
+      break;
+  }
+  return invalid_handle(kind, handle);
 }
 
 bool PinObject::active() const {
@@ -132,20 +146,17 @@ ashlar_status ashlar_manager_destroy(ashlar_manager manager) {
     ASHLAR_TRY(const auto object, object_of<ManagerObject>(manager.id));
     if (object->of_tiers)
       return invalid_argument("this manager is part of tiers; ashlar_tiers_destroy() destroys it");
-    const std::int64_t guards = object->life->close();
-    if (guards > 0)
-      return not_ready("%lld lists of blocks or requests of the manager are open; release them first",
-                       static_cast<long long>(guards));
+    ASHLAR_RETURN_IF_ERROR(destroy_pool(*object->life, "manager", HandleKind::kManager, manager.id));
     return close_handle<ManagerObject>(manager.id);
   });
 }
 
 ashlar_status ashlar_manager_status(ashlar_manager manager, ashlar_pool_status* status) {
   return call([&]() -> Outcome<> {
-    ASHLAR_TRY(const auto object, object_of<ManagerObject>(manager.id));
-    const block::PoolStatus now = object->life->manager().status();
+    ASHLAR_TRY(const auto entered, ticket_of(manager, PoolUse::kCall));
+    const block::PoolStatus now = entered.life().manager().status();
     ashlar_pool_status told = {};
-    told.block_size = object->life->manager().block_size();
+    told.block_size = entered.life().manager().block_size();
     told.total = now.total;
     told.reset = now.reset;
     told.inactive = now.inactive;
@@ -155,15 +166,15 @@ ashlar_status ashlar_manager_status(ashlar_manager manager, ashlar_pool_status* 
     told.owned = now.owned;
     told.quarantined = now.quarantined;
     told.waiters = now.waiters;
-    told.guards = object->life->guards();
+    told.guards = entered.life().guards();
     return write_answer(told, status, "ashlar_pool_status");
   });
 }
 
 ashlar_status ashlar_manager_get_counters(ashlar_manager manager, ashlar_manager_counters* counters) {
   return call([&]() -> Outcome<> {
-    ASHLAR_TRY(const auto object, object_of<ManagerObject>(manager.id));
-    const block::ManagerCounters now = object->life->manager().counters();
+    ASHLAR_TRY(const auto entered, ticket_of(manager, PoolUse::kCall));
+    const block::ManagerCounters now = entered.life().manager().counters();
     ashlar_manager_counters told = {};
     told.allocations = now.allocations;
     told.evictions = now.evictions;
@@ -200,8 +211,8 @@ ashlar_status ashlar_manager_allocate_within(ashlar_manager manager, size_t n, u
 
 ashlar_status ashlar_manager_can_allocate(ashlar_manager manager, size_t n) {
   return call([&]() -> Outcome<> {
-    ASHLAR_TRY(const auto object, object_of<ManagerObject>(manager.id));
-    ASHLAR_RETURN_IF_ERROR(object->life->manager().can_allocate(n));
+    ASHLAR_TRY(const auto entered, ticket_of(manager, PoolUse::kCall));
+    ASHLAR_RETURN_IF_ERROR(entered.life().manager().can_allocate(n));
     return {};
   });
 }
@@ -254,10 +265,12 @@ ashlar_status ashlar_manager_presence(ashlar_manager manager, const ashlar_hash*
   return call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto names, elements<const ashlar::tokens::SequenceHash>(hashes, n, "hashes"));
     ASHLAR_TRY(const auto out, elements<std::uint8_t>(present, n, "present"));
-    ASHLAR_TRY(const auto object, object_of<ManagerObject>(manager.id));
-    const std::vector<bool> has =
-        object->life->manager().block_registry().check_presence<ashlar::events::G1>(names);
-    for (std::size_t i = 0; i < n; ++i) out[i] = has[i] ? 1 : 0;
+    ASHLAR_TRY(const auto entered, ticket_of(manager, PoolUse::kCall));
+    // The registry knows tiers, and not which of its managers has a block.
+    const Manager& pool = entered.life().manager();
+    std::vector<std::uint8_t> has(n);  // a refused call writes nothing
+    for (std::size_t i = 0; i < n; ++i) has[i] = pool.describe(names[i]).has_value() ? 1 : 0;
+    std::ranges::copy(has, out.begin());
     return {};
   });
 }
@@ -267,10 +280,10 @@ ashlar_status ashlar_manager_pin(ashlar_manager manager, const ashlar_hash* hash
   return call([&]() -> Outcome<> {
     if (hash == nullptr) return null_pointer("hash");
     if (pin == nullptr) return null_pointer("pin");
-    ASHLAR_TRY(const auto object, object_of<ManagerObject>(manager.id));
+    ASHLAR_TRY(const auto entered, ticket_of(manager, PoolUse::kCall));
     std::vector<block::Pin> pins;
     pins.reserve(1);
-    ASHLAR_TRY(auto one, object->life->manager().pin(hash_in(*hash), duration_of(ttl_ns)));
+    ASHLAR_TRY(auto one, entered.life().manager().pin(hash_in(*hash), duration_of(ttl_ns)));
     pins.push_back(std::move(one));
     pin->id = open_handle(std::make_shared<PinObject>(std::move(pins)));
     return {};
@@ -281,17 +294,17 @@ ashlar_status ashlar_manager_set_retention(ashlar_manager manager, const ashlar_
                                            uint64_t ttl_ns) {
   return call([&]() -> Outcome<> {
     if (hash == nullptr) return null_pointer("hash");
-    ASHLAR_TRY(const auto object, object_of<ManagerObject>(manager.id));
+    ASHLAR_TRY(const auto entered, ticket_of(manager, PoolUse::kCall));
     ASHLAR_TRY(const auto retention, retention_of(priority, ttl_ns));
-    ASHLAR_RETURN_IF_ERROR(object->life->manager().set_retention(hash_in(*hash), retention));
+    ASHLAR_RETURN_IF_ERROR(entered.life().manager().set_retention(hash_in(*hash), retention));
     return {};
   });
 }
 
 ashlar_status ashlar_manager_reset(ashlar_manager manager, size_t* evicted) {
   return call([&]() -> Outcome<> {
-    ASHLAR_TRY(const auto object, object_of<ManagerObject>(manager.id));
-    const std::size_t count = object->life->manager().reset_inactive_pool();
+    ASHLAR_TRY(const auto entered, ticket_of(manager, PoolUse::kCall));
+    const std::size_t count = entered.life().manager().reset_inactive_pool();
     if (evicted != nullptr) *evicted = count;
     return {};
   });
@@ -300,8 +313,8 @@ ashlar_status ashlar_manager_reset(ashlar_manager manager, size_t* evicted) {
 ashlar_status ashlar_manager_eviction_candidates(ashlar_manager manager, ashlar_hash* out, size_t capacity,
                                                  size_t* count) {
   return call([&]() -> Outcome<> {
-    ASHLAR_TRY(const auto object, object_of<ManagerObject>(manager.id));
-    Manager& pool = object->life->manager();
+    ASHLAR_TRY(const auto entered, ticket_of(manager, PoolUse::kCall));
+    Manager& pool = entered.life().manager();
     const auto next = pool.eviction_candidates(std::min(capacity, pool.total_blocks()));
     return write_list(std::span<const ashlar::tokens::SequenceHash>(next), out, capacity, count);
   });
@@ -311,9 +324,9 @@ ashlar_status ashlar_manager_drain_events(ashlar_manager manager, ashlar_event_c
                                           size_t* delivered) {
   return call([&]() -> Outcome<> {
     if (callback == nullptr) return null_pointer("callback");
-    ASHLAR_TRY(const auto object, object_of<ManagerObject>(manager.id));
+    ASHLAR_TRY(const auto entered, ticket_of(manager, PoolUse::kCall));
     CallbackSink sink(callback, user);
-    const std::size_t count = object->life->drain_events(sink);
+    const std::size_t count = entered.life().drain_events(sink);
     if (delivered != nullptr) *delivered = count;
     return {};
   });

@@ -9,7 +9,9 @@ namespace {
 
 struct OffloadObject final : HandleObject {
   static constexpr HandleKind kKind = HandleKind::kOffload;
-  explicit OffloadObject(tiers::OffloadHandle its) : offload(std::move(its)) {}
+  OffloadObject(std::shared_ptr<PoolLife> its_life, tiers::OffloadHandle its)
+      : life(std::move(its_life)), offload(std::move(its)) {}
+  const std::weak_ptr<PoolLife> life;  // the call does not keep the tiers
   const tiers::OffloadHandle offload;
 };
 
@@ -20,6 +22,15 @@ struct OnboardObject final : HandleObject {
   const std::weak_ptr<PoolLife> life;  // the call does not keep the tiers
   const tiers::OnboardHandle onboard;
 };
+
+// Cancels a call. Where the tiers are gone, or going, nothing is left to cancel.
+template <class Handle>
+void cancel_within(const std::weak_ptr<PoolLife>& weak, const Handle& handle) {
+  std::shared_ptr<PoolLife> life = weak.lock();
+  if (life == nullptr || !life->enter(PoolUse::kCall)) return;
+  const PoolTicket ticket(std::move(life), PoolUse::kCall);
+  handle.cancel();
+}
 
 ashlar_offload_progress progress_of(const tiers::OffloadProgress& now) {
   ashlar_offload_progress told = {};
@@ -59,9 +70,9 @@ Outcome<> start_onboard(StartOnboard start, ashlar_tiers handle, const ashlar_ha
   if (onboard == nullptr) return null_pointer("onboard");
   ASHLAR_TRY(const auto names, elements<const tokens::SequenceHash>(hashes, n, "hashes"));
   ASHLAR_TRY(const auto its, onboard_options(options, n));
-  ASHLAR_TRY(const auto object, object_of<TiersObject>(handle.id));
-  ASHLAR_TRY(auto started, (object->life->kv().*start)(names, its));
-  onboard->id = open_handle(std::make_shared<OnboardObject>(object->life, std::move(started)));
+  ASHLAR_TRY(const auto entered, enter_tiers(handle));
+  ASHLAR_TRY(auto started, (entered.kv().*start)(names, its));
+  onboard->id = open_handle(std::make_shared<OnboardObject>(entered.object->life, std::move(started)));
   return {};
 }
 
@@ -83,9 +94,10 @@ ashlar_status ashlar_tiers_offload(ashlar_tiers tiers, int32_t tier, const ashla
     }
     ASHLAR_TRY(its.after, fences_of(given.after, given.after_count));
     if (given.deadline_ns != 0) its.deadline = deadline_of(given.deadline_ns);
-    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
-    ASHLAR_TRY(auto started, object->life->kv().offload_to(which, names, its));
-    if (offload != nullptr) offload->id = open_handle(std::make_shared<OffloadObject>(std::move(started)));
+    ASHLAR_TRY(const auto entered, enter_tiers(tiers));
+    ASHLAR_TRY(auto started, entered.kv().offload_to(which, names, its));
+    if (offload != nullptr)
+      offload->id = open_handle(std::make_shared<OffloadObject>(entered.object->life, std::move(started)));
     return {};
   });
 }
@@ -115,7 +127,7 @@ ashlar_status ashlar_offload_wait(ashlar_offload offload, uint64_t timeout_ns,
 ashlar_status ashlar_offload_cancel(ashlar_offload offload) {
   return call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<OffloadObject>(offload.id));
-    object->offload.cancel();
+    cancel_within(object->life, object->offload);
     return {};
   });
 }
@@ -126,8 +138,8 @@ ashlar_status ashlar_offload_destroy(ashlar_offload offload) {
 
 ashlar_status ashlar_tiers_drain(ashlar_tiers tiers, uint64_t timeout_ns) {
   return call([&]() -> Outcome<> {
-    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
-    if (object->life->kv().drain(deadline_of(timeout_ns))) return {};
+    ASHLAR_TRY(const auto entered, enter_tiers(tiers));
+    if (entered.kv().drain(deadline_of(timeout_ns))) return {};
     return Refusal(ASHLAR_TIMEOUT, "blocks are still queued or in flight");
   });
 }
@@ -138,10 +150,9 @@ ashlar_status ashlar_tiers_onboard(ashlar_tiers tiers, const ashlar_hash* hashes
     if (blocks == nullptr) return null_pointer("blocks");
     ASHLAR_TRY(const auto names, elements<const ashlar::tokens::SequenceHash>(hashes, n, "hashes"));
     ASHLAR_TRY(const auto its, onboard_options(options, n));
-    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
-    if (!object->life->enter()) return invalid_handle(HandleKind::kTiers, tiers.id);
-    PoolTicket ticket(object->life);
-    ASHLAR_TRY(blocks->id, open_blocks(std::move(ticket), object->life->kv().onboard(names, its)));
+    ASHLAR_TRY(auto entered, enter_tiers(tiers, PoolUse::kGuard));
+    auto table = entered.kv().onboard(names, its);
+    ASHLAR_TRY(blocks->id, open_blocks(std::move(entered.ticket), std::move(table)));
     return {};
   });
 }
@@ -187,7 +198,7 @@ ashlar_status ashlar_onboard_wait(ashlar_onboard onboard, uint64_t timeout_ns, a
 ashlar_status ashlar_onboard_cancel(ashlar_onboard onboard) {
   return call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<OnboardObject>(onboard.id));
-    object->onboard.cancel();
+    cancel_within(object->life, object->onboard);
     return {};
   });
 }
@@ -196,7 +207,7 @@ ashlar_status ashlar_onboard_destroy(ashlar_onboard onboard) {
   return call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<OnboardObject>(onboard.id));
     ASHLAR_RETURN_IF_ERROR(close_handle<OnboardObject>(onboard.id));
-    object->onboard.cancel();
+    cancel_within(object->life, object->onboard);
     return {};
   });
 }

@@ -1,8 +1,9 @@
 // The objects behind handles that several files of the C interface use.
 //
-// PoolLife: the blocks of a manager or of tiers, and how many lists and requests are open over them. A ticket
-// is taken before anything that holds blocks is made, and given back after it is gone, so close() succeeds
-// only when the C++ manager can be destroyed.
+// PoolLife: the blocks of a manager or of tiers, how many lists and requests are open over them, and how many
+// calls use them now. A ticket is taken before anything that holds blocks is made, and by every other call,
+// and given back after it is gone, so close() succeeds only when the C++ manager can be destroyed. The call
+// that closed it destroys it, and nobody else: when a destroy has returned, all is gone.
 //
 // BlocksObject and RequestObject have a lock each: calls of two threads with one handle wait for each other.
 // `handle` is the one handle that names the object now; a call that waited while a transition consumed its
@@ -45,52 +46,69 @@ inline const tokens::BlockHashes& hashes_in(const ashlar_block_hashes& hashes) {
   return reinterpret_cast<const tokens::BlockHashes&>(hashes);
 }
 
+// What a ticket stands for; each has half of a counter.
+enum class PoolUse : std::uint64_t {
+  kGuard = 1,                      // an open list or request
+  kCall = std::uint64_t{1} << 32,  // a call, while it runs
+};
+enum class PoolClosing : std::uint8_t { kDone, kInUse, kBefore };
+
 class PoolLife {
  public:
   virtual ~PoolLife() = default;
 
+  // Requires, here and below: a ticket.
   virtual Manager& manager() noexcept = 0;
   // The hasher with the prefix key of this pool.
   virtual tokens::SequenceHasher bind(const tokens::SequenceHasher& hasher) const = 0;
   // Hands waiting events over; 0 without a log.
   virtual std::size_t drain_events(events::EventSink& sink) = 0;
+  // Destroys the manager or the tiers. Requires: close() of this thread was done, and no other call of this.
+  virtual void destroy() noexcept = 0;
 
   // False: closed.
-  bool enter() noexcept {
-    std::int64_t now = guards_.load(std::memory_order_relaxed);
+  bool enter(PoolUse use = PoolUse::kGuard) noexcept {
+    std::uint64_t now = uses_.load(std::memory_order_relaxed);
     do {
-      if (now < 0) return false;
-    } while (!guards_.compare_exchange_weak(now, now + 1, std::memory_order_relaxed));
+      if ((now & kClosed) != 0) return false;
+    } while (
+        !uses_.compare_exchange_weak(now, now + static_cast<std::uint64_t>(use), std::memory_order_relaxed));
     return true;
   }
-  // release: pairs with the acquire in close(): what the guard did to the manager happens before its end.
-  void leave() noexcept { guards_.fetch_sub(1, std::memory_order_release); }
-  // Returns how many guards are open; 0: there were none, and enter() fails from now on; -1: it was closed.
-  std::int64_t close() noexcept {
-    std::int64_t none = 0;
-    if (guards_.compare_exchange_strong(none, kClosed, std::memory_order_acquire)) return 0;
-    return none < 0 ? -1 : none;
+  // release: pairs with the acquire in close(): what the user did to the manager happens before its end.
+  void leave(PoolUse use) noexcept {
+    uses_.fetch_sub(static_cast<std::uint64_t>(use), std::memory_order_release);
   }
-  std::size_t guards() const noexcept {
-    const std::int64_t now = guards_.load(std::memory_order_relaxed);
-    return now < 0 ? 0 : static_cast<std::size_t>(now);
+  // kDone: nothing used it, and enter() fails from now on; kBefore: it was closed.
+  PoolClosing close() noexcept {
+    std::uint64_t none = 0;
+    if (uses_.compare_exchange_strong(none, kClosed, std::memory_order_acquire)) return PoolClosing::kDone;
+    return (none & kClosed) != 0 ? PoolClosing::kBefore : PoolClosing::kInUse;
+  }
+  std::uint32_t guards() const noexcept {
+    return static_cast<std::uint32_t>(uses_.load(std::memory_order_relaxed));
+  }
+  std::uint32_t calls() const noexcept {
+    return static_cast<std::uint32_t>((uses_.load(std::memory_order_relaxed) & ~kClosed) >> 32);
   }
 
  private:
-  static constexpr std::int64_t kClosed = INT64_MIN / 2;
-  std::atomic<std::int64_t> guards_{0};
+  static constexpr std::uint64_t kClosed = std::uint64_t{1} << 63;
+  std::atomic<std::uint64_t> uses_{0};
 };
 
-// One open list or request. Declared before the blocks it stands for, so that it goes after them.
+// One use of a pool, which was entered. Declared before the blocks it stands for, so that it goes after them.
 class PoolTicket {
  public:
   PoolTicket() = default;
-  explicit PoolTicket(std::shared_ptr<PoolLife> life) noexcept : life_(std::move(life)) {}
-  PoolTicket(PoolTicket&& other) noexcept : life_(std::move(other.life_)) {}
+  explicit PoolTicket(std::shared_ptr<PoolLife> life, PoolUse use = PoolUse::kGuard) noexcept
+      : life_(std::move(life)), use_(use) {}
+  PoolTicket(PoolTicket&& other) noexcept : life_(std::move(other.life_)), use_(other.use_) {}
   PoolTicket& operator=(PoolTicket&& other) noexcept {
     if (this != &other) {
       end();
       life_ = std::move(other.life_);
+      use_ = other.use_;
     }
     return *this;
   }
@@ -101,10 +119,11 @@ class PoolTicket {
 
  private:
   void end() noexcept {
-    if (life_ != nullptr) life_->leave();
+    if (life_ != nullptr) life_->leave(use_);
     life_.reset();
   }
   std::shared_ptr<PoolLife> life_;
+  PoolUse use_ = PoolUse::kGuard;
 };
 
 struct HasherObject final : HandleObject {
@@ -155,7 +174,10 @@ Outcome<tokens::SequenceHasher> make_hasher(const ashlar_hasher_options* options
 // The default hasher for a zero handle.
 Outcome<tokens::SequenceHasher> hasher_of(ashlar_hasher hasher);
 // Errors: a closed pool counts as a handle that is gone.
-Outcome<PoolTicket> ticket_of(ashlar_manager manager);
+Outcome<PoolTicket> ticket_of(ashlar_manager manager, PoolUse use = PoolUse::kGuard);
+// Closes and destroys what the handle stands for. `what`: its name in a message. Errors: ASHLAR_NOT_READY,
+// with its users; closed by another thread: a handle that is gone.
+Outcome<> destroy_pool(PoolLife& life, const char* what, HandleKind kind, std::uint64_t handle);
 // A new list under a handle of its own.
 Outcome<std::uint64_t> open_blocks(PoolTicket ticket, AnyBlocks blocks);
 Outcome<std::vector<block::Fence>> fences_of(const ashlar_fence* fences, std::size_t n);

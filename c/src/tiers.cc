@@ -9,6 +9,13 @@
 
 namespace ashlar::c_interface {
 
+Outcome<TiersCall> enter_tiers(ashlar_tiers tiers, PoolUse use) {
+  ASHLAR_TRY(auto object, object_of<TiersObject>(tiers.id));
+  if (!object->life->enter(use)) return invalid_handle(HandleKind::kTiers, tiers.id);
+  PoolTicket ticket(object->life, use);
+  return TiersCall{std::move(object), std::move(ticket)};
+}
+
 Outcome<events::TierId> tier_of(std::int32_t tier) {
   if (tier < ASHLAR_TIER_G1 || tier > ASHLAR_TIER_G4)
     return invalid_argument("tier %d; use ASHLAR_TIER_G1 to ASHLAR_TIER_G4", tier);
@@ -69,7 +76,7 @@ Outcome<layout::AxisOrder> order_of(const char* name) {
 
 Outcome<tiers::TierShape> g1_of(const ashlar_tiers_options& given) {
   tiers::TierShape g1;
-  g1.block_count = given.g1_blocks;
+  ASHLAR_TRY(g1.block_count, block_count_of(given.g1_blocks, "g1_blocks"));
   if (given.g1_eviction != nullptr) g1.eviction = given.g1_eviction;
   ASHLAR_TRY(g1.order, order_of(given.g1_order));
   if (given.g1_memory_kind != ASHLAR_MEMORY_SYSTEM && given.g1_memory_kind != ASHLAR_MEMORY_PINNED)
@@ -103,17 +110,20 @@ Outcome<tiers::KvOptions> kv_options(const ashlar_tiers_options& given) {
       .block_size = options.block_size});
   ASHLAR_TRY(options.g1, g1_of(given));
   if (given.g2_blocks != 0) {
-    options.g2 = tiers::TierShape{.block_count = given.g2_blocks};
+    options.g2.emplace();
+    ASHLAR_TRY(options.g2->block_count, block_count_of(given.g2_blocks, "g2_blocks"));
     if (given.g2_eviction != nullptr) options.g2->eviction = given.g2_eviction;
   }
   if (given.g3_blocks != 0) {
-    options.g3 = tiers::DiskShape{.block_count = given.g3_blocks};
+    options.g3.emplace();
+    ASHLAR_TRY(options.g3->block_count, block_count_of(given.g3_blocks, "g3_blocks"));
     ASHLAR_TRY(options.g3->paths, texts_of(given.g3_paths, given.g3_path_count, "g3_paths"));
     if (given.g3_eviction != nullptr) options.g3->eviction = given.g3_eviction;
     options.g3->survive_power_loss = given.g3_no_sync == 0;
   }
   if (given.g4_blocks != 0) {
-    options.g4 = tiers::VolumeShape{.block_count = given.g4_blocks};
+    options.g4.emplace();
+    ASHLAR_TRY(options.g4->block_count, block_count_of(given.g4_blocks, "g4_blocks"));
     ASHLAR_TRY(const auto directories,
                texts_of(given.g4_directories, given.g4_directory_count, "g4_directories"));
     for (std::size_t i = 0; i < directories.size(); ++i)
@@ -125,12 +135,7 @@ Outcome<tiers::KvOptions> kv_options(const ashlar_tiers_options& given) {
   ASHLAR_TRY(options.to_g4.trigger, trigger_of(given.to_g4, "to_g4"));
   options.read_back_after_write = given.read_back != 0;
   if (given.onboard_threads != 0) options.onboard_threads = given.onboard_threads;
-  constexpr std::uint64_t kMostEvents = std::uint64_t{1} << 28;
-  if (given.event_capacity > kMostEvents)
-    return invalid_argument("event_capacity is %llu; at most %llu events wait",
-                            static_cast<unsigned long long>(given.event_capacity),
-                            static_cast<unsigned long long>(kMostEvents));
-  options.event_capacity = given.event_capacity;
+  ASHLAR_TRY(options.event_capacity, event_capacity_of(given.event_capacity));
   options.g1.pool.max_pins = given.max_pins;
   if (options.g2) options.g2->pool.max_pins = given.max_pins;
   if (options.g3) options.g3->pool.max_pins = given.max_pins;
@@ -188,10 +193,7 @@ ashlar_status ashlar_tiers_create(const ashlar_tiers_options* options, ashlar_ti
 ashlar_status ashlar_tiers_destroy(ashlar_tiers tiers) {
   return call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
-    const std::int64_t guards = object->life->close();
-    if (guards > 0)
-      return not_ready("%lld lists of blocks or requests of the tiers are open; release them first",
-                       static_cast<long long>(guards));
+    ASHLAR_RETURN_IF_ERROR(destroy_pool(*object->life, "tiers", HandleKind::kTiers, tiers.id));
     HandleTable::of_process().remove(HandleKind::kManager, object->manager);
     return close_handle<TiersObject>(tiers.id);
   });
@@ -200,8 +202,8 @@ ashlar_status ashlar_tiers_destroy(ashlar_tiers tiers) {
 ashlar_status ashlar_tiers_manager(ashlar_tiers tiers, ashlar_manager* manager) {
   return call([&]() -> Outcome<> {
     if (manager == nullptr) return null_pointer("manager");
-    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
-    manager->id = object->manager;
+    ASHLAR_TRY(const auto entered, enter_tiers(tiers));
+    manager->id = entered.object->manager;
     return {};
   });
 }
@@ -210,9 +212,9 @@ ashlar_status ashlar_tiers_hasher(ashlar_tiers tiers, const ashlar_hasher_option
                                   ashlar_hasher* hasher) {
   return call([&]() -> Outcome<> {
     if (hasher == nullptr) return null_pointer("hasher");
-    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
+    ASHLAR_TRY(const auto entered, enter_tiers(tiers));
     ASHLAR_TRY(auto plain, make_hasher(options));
-    hasher->id = open_handle(std::make_shared<HasherObject>(object->life->bind(plain)));
+    hasher->id = open_handle(std::make_shared<HasherObject>(entered.object->life->bind(plain)));
     return {};
   });
 }
@@ -221,8 +223,8 @@ ashlar_status ashlar_tiers_block_memory(ashlar_tiers tiers, uint32_t block, uint
                                         void** address, uint64_t* bytes) {
   return call([&]() -> Outcome<> {
     if (address == nullptr) return null_pointer("address");
-    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
-    const ashlar::transfer::BlockSet& set = *object->life->kv().g1_blocks();
+    ASHLAR_TRY(const auto entered, enter_tiers(tiers));
+    const ashlar::transfer::BlockSet& set = *entered.kv().g1_blocks();
     const ashlar::layout::Layout& layout = set.planes()[0].layout;
     const ashlar::layout::LayoutConfig& shape = layout.config();
     if (block >= shape.block_count || layer >= shape.num_layers || outer >= shape.outer_dim)
@@ -239,8 +241,8 @@ ashlar_status ashlar_tiers_presence(ashlar_tiers tiers, const ashlar_hash* hashe
   return call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto names, elements<const ashlar::tokens::SequenceHash>(hashes, n, "hashes"));
     ASHLAR_TRY(const auto out, elements<std::uint8_t>(tiers_of, n, "tiers_of"));
-    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
-    const auto presence = object->life->kv().presence(names);
+    ASHLAR_TRY(const auto entered, enter_tiers(tiers));
+    const auto presence = entered.kv().presence(names);
     for (std::size_t i = 0; i < n; ++i) out[i] = presence[i].bits;
     return {};
   });
@@ -251,8 +253,8 @@ ashlar_status ashlar_tiers_pin(ashlar_tiers tiers, const ashlar_hash* hashes, si
   return call([&]() -> Outcome<> {
     if (pin == nullptr) return null_pointer("pin");
     ASHLAR_TRY(const auto names, elements<const ashlar::tokens::SequenceHash>(hashes, n, "hashes"));
-    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
-    ASHLAR_TRY(auto made, object->life->kv().pin(names, duration_of(ttl_ns)));
+    ASHLAR_TRY(const auto entered, enter_tiers(tiers));
+    ASHLAR_TRY(auto made, entered.kv().pin(names, duration_of(ttl_ns)));
     using KvPin = ashlar::tiers::KvPin;
     auto kept = std::make_shared<KvPin>(std::move(made));
     pin->id = open_handle(std::make_shared<PinObject>(
@@ -265,9 +267,9 @@ ashlar_status ashlar_tiers_set_retention(ashlar_tiers tiers, const ashlar_hash* 
                                          uint8_t priority, uint64_t ttl_ns, size_t* found) {
   return call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto names, elements<const ashlar::tokens::SequenceHash>(hashes, n, "hashes"));
-    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
+    ASHLAR_TRY(const auto entered, enter_tiers(tiers));
     ASHLAR_TRY(const auto retention, retention_of(priority, ttl_ns));
-    ASHLAR_TRY(const auto count, object->life->kv().set_retention(names, retention));
+    ASHLAR_TRY(const auto count, entered.kv().set_retention(names, retention));
     if (found != nullptr) *found = count;
     return {};
   });
@@ -276,8 +278,8 @@ ashlar_status ashlar_tiers_set_retention(ashlar_tiers tiers, const ashlar_hash* 
 ashlar_status ashlar_tiers_reset(ashlar_tiers tiers, int32_t tier, uint64_t timeout_ns, size_t* evicted) {
   return call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto which, tier_of(tier));
-    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
-    ASHLAR_TRY(const auto count, object->life->kv().reset(which, deadline_of(timeout_ns)));
+    ASHLAR_TRY(const auto entered, enter_tiers(tiers));
+    ASHLAR_TRY(const auto count, entered.kv().reset(which, deadline_of(timeout_ns)));
     if (evicted != nullptr) *evicted = count;
     return {};
   });
@@ -287,16 +289,16 @@ ashlar_status ashlar_tiers_reset_blocks(ashlar_tiers tiers, const ashlar_hash* h
                                         uint64_t timeout_ns) {
   return call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto names, elements<const ashlar::tokens::SequenceHash>(hashes, n, "hashes"));
-    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
-    ASHLAR_RETURN_IF_ERROR(object->life->kv().reset_blocks(names, deadline_of(timeout_ns)));
+    ASHLAR_TRY(const auto entered, enter_tiers(tiers));
+    ASHLAR_RETURN_IF_ERROR(entered.kv().reset_blocks(names, deadline_of(timeout_ns)));
     return {};
   });
 }
 
 ashlar_status ashlar_tiers_shutdown(ashlar_tiers tiers, uint64_t timeout_ns) {
   return call([&]() -> Outcome<> {
-    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
-    ASHLAR_RETURN_IF_ERROR(object->life->kv().shutdown(deadline_of(timeout_ns)));
+    ASHLAR_TRY(const auto entered, enter_tiers(tiers));
+    ASHLAR_RETURN_IF_ERROR(entered.kv().shutdown(deadline_of(timeout_ns)));
     return {};
   });
 }
@@ -304,8 +306,8 @@ ashlar_status ashlar_tiers_shutdown(ashlar_tiers tiers, uint64_t timeout_ns) {
 ashlar_status ashlar_tiers_status(ashlar_tiers tiers, int32_t tier, ashlar_tier_status* status) {
   return call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto which, tier_of(tier));
-    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
-    const ashlar::tiers::KvStatus now = object->life->kv().status();
+    ASHLAR_TRY(const auto entered, enter_tiers(tiers));
+    const ashlar::tiers::KvStatus now = entered.kv().status();
     ashlar_tier_status told = {};
     const std::optional<ashlar::tiers::TierStatus>* const below[] = {&now.g2, &now.g3, &now.g4};
     const std::optional<ashlar::tiers::OffloadCounters>* const routes[] = {&now.to_g2, &now.to_g3,
@@ -325,9 +327,9 @@ ashlar_status ashlar_tiers_drain_events(ashlar_tiers tiers, ashlar_event_callbac
                                         size_t* delivered) {
   return call([&]() -> Outcome<> {
     if (callback == nullptr) return null_pointer("callback");
-    ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
+    ASHLAR_TRY(const auto entered, enter_tiers(tiers));
     CallbackSink sink(callback, user);
-    const std::size_t count = object->life->drain_events(sink);
+    const std::size_t count = entered.object->life->drain_events(sink);
     if (delivered != nullptr) *delivered = count;
     return {};
   });

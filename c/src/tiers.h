@@ -22,10 +22,11 @@ class TieredPool final : public PoolLife {
     return kv_->hasher(hasher.salt(), hasher.scheme());
   }
   std::size_t drain_events(events::EventSink& sink) override { return kv_->drain_events(sink); }
+  void destroy() noexcept override { kv_.reset(); }
   tiers::KvBlockManager& kv() const noexcept { return *kv_; }
 
  private:
-  const std::unique_ptr<tiers::KvBlockManager> kv_;
+  std::unique_ptr<tiers::KvBlockManager> kv_;
 };
 
 struct TiersObject final : HandleObject {
@@ -35,6 +36,16 @@ struct TiersObject final : HandleObject {
   const std::shared_ptr<TieredPool> life;
   const std::uint64_t manager;  // the handle of G1's manager
 };
+
+// Tiers during a call: they are not destroyed meanwhile.
+struct TiersCall {
+  std::shared_ptr<TiersObject> object;
+  PoolTicket ticket;
+
+  tiers::KvBlockManager& kv() const noexcept { return object->life->kv(); }
+};
+// Errors: ASHLAR_INVALID_HANDLE.
+Outcome<TiersCall> enter_tiers(ashlar_tiers tiers, PoolUse use = PoolUse::kCall);
 
 // Errors: ASHLAR_INVALID_ARGUMENT: not one of G1 to G4.
 Outcome<events::TierId> tier_of(std::int32_t tier);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
@@ -200,7 +201,10 @@ class ExchangeReader {
       char piece[16384];
       const ssize_t got = recv(socket_, piece, sizeof piece, 0);
       if (got < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) continue;
-      if (got <= 0) {
+      if (got < 0)  // a part of an answer without a length would pass for the whole
+        return problem(ErrorCode::kCorruption,
+                       "the answer was cut off: " + std::generic_category().message(errno));
+      if (got == 0) {
         ended_ = true;
         return {};
       }
@@ -240,12 +244,41 @@ Result<Addresses> look_up_address(const std::string& host, const std::string& po
   return Addresses(found, freeaddrinfo);
 }
 
+// Names that are being looked up in this process, those that were left behind included.
+std::atomic<int> look_ups{0};
+constexpr int kMostLookUps = 4;
+
+class LookUpTurn {
+ public:
+  LookUpTurn() noexcept : taken_(look_ups.fetch_add(1, std::memory_order_relaxed) < kMostLookUps) {
+    if (!taken_) look_ups.fetch_sub(1, std::memory_order_relaxed);
+  }
+  LookUpTurn(LookUpTurn&& other) noexcept : taken_(std::exchange(other.taken_, false)) {}
+  LookUpTurn& operator=(LookUpTurn&&) = delete;
+  ~LookUpTurn() {
+    if (taken_) look_ups.fetch_sub(1, std::memory_order_relaxed);
+  }
+  explicit operator bool() const noexcept { return taken_; }
+
+ private:
+  bool taken_;
+};
+
 // A resolver takes as long as it likes: it is left behind at the deadline. Errors: kUnavailable; kTimeout;
-// kCapacity: no thread.
+// kCapacity: no thread, or too many that do not end.
 Result<Addresses> addresses_of(const std::string& host, const std::string& port,
                                std::chrono::steady_clock::time_point deadline) {
   if (auto found = look_up_address(host, port, AI_NUMERICHOST)) return found;
-  std::packaged_task<Result<Addresses>()> task([host, port] { return look_up_address(host, port, 0); });
+  LookUpTurn turn;
+  if (!turn)
+    return make_error(ErrorCode::kCapacity,
+                      "%d names are being looked up already; try again, or give an address in numbers",
+                      kMostLookUps);
+  std::packaged_task<Result<Addresses>()> task([host, port, its = std::move(turn)]() mutable {
+    Result<Addresses> found = look_up_address(host, port, 0);
+    const LookUpTurn ended = std::move(its);  // before the answer is seen
+    return found;
+  });
   std::future<Result<Addresses>> answer = task.get_future();
   try {
     std::thread(std::move(task)).detach();
@@ -257,6 +290,16 @@ Result<Addresses> addresses_of(const std::string& host, const std::string& port,
   return answer.get();
 }
 
+// When to give up this address: those behind it get as much time each.
+std::chrono::steady_clock::time_point share_of(const addrinfo& address,
+                                               std::chrono::steady_clock::time_point deadline) {
+  if (address.ai_next == nullptr) return deadline;
+  int left = 0;
+  for (const addrinfo* at = &address; at != nullptr; at = at->ai_next) ++left;
+  const auto now = std::chrono::steady_clock::now();
+  return now + (deadline - now) / left;
+}
+
 }  // namespace
 
 Result<ServiceAnswer> PlainExchange::run(std::string_view request) const {
@@ -266,7 +309,9 @@ Result<ServiceAnswer> PlainExchange::run(std::string_view request) const {
     return make_error(addresses.error().code(), "%s: %s", service.c_str(),
                       addresses.error().message().c_str());
   int error = 0;
+  bool late = false;
   for (const addrinfo* address = addresses->get(); address != nullptr; address = address->ai_next) {
+    late = false;
     const ExchangeSocket socket(
         ::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, address->ai_protocol));
     if (socket.get() < 0) {
@@ -277,14 +322,15 @@ Result<ServiceAnswer> PlainExchange::run(std::string_view request) const {
       error = errno;
       continue;
     }
-    if (!is_ready(socket.get(), POLLOUT, deadline))
-      return make_error(ErrorCode::kTimeout, "%s: no connection in time", service.c_str());
+    late = !is_ready(socket.get(), POLLOUT, share_of(*address, deadline));
+    if (late) continue;
     socklen_t length = sizeof error;
     if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) continue;
     if (!send_all(socket.get(), request, deadline))
       return make_error(ErrorCode::kTimeout, "%s: the request was not taken in time", shown.c_str());
     return ExchangeReader(*this, socket.get()).read();
   }
+  if (late) return make_error(ErrorCode::kTimeout, "%s: no connection in time", service.c_str());
   return make_error(ErrorCode::kUnavailable, "%s: %s", service.c_str(),
                     std::generic_category().message(error).c_str());
 }

@@ -1,6 +1,7 @@
 // PlainExchange: one request to a server of HTTP/1.1, and its answer, over a connection of its own.
 //
-// The deadline counts for all of it: connecting, sending, and every byte of the answer. The answer is
+// The deadline counts for all of it: connecting, sending, and every byte of the answer. Where a name has
+// several addresses, each that does not answer uses up its share. The answer is
 // untrusted: no more than max_bytes are kept, and its form is checked. It ends with its content-length, its
 // last chunk, or the connection.
 //

@@ -76,8 +76,9 @@ struct KvBlockManager::Assembly final : block::BlockObserver {
   std::optional<RemoteNode> remote;
   Mutex listener_mu;  // taken before the locks of the EventManager and of the stores
   events::EventManager* listener ASHLAR_GUARDED_BY(listener_mu) = nullptr;
-  std::atomic<bool> closing{false};  // no new block is offloaded
-  std::atomic<bool> closed{false};   // no block is offloaded
+  bool draining ASHLAR_GUARDED_BY(listener_mu) = false;  // drain_events() hands events to its sink
+  std::atomic<bool> closing{false};                      // no new block is offloaded
+  std::atomic<bool> closed{false};                       // no block is offloaded
   std::unique_ptr<OffloadWorker> to_g4;
   std::unique_ptr<OffloadWorker> to_g3;
   std::unique_ptr<OffloadWorker> to_g2;

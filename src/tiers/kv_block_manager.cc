@@ -375,13 +375,34 @@ void KvBlockManager::check_invariants() const {
   assembly_->onboarder->check_invariants();
 }
 
+// The sink is called without a lock, since it may call anything.
 std::size_t KvBlockManager::drain_events(events::EventSink& sink) {
-  const MutexLock lock(assembly_->listener_mu);
-  if (assembly_->listener != nullptr) return 0;
-  std::size_t count = 0;
+  std::vector<std::shared_ptr<events::EventLog>> logs;
   assembly_->each_manager([&](const auto& manager) {
-    if (manager.event_log() != nullptr) count += manager.event_log()->drain(sink);
+    if (manager.event_log() != nullptr) logs.push_back(manager.event_log());
   });
+  struct DrainTurn {  // ends also when the sink throws
+    Assembly& assembly;
+    ~DrainTurn() {
+      const MutexLock lock(assembly.listener_mu);
+      assembly.draining = false;
+    }
+  };
+  const auto has_more = [](const auto& log) { return log->pending() != 0; };
+  std::size_t count = 0;
+  std::size_t last = 0;
+  do {
+    {
+      const MutexLock lock(assembly_->listener_mu);
+      if (assembly_->listener != nullptr || assembly_->draining) return count;
+      assembly_->draining = true;
+    }
+    const DrainTurn turn{*assembly_};
+    last = 0;
+    for (const auto& log : logs) last += log->drain(sink);
+    count += last;
+    // Again for events that came behind their log's turn: a drain for them may have been turned away.
+  } while (last != 0 && std::ranges::any_of(logs, has_more));
   return count;
 }
 
@@ -404,6 +425,8 @@ Result<void> KvBlockManager::attach_events(events::EventManager& events) {
   if (assembly_->listener != nullptr)
     return make_error(ErrorCode::kAlreadyExists,
                       "the tiers are attached to an EventManager; call detach_events() first");
+  if (assembly_->draining)
+    return make_error(ErrorCode::kNotReady, "drain_events() is at work; attach when it has returned");
   assembly_->listener = &events;
   assembly_->name_locations(events);
   events.add_accesses(assembly_->options.accesses);

@@ -94,7 +94,10 @@ TEST(AshlarEnds, ATimeoutIsForTheWholeAnswer) {
   });
   const Ended ended = run("inspect --timeout 0.3 " + drips.url());
   EXPECT_EQ(ended.status, 1) << ended.output;
-  EXPECT_TRUE(says(ended, "no whole answer in time")) << ended.output;
+  // On a busy machine the time may be over earlier.
+  EXPECT_TRUE(says(ended, "no whole answer in time") || says(ended, "no connection in time") ||
+              says(ended, "not taken in time"))
+      << ended.output;
 }
 
 TEST(AshlarEnds, CtrlCEndsAnInspectionThatWaits) {

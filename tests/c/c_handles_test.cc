@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <map>
 #include <random>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "ashlar_c.h"
@@ -143,6 +145,21 @@ TEST(CHandles, EveryCallRefusesHandlesThatAreNone) {
   EXPECT_EQ(open_handles(), open);
   live.close_all();
   EXPECT_EQ(open_handles(), before);
+}
+
+// What is called above is every function but those that take no handle.
+TEST(CHandles, EveryCallIsListed) {
+  std::set<std::string> left;
+  std::ifstream symbols(ASHLAR_C_SYMBOLS);
+  for (std::string name; symbols >> name;) left.insert(name);
+  for (const HandleCall& call : handle_calls())
+    EXPECT_EQ(left.erase(std::string(call.name)), 1u) << call.name;
+  EXPECT_EQ(left,
+            (std::set<std::string>{"ashlar_abi_version", "ashlar_client_create", "ashlar_fence_create",
+                                   "ashlar_hash_from_text", "ashlar_hash_parts", "ashlar_hash_to_text",
+                                   "ashlar_hasher_create", "ashlar_index_create", "ashlar_last_error",
+                                   "ashlar_manager_create", "ashlar_open_handles", "ashlar_registry_create",
+                                   "ashlar_status_name", "ashlar_tiers_create", "ashlar_version"}));
 }
 
 TEST(CHandles, AHandleIsNeverUsedAgain) {

@@ -151,6 +151,8 @@ TEST(CThreads, ShareHandlesAndLoseNoBlock) {
   EXPECT_EQ(after, before);
 }
 
+constexpr int kUses = 300;  // of each thread, at most: then a destroy finds nobody
+
 // One of several threads destroys a manager that the others use.
 TEST(CThreads, DestroyAManagerThatOthersUse) {
   for (int round = 0; round < 20; ++round) {
@@ -159,18 +161,17 @@ TEST(CThreads, DestroyAManagerThatOthersUse) {
     options.block_count = 8;
     ashlar_manager manager = {};
     ASSERT_EQ(ashlar_manager_create(&options, &manager), ASHLAR_OK);
-    std::atomic<bool> gone{false};
     std::vector<std::thread> threads;
     for (int t = 0; t < 3; ++t) {
-      threads.emplace_back([&gone, manager] {
-        while (!gone.load()) {
+      threads.emplace_back([manager] {
+        for (int i = 0; i < kUses; ++i) {
           ashlar_blocks blocks = {};
           const ashlar_status got = ashlar_manager_allocate(manager, 2, &blocks);
+          if (got == ASHLAR_INVALID_HANDLE) return;
           if (got == ASHLAR_OK) {
             EXPECT_EQ(ashlar_blocks_release(blocks), ASHLAR_OK);
-            std::this_thread::yield();
           } else {
-            EXPECT_TRUE(got == ASHLAR_INVALID_HANDLE || got == ASHLAR_CAPACITY) << ashlar_last_error();
+            EXPECT_EQ(got, ASHLAR_CAPACITY) << ashlar_last_error();
           }
         }
       });
@@ -178,9 +179,58 @@ TEST(CThreads, DestroyAManagerThatOthersUse) {
     ashlar_status done = ASHLAR_NOT_READY;
     while (done == ASHLAR_NOT_READY) done = ashlar_manager_destroy(manager);
     EXPECT_EQ(done, ASHLAR_OK);
-    gone.store(true);
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(ashlar_manager_destroy(manager), ASHLAR_INVALID_HANDLE);
+  }
+}
+
+// The same with tiers: calls that run meanwhile, and handles of calls that outlive them.
+TEST(CThreads, DestroyTiersThatOthersUse) {
+  for (int round = 0; round < 10; ++round) {
+    const ScratchFolder folder;
+    TierWorld world(folder.file("g3"));
+    TierCalls(world, 1).store_all();
+    std::vector<std::thread> threads;
+    for (std::size_t t = 0; t < 3; ++t) {
+      threads.emplace_back([&world, t] {
+        const auto ignore = [](void*, const ashlar_event*, std::size_t) {};
+        for (std::size_t i = 0; i < kUses; ++i) {
+          const ashlar_hash* const names = world.names[(i + t) % kTierSequences].data();
+          ashlar_onboard onboard = {};
+          ashlar_offload offload = {};
+          std::uint8_t present[kTierLength];
+          std::vector<ashlar_status> answers = {
+              ashlar_tiers_onboard_async(world.tiers, names, kTierLength, nullptr, &onboard),
+              ashlar_tiers_offload(world.tiers, ASHLAR_TIER_G3, names, kTierLength, nullptr, &offload),
+              ashlar_tiers_presence(world.tiers, names, kTierLength, present),
+              ashlar_tiers_drain_events(world.tiers, ignore, nullptr, nullptr)};
+          if (i % 16 == 0) answers.push_back(ashlar_tiers_reset(world.tiers, ASHLAR_TIER_G1, 0, nullptr));
+          // These handles are open, whatever became of the tiers.
+          if (offload.id != 0) {
+            EXPECT_EQ(ashlar_offload_cancel(offload), ASHLAR_OK) << ashlar_last_error();
+            EXPECT_EQ(ashlar_offload_destroy(offload), ASHLAR_OK);
+          }
+          if (onboard.id != 0) {
+            if (i % 2 == 0) {
+              EXPECT_EQ(ashlar_onboard_cancel(onboard), ASHLAR_OK) << ashlar_last_error();
+            }
+            EXPECT_EQ(ashlar_onboard_destroy(onboard), ASHLAR_OK);
+          }
+          bool gone = false;
+          for (const ashlar_status answer : answers) {
+            EXPECT_TRUE(answer == ASHLAR_OK || answer == ASHLAR_INVALID_HANDLE) << ashlar_status_name(answer);
+            gone |= answer == ASHLAR_INVALID_HANDLE;
+          }
+          if (gone) return;
+        }
+      });
+    }
+    ashlar_status done = ASHLAR_NOT_READY;
+    while (done == ASHLAR_NOT_READY) done = ashlar_tiers_destroy(world.tiers);
+    EXPECT_EQ(done, ASHLAR_OK) << ashlar_last_error();
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(ashlar_tiers_destroy(world.tiers), ASHLAR_INVALID_HANDLE);
+    EXPECT_EQ(ashlar_manager_can_allocate(world.manager, 1), ASHLAR_INVALID_HANDLE);
   }
 }
 

@@ -1,5 +1,7 @@
 #include "tests/c/handle_calls.h"
 
+#include <gtest/gtest.h>
+
 namespace ashlar::testing {
 namespace {
 
@@ -17,11 +19,27 @@ T sized() {
 
 void ignore_events(void*, const ashlar_event*, std::size_t) {}
 
+// The call with a fence that has passed.
+template <class F>
+ashlar_status with_fence(F&& run) {
+  ashlar_fence fence = {};
+  EXPECT_EQ(ashlar_fence_create(&fence), ASHLAR_OK);
+  EXPECT_EQ(ashlar_fence_signal(fence), ASHLAR_OK);
+  const ashlar_status status = run(fence);
+  EXPECT_EQ(ashlar_fence_destroy(fence), ASHLAR_OK);
+  return status;
+}
+
 }  // namespace
 
 #define CALL(kind, name, ...)                                                 \
   HandleCall {                                                                \
     HandleOf::kind, #name, [](std::uint64_t id) { return name(__VA_ARGS__); } \
+  }
+#define CALL_AFTER(kind, name)                                                                              \
+  HandleCall {                                                                                              \
+    HandleOf::kind, #name,                                                                                  \
+        [](std::uint64_t id) { return with_fence([id](ashlar_fence fence) { return name({id}, fence); }); } \
   }
 #define OUT (&outputs)
 
@@ -83,7 +101,10 @@ std::vector<HandleCall> handle_calls() {
       CALL(kBlocks, ashlar_blocks_set_reset_on_release, {id}, 0),
       CALL(kBlocks, ashlar_blocks_pin, {id}, 1000, &pin),
       CALL(kBlocks, ashlar_blocks_release, {id}),
+      CALL_AFTER(kBlocks, ashlar_blocks_release_after),
       CALL(kRequest, ashlar_request_destroy, {id}),
+      CALL_AFTER(kRequest, ashlar_request_destroy_after),
+      CALL_AFTER(kRequest, ashlar_request_set_written_after),
       CALL(kRequest, ashlar_request_release, {id}),
       CALL(kRequest, ashlar_request_get_info, {id}, &info),
       CALL(kRequest, ashlar_request_tokens, {id}, OUT->numbers, 64, &OUT->count),

@@ -86,6 +86,20 @@ void walk_tokens(void) {
   OK(ashlar_fence_destroy(fence));
 }
 
+/* Handlers of atexit() run when much of the program is gone, and may still call the library. */
+static void call_at_the_end(void) {
+  const uint64_t locals[1] = {1};
+  ashlar_index index;
+  size_t count = 9;
+  if (ashlar_open_handles(NULL) != ASHLAR_INVALID_ARGUMENT || strstr(ashlar_last_error(), "null") == NULL ||
+      ashlar_index_create(NULL, &index) != ASHLAR_OK ||
+      ashlar_index_find(index, locals, 1, NULL, 0, &count) != ASHLAR_OK || count != 0 ||
+      ashlar_index_destroy(index) != ASHLAR_OK) {
+    fprintf(stderr, "at the end: %s\n", ashlar_last_error());
+    _Exit(1);
+  }
+}
+
 int main(int argc, char** argv) {
   size_t open = 0;
   if (argc == 3) {
@@ -93,6 +107,7 @@ int main(int argc, char** argv) {
     puts("the service answered");
     return 0;
   }
+  TRUE(atexit(call_at_the_end) == 0);
   walk_errors();
   walk_tokens();
   walk_blocks();

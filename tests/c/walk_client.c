@@ -1,6 +1,25 @@
 /* The client. With "http://host:port MODEL" behind the program's name it asks a real service; without, one
  * that is not there. */
+#define _XOPEN_SOURCE 700
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include "tests/c/walk.h"
+
+/* A port of loopback that is taken, and where nobody listens. */
+static int take_port(char* url, size_t size) {
+  const int taken = socket(AF_INET, SOCK_STREAM, 0);
+  struct sockaddr_in address;
+  socklen_t length = sizeof address;
+  memset(&address, 0, sizeof address);
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  TRUE(taken >= 0 && bind(taken, (struct sockaddr*)&address, length) == 0);
+  TRUE(getsockname(taken, (struct sockaddr*)&address, &length) == 0);
+  snprintf(url, size, "http://127.0.0.1:%u", (unsigned)ntohs(address.sin_port));
+  return taken;
+}
 
 void walk_client(void) {
   ashlar_client_options options = ASHLAR_CLIENT_OPTIONS_INIT;
@@ -11,10 +30,12 @@ void walk_client(void) {
   ashlar_answer answer;
   size_t count = 0;
   int ready = 0;
+  char url[64];
+  const int taken = take_port(url, sizeof url);
   EXPECT(ASHLAR_INVALID_ARGUMENT, ashlar_client_create(NULL, &client));
   options.url = "https://127.0.0.1:1";
   EXPECT(ASHLAR_UNSUPPORTED, ashlar_client_create(&options, &client));
-  options.url = "http://127.0.0.1:1"; /* a port that no service takes */
+  options.url = url;
   options.token = "token";
   options.max_bytes = 1000;
   OK(ashlar_client_create(&options, &client));
@@ -28,6 +49,7 @@ void walk_client(void) {
   EXPECT(ASHLAR_INVALID_HANDLE, ashlar_client_health(client));
   answer.id = 0;
   EXPECT(ASHLAR_INVALID_HANDLE, ashlar_answer_destroy(answer));
+  close(taken);
 }
 
 void ask_service(const char* url, const char* model) {

@@ -21,10 +21,22 @@ static int remove_entry(const char* path, const struct stat* status, int kind, s
 
 struct tier_events {
   size_t stored[4];
+  ashlar_tiers tiers;
+  ashlar_manager manager;
 };
+/* Calls back into the library, as a callback may. */
 static void count_tiers(void* user, const ashlar_event* events, size_t count) {
   struct tier_events* seen = user;
+  ashlar_tier_status status = ASHLAR_TIER_STATUS_INIT;
+  size_t delivered = 1;
   size_t i;
+  OK(ashlar_tiers_status(seen->tiers, ASHLAR_TIER_G2, &status));
+  OK(ashlar_tiers_drain_events(seen->tiers, count_tiers, user, &delivered));
+  TRUE(delivered == 0);
+  OK(ashlar_manager_drain_events(seen->manager, count_tiers, user, &delivered));
+  TRUE(delivered == 0);
+  EXPECT(ASHLAR_NOT_READY, ashlar_tiers_destroy(seen->tiers));
+  TRUE(strstr(ashlar_last_error(), "1 calls") != NULL);
   for (i = 0; i < count; ++i)
     if (events[i].kind == ASHLAR_EVENT_STORED) ++seen->stored[events[i].tier];
 }
@@ -173,7 +185,7 @@ void walk_tiers(void) {
   ashlar_tiers_options options = ASHLAR_TIERS_OPTIONS_INIT;
   static unsigned char memory[LAYERS][LAYER_BYTES];
   ashlar_region regions[LAYERS];
-  struct tier_events seen = {{0, 0, 0, 0}};
+  struct tier_events seen = {{0, 0, 0, 0}, {0}, {0}};
   char folder[] = "/tmp/ashlar-c-XXXXXX";
   char file[64];
   const char* paths[1];
@@ -250,6 +262,8 @@ void walk_tiers(void) {
   TRUE(count == 2);
   walk_up(tiers, manager, names);
   walk_request_below(tiers, manager, tokens);
+  seen.tiers = tiers;
+  seen.manager = manager;
   OK(ashlar_tiers_drain_events(tiers, count_tiers, &seen, &count));
   TRUE(seen.stored[0] == 8 && seen.stored[1] == 4 && seen.stored[2] == 2 && seen.stored[3] == 2);
   OK(ashlar_tiers_reset_blocks(tiers, names, 2, ASHLAR_FOREVER));

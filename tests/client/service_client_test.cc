@@ -184,14 +184,37 @@ TEST(ServiceClient, EndsInTimeWhateverTheServerDoes) {
 }
 
 TEST(ServiceClient, FindsNobody) {
-  int port = 0;
-  {
-    const SilentServer gone;
-    port = gone.port();
-  }
-  const auto answer = client_of("http://127.0.0.1:" + std::to_string(port)).request("GET", "/");
+  // A port that is taken, and where nobody listens.
+  const TestSocket taken(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = loopback(0);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(bind(taken.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(getsockname(taken.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+  const std::string port = std::to_string(ntohs(address.sin_port));
+  const auto answer = client_of("http://127.0.0.1:" + port).request("GET", "/");
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(answer.error().message(), HasSubstr("refused"));
+}
+
+// An answer without a length ends with the connection, unless that breaks.
+TEST(ServiceClient, ABrokenConnectionIsNoEnd) {
+  const SilentServer listener;
+  std::thread breaks([&listener] {
+    const TestSocket client(accept4(listener.listener(), nullptr, nullptr, SOCK_CLOEXEC));
+    char byte = 0;
+    EXPECT_EQ(recv(client.get(), &byte, 1, 0), 1);
+    const std::string words = "HTTP/1.1 200 OK\r\n\r\nhalf of it";
+    EXPECT_EQ(send(client.get(), words.data(), words.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(words.size()));
+    const linger at_once{.l_onoff = 1, .l_linger = 0};  // close() resets the connection
+    EXPECT_EQ(setsockopt(client.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+  });
+  const auto answer = client_of("http://127.0.0.1:" + std::to_string(listener.port())).request("GET", "/");
+  breaks.join();
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code(), ErrorCode::kCorruption) << answer.error();
+  EXPECT_THAT(answer.error().message(), HasSubstr("cut off"));
 }
 
 TEST(ServiceClient, AsksForAPrefix) {

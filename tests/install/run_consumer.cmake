@@ -8,6 +8,8 @@ set(programs use_base use_blocks use_memory use_routing use_testing)
 if(C_COMPILER)
   set(for_c -DCMAKE_C_COMPILER=${C_COMPILER} -DCMAKE_C_FLAGS=${FLAGS})
   list(APPEND programs use_c)
+else()
+  message(NOTICE "no C compiler: the installed C package is not tested")
 endif()
 
 execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix}
@@ -34,6 +36,8 @@ if(C_COMPILER AND PKG_CONFIG)
   execute_process(COMMAND ${C_COMPILER} -std=c99 ${FLAGS} ${CONSUMER}/use_c.c ${found} -Wl,-rpath,${libraries}
     -o ${SCRATCH}/use_c_by_pkg_config COMMAND_ERROR_IS_FATAL ANY)
   execute_process(COMMAND ${SCRATCH}/use_c_by_pkg_config COMMAND_ERROR_IS_FATAL ANY)
+else()
+  message(NOTICE "no C compiler or no pkg-config: ashlar_c.pc is not tested")
 endif()
 
 # The program runs from where it was installed.

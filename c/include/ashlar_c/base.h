@@ -47,8 +47,8 @@ ASHLAR_API uint32_t ashlar_abi_version(void);
 ASHLAR_API const char* ashlar_version(void);
 // The name of a status, as "invalid_handle"; "unknown" for other numbers. Never freed.
 ASHLAR_API const char* ashlar_status_name(ashlar_status status);
-// What was wrong with the last refused call of this thread, and what to do; "" before the first. Valid until
-// this thread's next refused call.
+// What was wrong with the last refused call of this thread, and what to do, in at most 1023 bytes of UTF-8;
+// "" before the first. Valid until this thread's next refused call.
 ASHLAR_API const char* ashlar_last_error(void);
 // How many handles are open in the process: to find those that were forgotten.
 ASHLAR_API ashlar_status ashlar_open_handles(size_t* count);

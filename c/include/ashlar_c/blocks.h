@@ -32,13 +32,13 @@ enum {
 
 typedef struct ashlar_manager_options {
   uint32_t struct_size;
-  uint32_t block_count;      // required
+  uint32_t block_count;      // required; at most 2^26
   uint32_t block_size;       // tokens; 0: 16
   int32_t duplicates;        // ASHLAR_DUPLICATES_...
   const char* eviction;      // null: "lru"; the names are in docs/eviction.md
   ashlar_registry registry;  // zero: one of its own
   uint64_t max_pins;         // 0: a quarter of the blocks
-  uint64_t event_capacity;   // events that wait for ashlar_manager_drain_events(); 0: none are made
+  uint64_t event_capacity;   // events that wait for ashlar_manager_drain_events(), at most 2^22; 0: none
   uint32_t block_bytes;      // told in events; 0: none
   int32_t keep_tokens;       // 1: keeps the tokens of registered blocks
   int32_t reset_on_release;  // 1: blocks are not cached after their last release
@@ -51,7 +51,8 @@ typedef struct ashlar_manager_options {
 // option; ASHLAR_NOT_FOUND: the eviction.
 ASHLAR_API ashlar_status ashlar_manager_create(const ashlar_manager_options* options,
                                                ashlar_manager* manager);
-// Errors: ASHLAR_NOT_READY while lists of blocks or requests are open, with their number;
+// Errors: ASHLAR_NOT_READY while lists of blocks or requests are open, with their number, and while a call
+// with this manager runs: of another thread, or the drain of events whose callback this is;
 // ASHLAR_INVALID_ARGUMENT: the manager of tiers, which goes with them.
 ASHLAR_API ashlar_status ashlar_manager_destroy(ashlar_manager manager);
 

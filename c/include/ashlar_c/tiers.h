@@ -86,15 +86,17 @@ typedef struct ashlar_tiers_options {
   uint32_t onboard_threads;           // 0: 2
   const char* const* g4_directories;  // volumes: existing directories
   size_t g4_directory_count;
-  uint64_t event_capacity;  // events of each tier that wait for a drain; 0: none are made
+  uint64_t event_capacity;  // events of each tier that wait for a drain, at most 2^22; 0: none are made
   uint64_t max_pins;        // of each tier; 0: a quarter of its blocks
 } ashlar_tiers_options;
 #define ASHLAR_TIERS_OPTIONS_INIT {.struct_size = sizeof(ashlar_tiers_options)}
 
 // Errors: ASHLAR_INVALID_ARGUMENT with the option; ASHLAR_CAPACITY: memory; those of files and directories.
 ASHLAR_API ashlar_status ashlar_tiers_create(const ashlar_tiers_options* options, ashlar_tiers* tiers);
-// Finishes copies in flight to G2 and G3 and drops queued ones: ashlar_tiers_shutdown() keeps them. Errors:
-// ASHLAR_NOT_READY while lists of blocks or requests are open, with their number.
+// Finishes copies in flight to G2 and G3 and drops queued ones: ashlar_tiers_shutdown() keeps them. When it
+// has returned, nothing uses the memory of G1 any more. Errors: ASHLAR_NOT_READY while lists of blocks or
+// requests are open, and while a call with these tiers or their manager runs: of another thread, or the drain
+// of events whose callback this is. Handles of offloads and onboards may stay open.
 ASHLAR_API ashlar_status ashlar_tiers_destroy(ashlar_tiers tiers);
 // The manager of G1, for lists and requests. It belongs to the tiers and goes with them.
 ASHLAR_API ashlar_status ashlar_tiers_manager(ashlar_tiers tiers, ashlar_manager* manager);
@@ -228,6 +230,7 @@ typedef struct ashlar_tier_status {
 // Counters of a tier (ASHLAR_TIER_G1 to ASHLAR_TIER_G4). Errors: ASHLAR_UNSUPPORTED: no such tier.
 ASHLAR_API ashlar_status ashlar_tiers_status(ashlar_tiers tiers, int32_t tier, ashlar_tier_status* status);
 // Hands the waiting events of all tiers to the callback, in batches, on this thread. `delivered` may be null.
+// Nothing without event_capacity, and while another drain of these tiers runs.
 ASHLAR_API ashlar_status ashlar_tiers_drain_events(ashlar_tiers tiers, ashlar_event_callback callback,
                                                    void* user, size_t* delivered);
 

@@ -67,7 +67,7 @@ class ServiceClient {
 
   // Any request; `target` begins with '/'. The answer may have any status. Errors: kUnavailable: no
   // connection; kTimeout; kCorruption: no answer of HTTP, or one that was cut off; kCapacity: longer than
-  // max_bytes; kInvalidArgument: the method or target.
+  // max_bytes, or names are looked up that no resolver answers; kInvalidArgument: the method or target.
   Result<ServiceAnswer> request(std::string_view method, std::string_view target,
                                 std::string_view body = {}) const;
   // The body of an answer with status 200. Errors: also kNotFound (404), kUnavailable (429, 5xx),

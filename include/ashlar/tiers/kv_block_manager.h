@@ -271,11 +271,12 @@ class KvBlockManager {
   Result<std::vector<MetricRegistration>> add_metrics(MetricRegistry& metrics,
                                                       const MetricLabels& labels = {}) const;
   // Hands buffered events to a sink, tier by tier. Returns their number; 0 between attach_events() and
-  // detach_events(), where the events belong to the EventManager.
+  // detach_events(), where the events belong to the EventManager, and while another drain runs. The sink may
+  // use the tiers.
   std::size_t drain_events(events::EventSink& sink);
   // Makes the tiers sources of `events`, beginning with what they hold, and names their files and volumes,
   // including volumes registered later. Call detach_events() before either is destroyed. Errors: kNotReady:
-  // no event_capacity; kAlreadyExists: attached already.
+  // no event_capacity, or drain_events() runs; kAlreadyExists: attached already.
   Result<void> attach_events(events::EventManager& events);
   void detach_events();
   // For tests: stops the process at the first invariant of the tiers, queues and volumes that does not hold.

@@ -200,6 +200,7 @@ void OffloadTable::refill() {
     holds.clear();
     {
       const MutexLock lock(mu_);
+      if (stopping_) return;  // the tier above may be gone, and close() ends what waits
       while (hashes.size() < kAtATime && !list(Stage::kWaiting).empty() && deck_has_room()) {
         hashes.push_back(list(Stage::kWaiting).begin()->second);
         const auto at = entries_.find(hashes.back());
@@ -212,6 +213,7 @@ void OffloadTable::refill() {
     Aftermath after;
     const MutexLock lock(mu_);
     for (std::size_t i = 0; i < hashes.size(); ++i) upgraded(hashes[i], std::move(holds[i]), after);
+    if (stopping_) changed_.notify_all();  // close() waits for them
   }
 }
 

@@ -111,9 +111,10 @@ void OffloadTable::stop() {
 void OffloadTable::close() {
   Aftermath after;
   const MutexLock lock(mu_);
-  ASHLAR_CHECK(count(Stage::kInFlight) + count(Stage::kUpgrading) == 0,
-               "%zu blocks are in flight and %zu are being held at the end of the table",
-               count(Stage::kInFlight), count(Stage::kUpgrading));
+  stopping_ = true;
+  while (count(Stage::kUpgrading) != 0) changed_.wait(mu_);  // a handle's cancel() holds blocks now
+  ASHLAR_CHECK(count(Stage::kInFlight) == 0, "%zu blocks are in flight at the end of the table",
+               count(Stage::kInFlight));
   while (!entries_.empty()) end(entries_.begin(), &OffloadProgress::cancelled, after);
 }
 
