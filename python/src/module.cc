@@ -1,6 +1,22 @@
 #include "module.h"
 
+#include "events.h"
+#include "gil.h"
+#include "kv.h"
+
 namespace ashlar::python {
+namespace {
+
+// While Python can still be called: ends whatever calls it.
+void end_callbacks() {
+  constexpr auto kPatience = std::chrono::seconds(2);
+  end_living_kvs();
+  close_open_streams();
+  without_gil([&] { wait_for_destruction(kPatience); });
+  end_python();
+}
+
+}  // namespace
 
 NB_MODULE(_native, module) {
   module.doc() = "Ashlar's library, as the package `ashlar` shows it.";
@@ -22,6 +38,7 @@ NB_MODULE(_native, module) {
   bind_index(module);
   bind_feed(module);
   bind_replay(module);
+  nanobind::module_::import_("atexit").attr("register")(nanobind::cpp_function(&end_callbacks));
 }
 
 }  // namespace ashlar::python
