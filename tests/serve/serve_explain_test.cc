@@ -42,7 +42,7 @@ TEST(ServeExplain, ThePageShowsTheRunThatIsNamed) {
   EXPECT_THAT(unknown.read_line().value_or(""), ::testing::HasSubstr("no journal there is of that run"));
 }
 
-TEST(ServeExplain, ThePageOfAReplayIsItsReport) {
+TEST(ServeExplain, TheRunsOfAReplayAreOnThePageBesideItsReport) {
   ServerProcess replay({ASHLAR_PROGRAM, "replay", "--generate", "chat,requests=200", "--policy", "lru,lfu",
                         "--quiet", "--page", "--port", "0"});
   const std::optional<std::string> line = replay.read_line();
@@ -55,7 +55,8 @@ TEST(ServeExplain, ThePageOfAReplayIsItsReport) {
   ASSERT_TRUE(row);
   const auto page = client.get("/");
   EXPECT_EQ(page.status, 200);
-  EXPECT_THAT(page.body, ::testing::HasSubstr("Hit rate by tier over time"));
+  EXPECT_THAT(page.body, ::testing::HasSubstr("Time travel"));
+  EXPECT_THAT(client.get("/report").body, ::testing::HasSubstr("Hit rate by tier over time"));
   EXPECT_EQ(Json::parse(client.get("/report.json").body)["runs"].list.size(), 2u);
   EXPECT_EQ(client.get("/else").status, 404);
   EXPECT_EQ(replay.terminate(), 0);
