@@ -23,8 +23,8 @@ using KvPtr = std::shared_ptr<tiers::KvBlockManager>;
 // end_living_kvs() could stop its threads: one of them may wait for the GIL for ever.
 KvPtr share_kv(std::unique_ptr<tiers::KvBlockManager> kv);
 // For atexit: shuts down every manager, so that its threads have ended before Python does. Waits for their
-// callbacks, but not for ever. Call with the GIL held.
-void end_living_kvs();
+// callbacks, but not for ever: false if some have not returned. Call with the GIL held.
+bool end_living_kvs();
 
 struct KvRef {
   KvPtr kv;

@@ -94,7 +94,7 @@ KvPtr share_kv(std::unique_ptr<tiers::KvBlockManager> kv) {
   return shared;
 }
 
-void end_living_kvs() {
+bool end_living_kvs() {
   struct Ending {
     std::mutex mutex;
     std::condition_variable changed;
@@ -131,9 +131,9 @@ void end_living_kvs() {
       ended();
     }
   }
-  without_gil([&] {
+  return without_gil([&] {
     std::unique_lock lock(ending->mutex);
-    ending->changed.wait_for(lock, kPatience, [&] { return ending->left == 0; });
+    return ending->changed.wait_for(lock, kPatience, [&] { return ending->left == 0; });
   });
 }
 
