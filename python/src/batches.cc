@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <unordered_set>
+#include <utility>
 
 #include "arrays.h"
 #include "ashlar/block/sequence_batch.h"
@@ -20,29 +21,50 @@ namespace {
 using block::BatchPlan;
 using tokens::Token;
 
+// Requests whose decode step is worth giving up the GIL.
+constexpr std::size_t kManyRequests = 64;
+
 // Keeps its requests alive.
 class BatchObject {
  public:
   void add(const RequestObject& request) {
+    check_free();
     if (members_.contains(request.shared.get())) {
       raise(Error(ErrorCode::kInvalidArgument, "the request is in this batch already"));
     }
+    block::RequestSequence<G1>& added = request.get();
     requests_.reserve(requests_.size() + 1);
-    members_.insert(request.shared.get());
-    batch_.add(request.get());
+    const auto member = members_.insert(request.shared.get()).first;
+    try {
+      batch_.add(added);
+    } catch (...) {
+      members_.erase(member);
+      throw;
+    }
     requests_.push_back(request.shared);
   }
   void clear() {
+    check_free();
     batch_.clear();
-    requests_.clear();
+    const std::vector<std::shared_ptr<SharedRequest>> dropped = std::exchange(requests_, {});
     members_.clear();
   }
   std::size_t size() const { return requests_.size(); }
-  // The batch, if no request of it is in use by another thread.
+  // The batch, if neither it nor a request of it is in use by another thread.
   block::SequenceBatch<G1>& get() {
+    check_free();
     for (const std::shared_ptr<SharedRequest>& request : requests_) request->get();
     return batch_;
   }
+  // f(batch), without the GIL if that is worth it. The batch and its requests are busy meanwhile.
+  template <class F>
+  auto run(bool large, F&& f) {
+    block::SequenceBatch<G1>& batch = get();
+    if (!large) return std::forward<F>(f)(batch);
+    const Busy busy(*this);
+    return without_gil([&] { return std::forward<F>(f)(batch); });
+  }
+  bool is_large() const { return size() >= kManyRequests; }
   void release() {
     get();
     for (const std::shared_ptr<SharedRequest>& request : std::vector(requests_)) request->release();
@@ -53,9 +75,28 @@ class BatchObject {
   }
 
  private:
+  struct Busy {
+    explicit Busy(BatchObject& used) : batch(used) { mark(true); }
+    Busy(const Busy&) = delete;
+    Busy& operator=(const Busy&) = delete;
+    ~Busy() { mark(false); }
+    void mark(bool busy) {
+      batch.busy_ = busy;
+      for (const std::shared_ptr<SharedRequest>& request : batch.requests_) request->mark_busy(busy);
+    }
+    BatchObject& batch;
+  };
+
+  void check_free() const {
+    if (!busy_) return;
+    raise(
+        Error(ErrorCode::kInvalidArgument, "another thread is using this batch; use it from one at a time"));
+  }
+
   std::vector<std::shared_ptr<SharedRequest>> requests_;
   std::unordered_set<const SharedRequest*> members_;
   block::SequenceBatch<G1> batch_;
+  bool busy_ = false;
 };
 
 }  // namespace
@@ -74,21 +115,27 @@ A step is refused as a whole; the exception's `index` is the first request that 
       .def("clear", &BatchObject::clear, "Removes all requests; their steps stay scheduled.")
       .def("__len__", &BatchObject::size, "How many requests.")
       .def(
-          "schedule_decode", [](BatchObject& self) { return value_or_raise(self.get().schedule_decode()); },
+          "schedule_decode",
+          [](BatchObject& self) {
+            return value_or_raise(
+                self.run(self.is_large(), [](auto& batch) { return batch.schedule_decode(); }));
+          },
           "One token of every request.")
       .def(
           "apply_decode",
           [](BatchObject& self, const TokensLike& like) {
             const TokenArray tokens(like);
             self.check_count(tokens.size(), "tokens");
-            return value_or_raise(self.get().apply_decode(tokens.span()));
+            return value_or_raise(
+                self.run(self.is_large(), [&](auto& batch) { return batch.apply_decode(tokens.span()); }));
           },
           nb::arg("tokens"), "The tokens that the step yielded, one per request in the order of add().")
       .def(
           "schedule_prefill",
           [](BatchObject& self, const std::vector<std::size_t>& chunks) {
             self.check_count(chunks.size(), "chunks");
-            return value_or_raise(self.get().schedule_prefill(chunks));
+            return value_or_raise(
+                self.run(true, [&](auto& batch) { return batch.schedule_prefill(chunks); }));
           },
           nb::arg("chunks"), "The next chunks[i] tokens of request i.")
       .def(
@@ -99,7 +146,7 @@ A step is refused as a whole; the exception's `index` is the first request that 
             for (std::size_t i = 0; i < tokens.size(); ++i) {
               if (tokens[i]) yielded[i] = Token(*tokens[i]);
             }
-            return value_or_raise(self.get().apply_prefill(yielded));
+            return value_or_raise(self.run(true, [&](auto& batch) { return batch.apply_prefill(yielded); }));
           },
           nb::arg("tokens"), "The tokens that last chunks yielded; None for the other requests.")
       .def(
@@ -107,7 +154,10 @@ A step is refused as a whole; the exception's `index` is the first request that 
           [](BatchObject& self, const block::Fence& fence) { self.get().set_written_after(fence); },
           nb::arg("fence"), "As of RequestSequence, for every request.")
       .def(
-          "revert", [](BatchObject& self) { value_or_raise(self.get().revert()); },
+          "revert",
+          [](BatchObject& self) {
+            value_or_raise(self.run(self.is_large(), [](auto& batch) { return batch.revert(); }));
+          },
           "Drops the scheduled step of every request.")
       .def("release", [](BatchObject& self) { self.release(); }, "Releases every request.");
 }

@@ -4,7 +4,9 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <span>
 #include <string>
+#include <vector>
 
 #include "arrays.h"
 #include "ashlar/tokens/token_sequence.h"
@@ -88,17 +90,19 @@ CompleteListObject stage_all(MutableListObject& self, const HashesLike& like,
   self.release();
   block::BlockIdentity identity{.hash = {}, .parent = parent, .root = root};
   identity.metadata = metadata;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    const SequenceHash& name = names.span()[i];
-    if (i != 0) {
-      const SequenceHash& before = names.span()[i - 1];
-      identity.parent = before.can_precede(name) ? std::optional(before) : std::nullopt;
-      if (!identity.parent) identity.root = std::nullopt;
+  without_gil_if(names.size() > kLongList, [&] {
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const SequenceHash& name = names.span()[i];
+      if (i != 0) {
+        const SequenceHash& before = names.span()[i - 1];
+        identity.parent = before.can_precede(name) ? std::optional(before) : std::nullopt;
+        if (!identity.parent) identity.root = std::nullopt;
+      }
+      if (name.position() == 0) identity.root = name;
+      identity.hash = name;
+      staged.push_back(std::move(blocks[i]).stage(identity, KvReady::asserted_by_caller()));
     }
-    if (name.position() == 0) identity.root = name;
-    identity.hash = name;
-    staged.push_back(std::move(blocks[i]).stage(identity, KvReady::asserted_by_caller()));
-  }
+  });
   return CompleteListObject(std::move(manager), std::move(staged));
 }
 
@@ -115,17 +119,25 @@ CompleteListObject complete_all(MutableListObject& self, const tokens::TokenSequ
     raise(make_error(ErrorCode::kInvalidArgument, "a sequence in blocks of %u tokens; the manager has %u",
                      sequence.block_size(), self.manager()->block_size()));
   }
+  const std::span<const tokens::TokenBlock> all = sequence.blocks().subspan(first, count);
+  // A copy for the work without the GIL: another thread may change the sequence meanwhile.
+  std::vector<tokens::TokenBlock> kept;
+  if (count > kLongList) kept.assign(all.begin(), all.end());
   BlockList<CompleteBlock<G1>> completed;
   completed.reserve(count);
   ManagerPtr manager = self.manager();
   BlockList<MutableBlock<G1>> blocks = std::move(self.get());
   self.release();
-  for (std::size_t i = 0; i < count; ++i) {
-    auto done = std::move(blocks[i]).complete(sequence.blocks()[first + i], KvReady::asserted_by_caller());
-    // Its size is the one reason to refuse a block, and was compared above.
-    if (!done) raise(done.error().error);
-    completed.push_back(std::move(done).value());
-  }
+  const auto complete = [&](std::span<const tokens::TokenBlock> with) -> Result<void> {
+    for (std::size_t i = 0; i < count; ++i) {
+      auto done = std::move(blocks[i]).complete(with[i], KvReady::asserted_by_caller());
+      if (!done) return done.error().error;
+      completed.push_back(std::move(done).value());
+    }
+    return {};
+  };
+  // Its size is the one reason to refuse a block, and was compared above.
+  value_or_raise(kept.empty() ? complete(all) : without_gil([&] { return complete(kept); }));
   return CompleteListObject(std::move(manager), std::move(completed));
 }
 

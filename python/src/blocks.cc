@@ -5,17 +5,20 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "arrays.h"
 #include "ashlar/block/block_manager.h"
 #include "ashlar/tokens/token_sequence.h"
-#include "callbacks.h"
 #include "events.h"
+#include "gil.h"
 #include "guards.h"
 #include "module.h"
 
@@ -87,11 +90,11 @@ void make_manager(ManagerObject* self, std::uint32_t block_count, std::uint32_t 
 }
 
 bool on_main_thread() {
-  const nb::object threading = nb::module_::import_("threading");
-  return threading.attr("current_thread")().is(threading.attr("main_thread")());
+  return gettid() == getpid();
 }
 
-// Waits in pieces on the main thread, which alone sees signals: Ctrl-C ends the wait.
+// Waits in pieces on the main thread, which alone sees signals: Ctrl-C ends the wait. Each piece queues
+// behind those that wait meanwhile.
 Result<BlockList<MutableBlock<G1>>, block::AllocationRefusal> wait_for(Manager& manager, std::size_t n,
                                                                        Clock::TimePoint deadline) {
   const bool in_pieces = on_main_thread();
@@ -106,7 +109,10 @@ Result<BlockList<MutableBlock<G1>>, block::AllocationRefusal> wait_for(Manager& 
 }
 
 MutableListObject allocate(const ManagerObject& self, std::size_t n, std::optional<double> timeout) {
-  if (!timeout) return {self.manager, value_or_raise(self.manager->allocate_blocks(n))};
+  if (!timeout) {
+    auto blocks = without_gil_if(n > kLongList, [&] { return self.manager->allocate_blocks(n); });
+    return {self.manager, value_or_raise(std::move(blocks))};
+  }
   const Clock::TimePoint deadline = Clock::real().now() + seconds_of(*timeout);
   return {self.manager, value_or_raise(wait_for(*self.manager, n, deadline))};
 }
@@ -188,7 +194,8 @@ ImmutableListObject match(const ManagerObject& self, const HashesLike& like, con
 
 nb::list match_scattered(const ManagerObject& self, const HashesLike& like) {
   const HashArray hashes(like);
-  std::vector<ImmutableBlock<G1>> found = self.manager->match_blocks_scattered(hashes.span());
+  std::vector<ImmutableBlock<G1>> found = without_gil_if(
+      hashes.size() >= kManyBlocks, [&] { return self.manager->match_blocks_scattered(hashes.span()); });
   nb::list answers;
   for (ImmutableBlock<G1>& block : found) {
     if (block) {
@@ -198,6 +205,25 @@ nb::list match_scattered(const ManagerObject& self, const HashesLike& like) {
     }
   }
   return answers;
+}
+
+ImmutableListObject match_sequence(const ManagerObject& self, const tokens::TokenSequence& sequence) {
+  const std::span<const tokens::TokenBlock> blocks = sequence.blocks();
+  if (blocks.size() < kManyBlocks) return {self.manager, self.manager->match_blocks(blocks)};
+  BlockList<ImmutableBlock<G1>> found;
+  // Blocks of another size hold other tokens.
+  if (sequence.block_size() != self.manager->block_size()) return {self.manager, std::move(found)};
+  // Copies, because another thread may change the sequence meanwhile.
+  std::vector<SequenceHash> names;
+  std::vector<PrefixDigest> digests;
+  names.reserve(blocks.size());
+  digests.reserve(blocks.size());
+  for (const tokens::TokenBlock& block : blocks) {
+    names.push_back(block.sequence_hash());
+    digests.push_back(block.prefix_digest());
+  }
+  without_gil([&] { self.manager->match_blocks(names, digests, found); });
+  return {self.manager, std::move(found)};
 }
 
 std::map<std::string, std::uint64_t> counters_of(const ManagerObject& self) {
@@ -270,12 +296,8 @@ void bind_finding(nb::class_<ManagerObject>& manager) {
 
 With `prefixes` (BlockHashes.prefix) a block with another known digest is a miss. Names alone are trusted: use
 digests, or keyed names, where clients may craft collisions.)")
-      .def(
-          "match_sequence",
-          [](const ManagerObject& self, const tokens::TokenSequence& sequence) {
-            return ImmutableListObject(self.manager, self.manager->match_blocks(sequence.blocks()));
-          },
-          nb::arg("sequence"), "The longest registered prefix of its full blocks, with digests compared.")
+      .def("match_sequence", &match_sequence, nb::arg("sequence"),
+           "The longest registered prefix of its full blocks, with digests compared.")
       .def(
           "match_scattered", &match_scattered, nb::arg("hashes"),
           nb::sig("def match_scattered(self, hashes: SequenceHashes | collections.abc.Sequence[SequenceHash] "
@@ -360,13 +382,16 @@ it buffers for an EventStream or drain_events(); 0: none.)")
       .def("allocate", &allocate, nb::arg("count"), nb::arg("timeout") = nb::none(),
            R"(That many empty blocks, or none: inactive ones are evicted to make room.
 
-With a timeout, in seconds, it waits for room; waiting allocations are served in order of arrival.
+With a timeout, in seconds, it waits for room; waiting allocations are served in order of arrival. On the
+main thread a wait looks for Ctrl-C every 0.2 s and then queues behind the others again: where order matters,
+wait on other threads.
 CapacityError, Timeout; InvalidArgument for more than there are in total.)")
       .def("allocate_block", &allocate_block, "One empty block.")
       .def(
           "allocate_with_evictions",
           [](const ManagerObject& self, std::size_t n) {
-            auto allocation = value_or_raise(self.manager->allocate_blocks_with_evictions(n));
+            auto allocation = value_or_raise(without_gil_if(
+                n > kLongList, [&] { return self.manager->allocate_blocks_with_evictions(n); }));
             return nb::make_tuple(MutableListObject(self.manager, std::move(allocation.blocks)),
                                   HashList(std::move(allocation.evicted)));
           },
@@ -389,20 +414,27 @@ priority and seconds are their retention. after: the fence of the step that stil
 block before the first, where it was staged without. A refusal leaves the guards as they were:
 CorruptionError when a name has a block of other tokens, InvalidArgument for a block of another manager.)")
       .def(
-          "reset_inactive", [](const ManagerObject& self) { return self.manager->reset_inactive_pool(); },
+          "reset_inactive",
+          [](const ManagerObject& self) {
+            return without_gil([&] { return self.manager->reset_inactive_pool(); });
+          },
           "Evicts every inactive block that is not pinned. Returns how many.")
       .def(
           "eviction_candidates",
           [](const ManagerObject& self, std::size_t n) {
-            return HashList(self.manager->eviction_candidates(std::min(n, self.manager->total_blocks())));
+            const std::size_t most = std::min(n, self.manager->total_blocks());
+            return HashList(
+                without_gil_if(most > kLongList, [&] { return self.manager->eviction_candidates(most); }));
           },
           nb::arg("count"), "The names that would be evicted next, in order.")
       .def(
           "registered",
           [](const ManagerObject& self) {
             std::vector<SequenceHash> names;
-            self.manager->for_each_registered(
-                [&](const SequenceHash& hash, block::BlockId) { names.push_back(hash); });
+            without_gil([&] {
+              self.manager->for_each_registered(
+                  [&](const SequenceHash& hash, block::BlockId) { names.push_back(hash); });
+            });
             return HashList(std::move(names));
           },
           "The names of all registered blocks, in no order.")

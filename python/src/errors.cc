@@ -12,6 +12,7 @@
 #include "ashlar/block/sequence_batch.h"
 #include "ashlar/block/sequence_error.h"
 #include "module.h"
+#include "paths.h"
 
 namespace nb = nanobind;
 
@@ -55,7 +56,7 @@ PyObject* new_type(nb::module_& module, const char* name, const char* doc, PyObj
 nb::object exception_of(const Error& error, const std::string& before = {}) {
   const auto code = static_cast<std::size_t>(error.code());
   const std::string text = before + error.message();
-  return nb::handle(g_types[code])(nb::str(text.data(), text.size()));
+  return nb::handle(g_types[code])(text_of(text));
 }
 
 [[noreturn]] void raise_object(const nb::object& exception) {

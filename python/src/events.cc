@@ -33,6 +33,7 @@
 #include "guards.h"
 #include "kv.h"
 #include "module.h"
+#include "paths.h"
 #include "tier_names.h"
 
 namespace nb = nanobind;
@@ -214,23 +215,6 @@ OpenStreams& open_streams() {
   return *kept;
 }
 
-void close_all_streams() {
-  std::vector<std::weak_ptr<OpenStream>> streams;
-  {
-    const std::lock_guard lock(open_streams().mutex);
-    streams.swap(open_streams().streams);
-  }
-  constexpr auto kPatience = std::chrono::seconds(5);
-  for (const std::weak_ptr<OpenStream>& weak : streams) {
-    if (std::shared_ptr<OpenStream> stream = weak.lock(); stream && !stream->sink->is_calling_here()) {
-      without_gil([&] {
-        stream->close(kPatience);
-        stream.reset();
-      });
-    }
-  }
-}
-
 class StreamObject {
  public:
   StreamObject(std::shared_ptr<OpenStream> stream) : stream_(std::move(stream)) {}
@@ -401,7 +385,8 @@ A snapshot is the whole state of the stream, in parts: it replaces what a listen
           "locations",
           [](const Batch& self) {
             nb::dict out;
-            for (const events::LocationName& one : self.owned.locations) out[nb::int_(one.number)] = one.name;
+            for (const events::LocationName& one : self.owned.locations)
+              out[nb::int_(one.number)] = text_of(one.name);
             return out;
           },
           "Files and volumes that the events name, by number.")
@@ -418,6 +403,23 @@ A snapshot is the whole state of the stream, in parts: it replaces what a listen
 }
 
 }  // namespace
+
+void close_open_streams() {
+  std::vector<std::weak_ptr<OpenStream>> streams;
+  {
+    const std::lock_guard lock(open_streams().mutex);
+    streams.swap(open_streams().streams);
+  }
+  constexpr auto kPatience = std::chrono::seconds(5);
+  for (const std::weak_ptr<OpenStream>& weak : streams) {
+    if (std::shared_ptr<OpenStream> stream = weak.lock(); stream && !stream->sink->is_calling_here()) {
+      without_gil([&] {
+        stream->close(kPatience);
+        stream.reset();
+      });
+    }
+  }
+}
 
 void bind_manager_events(nb::class_<ManagerObject>& type) {
   type.def(
@@ -442,10 +444,13 @@ void bind_kv_events(nb::class_<KvRef>& type) {
         if (kv->g1().event_log() == nullptr)
           raise(Error(ErrorCode::kNotReady, "the manager makes no events: create it with events=N"));
         Gatherer gatherer;
-        without_gil([&] { kv->drain_events(gatherer); });
+        // A stream of G1 alone takes its events, which this would drain too.
+        if (!taken_logs().is_taken(kv->g1().event_log().get()))
+          without_gil([&] { kv->drain_events(gatherer); });
         return Batch(std::move(gatherer.batch));
       },
-      "The events of all tiers since the last call, tier by tier; none while an EventStream has them.");
+      "The events of all tiers since the last call, tier by tier; none while an EventStream has them, be it "
+      "of G1 alone.");
 }
 
 void bind_events(nb::module_& module) {
@@ -455,7 +460,9 @@ void bind_events(nb::module_& module) {
 
 The function gets an EventBatch, on a thread of the stream, one call at a time: first a snapshot of what the
 manager holds, then every change in order. It may use the manager. An exception in it goes to
-sys.unraisablehook, and its batch counts as delivered. If it is too slow, a snapshot replaces what waits.)")
+sys.unraisablehook, and its batch counts as delivered. If it is too slow, a snapshot replaces what waits.
+Use `with` or close(): a stream whose function refers to it, as a method of its owner does, is collected no
+earlier.)")
       .def(
           "__init__",
           [](StreamObject* self, nb::object source, nb::callable callback, std::uint64_t worker,
@@ -500,7 +507,6 @@ sys.unraisablehook, and its batch counts as delivered. If it is too slow, a snap
       .def(
           "__exit__", [](StreamObject& self, nb::args) { self.close(5.0); },
           nb::sig("def __exit__(self, *args: object) -> None"), "For `with`: close().");
-  nb::module_::import_("atexit").attr("register")(nb::cpp_function(&close_all_streams));
 }
 
 }  // namespace ashlar::python

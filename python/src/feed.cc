@@ -14,6 +14,7 @@
 #include "ashlar/feed/engine_session.h"
 #include "ashlar/feed/index_feeder.h"
 #include "errors.h"
+#include "gil.h"
 #include "index.h"
 #include "module.h"
 
@@ -62,7 +63,7 @@ class EngineFeed {
     Result<std::size_t> applied = std::size_t{0};
     bool undecodable = false;
     {
-      const nb::gil_scoped_release released;
+      const WithoutGil released;
       const std::lock_guard lock(mutex_);
       const std::uint64_t undecodable_before = session_->counters().undecodable;
       message.sequence = sequence.value_or(session_->next().value_or(0));
@@ -87,7 +88,7 @@ class EngineFeed {
     std::size_t present = 0;
     std::uint32_t block_size = 0;
     {
-      const nb::gil_scoped_release released;
+      const WithoutGil released;
       const std::lock_guard lock(mutex_);
       seen = session_->ingest().counters();
       messages = session_->counters();

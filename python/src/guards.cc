@@ -17,7 +17,7 @@
 #include "arrays.h"
 #include "ashlar/block/block_manager.h"
 #include "ashlar/tokens/token_block.h"
-#include "callbacks.h"
+#include "gil.h"
 #include "module.h"
 
 namespace nb = nanobind;

@@ -17,6 +17,7 @@
 #include "ashlar/block/block_manager.h"
 #include "ashlar/block/fence.h"
 #include "errors.h"
+#include "gil.h"
 #include "managers.h"
 
 namespace ashlar::python {
@@ -38,6 +39,14 @@ inline constexpr const char* kGuardName<block::CompleteBlock<G1>> = "this Comple
 template <>
 inline constexpr const char* kGuardName<block::ImmutableBlock<G1>> = "this ImmutableBlock";
 
+// Blocks whose handling is worth giving up the GIL.
+inline constexpr std::size_t kLongList = 64;
+
+template <class Content>
+inline constexpr bool kIsList = false;
+template <class Guard>
+inline constexpr bool kIsList<block::BlockList<Guard>> = true;
+
 // Content: a guard, or a BlockList of guards.
 template <class Content>
 class GuardObject {
@@ -46,6 +55,9 @@ class GuardObject {
       : manager_(std::move(manager)), content_(std::move(content)) {}
   GuardObject(GuardObject&& other) noexcept = default;
   GuardObject& operator=(GuardObject&&) = delete;
+  ~GuardObject() {
+    if constexpr (kIsList<Content>) release();
+  }
 
   bool used() const { return manager_ == nullptr; }
   void check() const {
@@ -72,6 +84,14 @@ class GuardObject {
   }
   void release() {
     if (used()) return;
+    if constexpr (kIsList<Content>) {
+      if (content_.size() > kLongList) {
+        const ManagerPtr manager = std::move(manager_);
+        Content content = std::exchange(content_, Content());
+        without_gil_in_destructor([&] { content = Content(); });
+        return;
+      }
+    }
     content_ = Content();
     manager_.reset();
   }

@@ -78,6 +78,10 @@ int get_list_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
     return -1;
   }
   const HashList* list = nb::inst_ptr<HashList>(nb::handle(self));
+  if ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && list->size() > 1) {
+    PyErr_SetString(PyExc_BufferError, "SequenceHashes has its rows one after another, not its columns");
+    return -1;
+  }
   auto* numbers = static_cast<Py_ssize_t*>(PyMem_Malloc(4 * sizeof(Py_ssize_t)));
   if (numbers == nullptr) {
     PyErr_NoMemory();

@@ -26,8 +26,8 @@
 #include "ashlar/index/locked_index.h"
 #include "ashlar/index/make_index.h"
 #include "ashlar/index/radix_tree.h"
-#include "callbacks.h"
 #include "errors.h"
+#include "gil.h"
 #include "module.h"
 #include "tier_names.h"
 
@@ -251,14 +251,14 @@ BatchMatches find_batch(const IndexRef& self, const HashesArray& array, const Ha
 }
 
 std::vector<IndexCall> dump(const IndexRef& self) {
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   DumpGatherer gatherer;
   self.index->dump(gatherer);
   return std::move(gatherer.calls);
 }
 
 std::size_t load(IndexRef& self, const std::vector<IndexCall>& calls) {
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   std::size_t refused = 0;
   for (const IndexCall& call : calls) {
     const events::Worker worker{events::WorkerId(call.worker), call.rank};
@@ -298,7 +298,7 @@ Numpy<std::uint8_t> presence(const IndexRef& self, std::uint64_t worker, const H
 nb::dict sizes(const IndexRef& self) {
   index::IndexSizes sizes;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     sizes = self.index->sizes();
   }
   nb::dict out;
@@ -313,7 +313,7 @@ nb::dict sizes(const IndexRef& self) {
 nb::dict counters(const IndexRef& self) {
   index::IndexCounters seen;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     seen = self.index->counters();
   }
   nb::dict out;
@@ -464,14 +464,16 @@ void bind_index(nb::module_& module) {
       .def(
           "clear",
           [](IndexRef& self, std::uint64_t worker, std::uint32_t rank) {
-            self.index->clear({events::WorkerId(worker), rank});
+            without_gil([&] { self.index->clear({events::WorkerId(worker), rank}); });
           },
-          "worker"_a, nb::kw_only(), "rank"_a = 0, nb::call_guard<nb::gil_scoped_release>(),
+          "worker"_a, nb::kw_only(), "rank"_a = 0,
           "Removes all blocks of a worker's rank; it may store again.")
       .def(
           "remove_worker",
-          [](IndexRef& self, std::uint64_t worker) { self.index->remove_worker(events::WorkerId(worker)); },
-          "worker"_a, nb::call_guard<nb::gil_scoped_release>(), "Removes all ranks of a worker.")
+          [](IndexRef& self, std::uint64_t worker) {
+            without_gil([&] { self.index->remove_worker(events::WorkerId(worker)); });
+          },
+          "worker"_a, "Removes all ranks of a worker.")
       .def("find_matches", &find_matches, "locals"_a, nb::kw_only(), "early_exit"_a = false,
            "The workers that hold the first block of the request, and how deep each reaches. early_exit: "
            "stops where at most one worker is left.")
@@ -483,7 +485,7 @@ void bind_index(nb::module_& module) {
       .def("dump", &dump, "The calls that rebuild an equal index from an empty one.")
       .def("load", &load, "calls"_a, "Applies the calls of a dump. Returns how many stores were refused.")
       .def(
-          "settle", [](IndexRef& self) { self.index->settle(); }, nb::call_guard<nb::gil_scoped_release>(),
+          "settle", [](IndexRef& self) { without_gil([&] { self.index->settle(); }); },
           "Returns when everything accepted before is applied.")
       .def("sizes", &sizes, "What the index holds: workers, blocks, contents, nodes, bytes.")
       .def("counters", &counters, "What the index saw since the start.");

@@ -12,14 +12,19 @@
 
 #include "ashlar/tiers/kv_block_manager.h"
 #include "errors.h"
+#include "gil.h"
 #include "managers.h"
 
 namespace ashlar::python {
 
 using KvPtr = std::shared_ptr<tiers::KvBlockManager>;
 
-// The manager destroys itself without the GIL, when its last block is back.
+// The manager destroys itself without the GIL, when its last block is back. Once Python has ended, only if
+// end_living_kvs() could stop its threads: one of them may wait for the GIL for ever.
 KvPtr share_kv(std::unique_ptr<tiers::KvBlockManager> kv);
+// For atexit: shuts down every manager, so that its threads have ended before Python does. Waits for their
+// callbacks, but not for ever: false if some have not returned. Call with the GIL held.
+bool end_living_kvs();
 
 struct KvRef {
   KvPtr kv;
@@ -46,7 +51,7 @@ bool wait_in_slices(std::optional<Clock::TimePoint> deadline, Done&& is_done, Wa
   constexpr auto kSlice = std::chrono::milliseconds(100);
   for (;;) {
     {
-      const nanobind::gil_scoped_release released;
+      const WithoutGil released;
       Clock::TimePoint until = Clock::real().now() + kSlice;
       if (deadline && *deadline < until) until = *deadline;
       wait(until);
@@ -59,6 +64,6 @@ bool wait_in_slices(std::optional<Clock::TimePoint> deadline, Done&& is_done, Wa
 
 // The parts of the class that other files bind.
 void bind_transfers(nanobind::module_& module, nanobind::class_<KvRef>& type);
-void bind_memory(nanobind::class_<KvRef>& type);
+void bind_memory(nanobind::module_& module, nanobind::class_<KvRef>& type);
 
 }  // namespace ashlar::python

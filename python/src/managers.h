@@ -23,10 +23,14 @@ ManagerPtr share_manager(Manager manager);
 
 // destroy_if_idle() destroys a manager and returns true, or returns false while blocks of it are
 // outstanding. It is called now, and if it refuses, again whenever another manager is made or given up;
-// always without the GIL. For the deleters of shared pointers.
+// always without the GIL, and never on a thread of the library that is calling Python: the end of a manager
+// waits for its threads. There another thread does it. For the deleters of shared pointers.
 void destroy_when_idle(std::function<bool()> destroy_if_idle);
-// Tries the managers that were set aside. Returns how many are left.
-std::size_t destroy_idle_managers();
+// Tries the managers that were set aside, without the GIL. Does nothing on a thread of the library that is
+// calling Python.
+void destroy_idle_managers();
+// Waits until no other thread is destroying a manager, `patience` at most. Call without the GIL.
+void wait_for_destruction(Clock::Duration patience);
 
 // True when destroying the manager is allowed: no guard, no quarantine, no waiting allocation.
 bool is_idle(const block::PoolStatus& status);

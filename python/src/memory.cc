@@ -32,7 +32,7 @@ using layout::Dtype;
 // Keeps a Python object until the last user of its memory is gone, on whatever thread that is.
 std::shared_ptr<const void> keep(nb::ndarray<> array) {
   return std::shared_ptr<nb::ndarray<>>(new nb::ndarray<>(std::move(array)), [](nb::ndarray<>* kept) {
-    if (nb::detail::cleanup_guard guard{}) delete kept;
+    drop_with_gil([](void* dropped) { delete static_cast<nb::ndarray<>*>(dropped); }, kept);
   });
 }
 
@@ -174,6 +174,35 @@ Target target_of(nb::handle block, const KvPtr& kv) {
   return {static_cast<std::uint32_t>(id), false};
 }
 
+// A tensor that only says so in versions of DLPack that can: others would make it writable.
+struct ReadOnlyTensor {
+  nb::object tensor;
+};
+
+nb::object export_read_only(const ReadOnlyTensor& self, nb::kwargs how) {
+  const nb::object version = how.contains("max_version") ? nb::object(how["max_version"]) : nb::none();
+  if (version.is_none() || nb::cast<long>(nb::object(version[nb::int_(0)])) < 1) {
+    PyErr_SetString(PyExc_BufferError,
+                    "the block is read-only, which DLPack says from version 1 on: ask with max_version");
+    throw nb::python_error();
+  }
+  return self.tensor.attr("__dlpack__")(**how);
+}
+
+int get_tensor_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
+  view->obj = nullptr;
+  if (!nb::inst_ready(nb::handle(self))) {
+    PyErr_SetString(PyExc_BufferError, "the tensor was not made");
+    return -1;
+  }
+  return PyObject_GetBuffer(nb::inst_ptr<ReadOnlyTensor>(nb::handle(self))->tensor.ptr(), view, flags);
+}
+
+PyType_Slot tensor_slots[] = {
+    {Py_bf_getbuffer, reinterpret_cast<void*>(get_tensor_buffer)},
+    {0, nullptr},
+};
+
 // An array over one block, or over all of them, of one layer, or of all.
 template <class Framework>
 nb::object view_of(const KvRef& self, nb::handle block, std::optional<std::uint32_t> layer) {
@@ -221,8 +250,10 @@ nb::object view_of(const KvRef& self, nb::handle block, std::optional<std::uint3
     return nb::cast(nb::ndarray<Framework>(data, extents.size(), extents.data(), owner, strides.data(), dtype,
                                            device_type, device));
   }
-  return nb::cast(nb::ndarray<Framework, nb::ro>(data, extents.size(), extents.data(), owner, strides.data(),
-                                                 dtype, device_type, device));
+  nb::object shown = nb::cast(nb::ndarray<Framework, nb::ro>(data, extents.size(), extents.data(), owner,
+                                                             strides.data(), dtype, device_type, device));
+  if constexpr (kNumpy) return shown;
+  return nb::cast(ReadOnlyTensor{std::move(shown)});
 }
 
 }  // namespace
@@ -263,7 +294,18 @@ BroughtMemory memory_of(nb::handle memory, const layout::LayoutConfig& model) {
   return out;
 }
 
-void bind_memory(nb::class_<KvRef>& type) {
+void bind_memory(nb::module_& module, nb::class_<KvRef>& type) {
+  nb::class_<ReadOnlyTensor>(module, "ReadOnlyTensor", nb::type_slots(tensor_slots),
+                             R"(The bytes of a block that others may read, for DLPack and the buffer protocol.
+
+Made by KvBlockManager.tensor(). It keeps the manager and the guard.)")
+      .def("__dlpack__", &export_read_only, nb::sig("def __dlpack__(self, **kwargs: object) -> object"),
+           "For libraries of arrays. BufferError unless max_version is (1, 0) or later: older versions "
+           "cannot say that memory is read-only.")
+      .def(
+          "__dlpack_device__",
+          [](const ReadOnlyTensor& self) { return nb::object(self.tensor.attr("__dlpack_device__")()); },
+          nb::sig("def __dlpack_device__(self) -> tuple[int, int]"), "The kind and number of the device.");
   type.def(
           "array",
           [](const KvRef& self, nb::object block, std::optional<std::uint32_t> layer) {
@@ -284,8 +326,8 @@ void bind_memory(nb::class_<KvRef>& type) {
           "block"_a = nb::none(), nb::kw_only(), "layer"_a = nb::none(),
           nb::sig("def tensor(self, block: object = None, *, layer: int | None = None) -> object"),
           "The same as an object with __dlpack__, with the true dtype and device, for torch.from_dlpack() "
-          "and "
-          "its like; it has the buffer protocol too.");
+          "and its like; it has the buffer protocol too. A ReadOnlyTensor where the array would be "
+          "read-only.");
 }
 
 }  // namespace ashlar::python

@@ -1,6 +1,25 @@
 #include "module.h"
 
+#include "events.h"
+#include "gil.h"
+#include "kv.h"
+
 namespace ashlar::python {
+namespace {
+
+// While Python can still be called: ends whatever calls it.
+void end_callbacks() {
+  constexpr auto kPatience = std::chrono::seconds(2);
+  const bool all_ended = end_living_kvs();
+  close_open_streams();
+  // Threads that are left keep what they use for ever: that is no leak.
+  const nanobind::object count = nanobind::module_::import_("threading").attr("active_count")();
+  if (!all_ended || nanobind::cast<int>(count) > 1) nanobind::set_leak_warnings(false);
+  without_gil([&] { wait_for_destruction(kPatience); });
+  end_python();
+}
+
+}  // namespace
 
 NB_MODULE(_native, module) {
   module.doc() = "Ashlar's library, as the package `ashlar` shows it.";
@@ -22,6 +41,7 @@ NB_MODULE(_native, module) {
   bind_index(module);
   bind_feed(module);
   bind_replay(module);
+  nanobind::module_::import_("atexit").attr("register")(nanobind::cpp_function(&end_callbacks));
 }
 
 }  // namespace ashlar::python

@@ -25,7 +25,9 @@
 #include "ashlar/replay/trace.h"
 #include "ashlar/replay/trace_table.h"
 #include "errors.h"
+#include "gil.h"
 #include "module.h"
+#include "paths.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -56,11 +58,12 @@ class Progress {
   explicit Progress(nb::object function) : function_(std::move(function)) {}
 
   bool operator()(std::uint64_t done, std::uint64_t all) {
-    const nb::gil_scoped_acquire gil;
+    const WithGil gil;
+    if (!gil) return false;
     try {
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
       if (function_.is_none()) return true;
-      const nb::object answer = function_(done, all);
+      const nb::object answer = call_python(function_, nb::make_tuple(done, all));
       return answer.is_none() || nb::cast<bool>(nb::bool_(answer));
     } catch (...) {
       failure_ = std::current_exception();
@@ -79,7 +82,7 @@ class Progress {
 Trace load(std::string name, replay::TraceSource& source) {
   Progress progress{nb::none()};
   Result<replay::TraceTable> table = [&] {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     return replay::TraceTable::load(source, [&](std::uint64_t done) { return progress(done, 0); });
   }();
   progress.rethrow();
@@ -93,22 +96,28 @@ Trace generate(const std::string& text) {
   return load(text, *source);
 }
 
-Trace open(const std::string& path, std::string_view format, std::uint32_t block_size, bool lenient) {
+// The name of a trace goes into reports, which are text: other bytes of a path become question marks.
+std::string shown(const std::string& path) {
+  const nb::object text = nb::steal(PyUnicode_AsEncodedString(text_of(path).ptr(), "utf-8", "replace"));
+  if (!text.is_valid()) throw nb::python_error();
+  const nb::bytes bytes = nb::borrow<nb::bytes>(text);
+  return {bytes.c_str(), bytes.size()};
+}
+
+Trace open(const PathLike& like, std::string_view format, std::uint32_t block_size, bool lenient) {
   replay::TraceOptions options;
   if (format != "detect") options.format = value_or_raise(replay::parse_trace_format(format));
   options.block_size = block_size;
   options.is_lenient = lenient;
-  auto source = value_or_raise([&] {
-    const nb::gil_scoped_release released;
-    return replay::open_trace(path, options);
-  }());
-  return load(path, *source);
+  const std::string path = path_of(like);
+  auto source = value_or_raise(without_gil([&] { return replay::open_trace(path, options); }));
+  return load(shown(path), *source);
 }
 
 Replayed run(const Trace& trace, std::uint32_t workers, std::uint32_t g1, std::uint32_t g2, std::uint32_t g3,
              const std::string& policy, std::string_view routing, std::uint64_t seed, bool bound,
              std::uint64_t bytes_per_token, double prefill_tokens_per_second, std::uint32_t windows,
-             bool real, const std::string& folder, nb::object on_progress) {
+             bool real, const PathLike& folder, nb::object on_progress) {
   ReplayConfig config;
   config.workers = workers;
   config.tier_blocks = {g1, g2, g3};
@@ -120,13 +129,14 @@ Replayed run(const Trace& trace, std::uint32_t workers, std::uint32_t g1, std::u
   config.prefill_tokens_per_second = prefill_tokens_per_second;
   config.windows = windows;
   value_or_raise(config.validate());
+  const std::string real_folder = path_of(folder);
   Progress progress(std::move(on_progress));
   const auto report = [&](std::uint64_t done, std::uint64_t all) { return progress(done, all); };
   Result<ReplayOutcome> outcome = [&] {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     if (!real) return replay::simulate(*trace.table, config, report);
     replay::RealOptions options;
-    options.folder = folder;
+    options.folder = real_folder;
     return replay::replay_real(*trace.table, config, options, report);
   }();
   progress.rethrow();

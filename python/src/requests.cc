@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "arrays.h"
+#include "callbacks.h"
 #include "guards.h"
 #include "module.h"
 

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "ashlar/block/request_sequence.h"
-#include "callbacks.h"
 #include "errors.h"
+#include "gil.h"
 #include "managers.h"
 
 namespace ashlar::python {
@@ -38,6 +38,8 @@ class SharedRequest {
     return request_;
   }
   void release();
+  // For a batch that runs without the GIL.
+  void mark_busy(bool busy) { busy_ = busy; }
   template <class F>
   auto run_without_gil(F&& f) {
     block::RequestSequence<block::G1>& request = get();

@@ -8,27 +8,33 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <cmath>
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "arrays.h"
 #include "ashlar/base/metrics.h"
 #include "ashlar/tiers/kv_block_manager.h"
-#include "callbacks.h"
 #include "devices.h"
 #include "errors.h"
 #include "events.h"
+#include "gil.h"
 #include "guards.h"
 #include "kv.h"
 #include "memory.h"
 #include "module.h"
+#include "paths.h"
 #include "tier_names.h"
 
 namespace nb = nanobind;
@@ -43,20 +49,91 @@ std::optional<Clock::TimePoint> deadline_of(std::optional<double> seconds) {
   return Clock::real().now() + seconds_of(*seconds);
 }
 
+namespace {
+
+// A manager, and whether its threads that call Python have ended.
+struct LivingKv {
+  std::weak_ptr<tiers::KvBlockManager> kv;
+  std::shared_ptr<std::atomic<bool>> ended;
+};
+
+struct LivingKvs {
+  std::mutex mutex;
+  std::vector<LivingKv> all;
+};
+
+// Never destroyed: managers may end after it would be.
+LivingKvs& living_kvs() {
+  static auto* const kept = new LivingKvs;
+  return *kept;
+}
+
+}  // namespace
+
 KvPtr share_kv(std::unique_ptr<tiers::KvBlockManager> kv) {
   destroy_idle_managers();
-  return KvPtr(kv.release(), [](tiers::KvBlockManager* shared) {
-    destroy_when_idle([shared, stopped = false]() mutable {
+  auto ended = std::make_shared<std::atomic<bool>>(false);
+  KvPtr shared(kv.release(), [ended](tiers::KvBlockManager* last) {
+    destroy_when_idle([last, ended, stopped = false]() mutable {
+      if (python_ended() && !ended->load()) return true;  // left to the end of the process
       // No one can call it any more. What is on its way down holds blocks of G1 for another moment.
       constexpr auto kPatience = std::chrono::seconds(5);
       if (!std::exchange(stopped, true)) {
-        static_cast<void>(shared->shutdown(Clock::real().now()));
-        static_cast<void>(shared->drain(Clock::real().now() + kPatience));
+        static_cast<void>(last->shutdown(Clock::real().now()));
+        static_cast<void>(last->drain(Clock::real().now() + kPatience));
+        ended->store(true);
       }
-      if (!is_idle(shared->g1().status())) return false;
-      delete shared;
+      if (!is_idle(last->g1().status())) return false;
+      delete last;
       return true;
     });
+  });
+  const std::lock_guard lock(living_kvs().mutex);
+  std::erase_if(living_kvs().all, [](const LivingKv& one) { return one.kv.expired(); });
+  living_kvs().all.push_back({shared, std::move(ended)});
+  return shared;
+}
+
+bool end_living_kvs() {
+  struct Ending {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::size_t left = 0;
+  };
+  // Threads of their own, because a callback may take longer than the patience.
+  constexpr auto kPatience = std::chrono::seconds(2);
+  std::vector<LivingKv> living;
+  {
+    const std::lock_guard lock(living_kvs().mutex);
+    living.swap(living_kvs().all);
+  }
+  const auto ending = std::make_shared<Ending>();
+  for (LivingKv& one : living) {
+    KvPtr kv = one.kv.lock();
+    if (kv == nullptr) continue;
+    {
+      const std::lock_guard lock(ending->mutex);
+      ++ending->left;
+    }
+    const auto ended = [ending] {
+      const std::lock_guard lock(ending->mutex);
+      --ending->left;
+      ending->changed.notify_all();
+    };
+    try {
+      std::thread([ended, its = std::move(one.ended), kv]() mutable {
+        static_cast<void>(kv->shutdown(Clock::real().now()));
+        its->store(true);
+        kv.reset();
+        ended();
+      }).detach();
+    } catch (const std::system_error&) {
+      ended();
+    }
+  }
+  return without_gil([&] {
+    std::unique_lock lock(ending->mutex);
+    return ending->changed.wait_for(lock, kPatience, [&] { return ending->left == 0; });
   });
 }
 
@@ -125,17 +202,12 @@ tiers::VolumeDescriptor descriptor_of(const std::string& name, const std::string
 }
 
 std::vector<std::string> paths_of(nb::handle paths) {
-  const auto text = [](nb::handle path) {
-    const nb::object name = nb::steal(PyOS_FSPath(path.ptr()));
-    if (!name.is_valid()) throw nb::python_error();
-    return nb::cast<std::string>(name);
-  };
   std::vector<std::string> out;
   if (paths.is_none()) return out;
   if (nb::isinstance<nb::list>(paths) || nb::isinstance<nb::tuple>(paths)) {
-    for (nb::handle path : nb::borrow<nb::sequence>(paths)) out.push_back(text(path));
+    for (nb::handle path : nb::borrow<nb::sequence>(paths)) out.push_back(path_of(path));
   } else {
-    out.push_back(text(paths));
+    out.push_back(path_of(paths));
   }
   return out;
 }
@@ -289,7 +361,7 @@ nb::dict status_of(const KvRef& self) {
   for (const tiers::VolumeStatus& volume : status.volumes) {
     nb::dict one;
     one["name"] = volume.name;
-    one["describes"] = volume.describes;
+    one["describes"] = text_of(volume.describes);
     one["write"] = volume.write;
     one["blocks"] = volume.block_count;
     one["put"] = volume.put;
@@ -320,7 +392,7 @@ nb::object describe(const KvRef& self, const tokens::SequenceHash& hash) {
     one["references"] = block.block.references;
     one["pins"] = block.block.pins;
     one["bytes"] = block.bytes;
-    one["location"] = block.location;
+    one["location"] = text_of(block.location);
     one["being_written"] = block.being_written;
     tiers.append(one);
   }
@@ -375,10 +447,10 @@ void bind_tier_calls(nb::class_<KvRef>& type) {
           "Removes blocks from every tier permanently, after their in-flight copies have ended.")
       .def(
           "register_volume",
-          [](const KvRef& self, const std::string& name, const std::string& kind, const std::string& location,
+          [](const KvRef& self, const std::string& name, const std::string& kind, const PathLike& location,
              const std::map<std::string, std::string>& settings, bool write) {
             const KvPtr kv = self.get();
-            const tiers::VolumeDescriptor descriptor = descriptor_of(name, kind, location, settings);
+            const tiers::VolumeDescriptor descriptor = descriptor_of(name, kind, path_of(location), settings);
             value_or_raise(without_gil([&] { return kv->register_volume(descriptor, {.write = write}); }));
           },
           "name"_a, "kind"_a, "location"_a, nb::kw_only(), "options"_a = std::map<std::string, std::string>(),
@@ -477,7 +549,7 @@ drain_events(). scheme, prefix_key: how names and digests are made. rank, ranks:
 model.)");
   bind_tier_calls(type);
   bind_transfers(module, type);
-  bind_memory(type);
+  bind_memory(module, type);
   bind_kv_events(type);
 }
 

@@ -12,8 +12,8 @@
 #include "arrays.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/tokens/sequence_hasher.h"
-#include "callbacks.h"
 #include "errors.h"
+#include "gil.h"
 #include "module.h"
 
 namespace nb = nanobind;

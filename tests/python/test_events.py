@@ -255,3 +255,19 @@ guard = kv.g1.match(names)
         ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
         assert ended.returncode == 0, ended.stderr
         assert "got" in ended.stdout
+
+
+def test_a_stream_of_g1_keeps_its_events():
+    kv = ashlar.KvBlockManager(layers=1, heads=1, head_dim=8, block_size=4, g1_blocks=8, g2_blocks=8,
+                               events=64)
+    names = kv.hasher().hash_blocks(np.arange(12, dtype=np.uint32), 4).sequence
+    seen = []
+    with ashlar.EventStream(kv.g1, lambda batch: seen.extend(event.kind for event in batch)) as stream:
+        stream.flush()
+        kv.g1.register(kv.g1.allocate(3).stage(names)).release()
+        assert len(kv.drain_events()) == 0
+        stream.flush()
+        assert seen.count("stored") == 3
+    kv.drain()
+    assert {event.tier for event in kv.drain_events()} == {"g2"}
+    kv.close()

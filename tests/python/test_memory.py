@@ -201,6 +201,12 @@ def test_views_are_read_only_once_blocks_are_named():
     assert not kv.array(registered.block_id).flags.writeable
     with pytest.raises(TypeError):
         memoryview(kv.tensor(registered))[0] = 0
+    for old in ({}, {"max_version": None}, {"max_version": (0, 8)}):
+        with pytest.raises(BufferError, match="read-only"):
+            kv.tensor(registered).__dlpack__(**old)
+    shown = np.from_dlpack(kv.tensor(registered))
+    assert np.array_equal(shown, view) and not shown.flags.writeable
+    assert kv.tensor(registered).__dlpack_device__() == (1, 0)
     with pytest.raises(ashlar.UsedGuard):
         kv.array(block)
 

@@ -94,6 +94,11 @@ def test_the_package_is_typed_and_has_its_version():
     assert ashlar.__version__ == importlib.metadata.version("ashlar")
 
 
+def test_the_wheel_requires_what_it_imports():
+    needed = [line for line in importlib.metadata.requires("ashlar") if "extra" not in line]
+    assert [line.split()[0] for line in needed] == ["numpy"]
+
+
 def test_the_reference_is_current():
     script = ROOT / "tools" / "python_reference.py"
     if not script.exists():

@@ -1,6 +1,7 @@
 """ashlar.replay: traces, simulated and with bytes."""
 
 import json
+import os
 
 import ashlar
 import numpy as np
@@ -44,7 +45,7 @@ def test_workers_share_the_requests():
 def test_a_replay_with_bytes_compares_them(tmp_path):
     trace = replay.Trace.generate("chat,seed=3,requests=60")
     simulated = replay.replay_trace(trace, g1=400, g2=2000)
-    real = replay.replay_trace(trace, g1=400, g2=2000, g3=4000, real=True, folder=str(tmp_path))
+    real = replay.replay_trace(trace, g1=400, g2=2000, g3=4000, real=True, folder=tmp_path)
     assert real.verified > 0
     assert real.total.blocks == simulated.total.blocks
     assert not list(tmp_path.iterdir())  # its folder is its own, and gone
@@ -58,6 +59,17 @@ def test_a_trace_of_a_file(tmp_path):
     trace = replay.Trace.open(str(path))
     assert len(trace) == 5 and trace.distinct_blocks == 2
     assert replay.replay_trace(trace, g1=10).total.hit_blocks == 8
+    odd = tmp_path / os.fsdecode(b"odd \xff.jsonl")
+    odd.write_bytes(path.read_bytes())
+    for same in (path, os.fsencode(path), odd, str(odd), os.fsencode(odd)):
+        assert len(replay.Trace.open(same)) == 5
+    assert replay.Trace.open(odd).name == str(tmp_path / "odd ?.jsonl")
+    assert "odd" in replay.replay_trace(replay.Trace.open(odd), g1=10).to_json()
+    for wrong, why in ((5, TypeError), ("a\0b", ValueError)):
+        with pytest.raises(why):
+            replay.Trace.open(wrong)
+    with pytest.raises(ashlar.AshlarError):
+        replay.Trace.open(tmp_path / os.fsdecode(b"none \xff"))
     with pytest.raises(ashlar.NotFound):
         replay.Trace.open(str(tmp_path / "nothing"))
     path.write_text("{\n")

@@ -1,9 +1,11 @@
 """KvBlockManager: blocks go down and come back with their bytes, by policy and by call."""
 
 import gc
+import os
 import subprocess
 import sys
 import threading
+import weakref
 
 import ashlar
 import numpy as np
@@ -184,7 +186,7 @@ def test_what_is_known_of_a_block():
 def test_volumes_come_and_go(tmp_path):
     (tmp_path / "volume").mkdir()
     kv = make(g2_blocks=16, g4_blocks=32)
-    kv.register_volume("cold", "directory", str(tmp_path / "volume"))
+    kv.register_volume("cold", "directory", tmp_path / "volume")
     with pytest.raises(ashlar.AlreadyExists):
         kv.register_volume("cold", "directory", str(tmp_path / "volume"))
     with pytest.raises(ashlar.NotFound):
@@ -362,3 +364,68 @@ def test_threads_store_and_onboard_at_once():
     assert not problems
     kv.drain()
     assert kv.status["g1"]["pool"].active == kv.status["g1"]["pool"].owned == 0
+
+
+@pytest.mark.parametrize("as_path", [os.fsencode, os.fsdecode])
+def test_files_have_any_name(tmp_path, as_path):
+    name = as_path(os.fsencode(tmp_path) + b"/odd \xff")
+    with make(g2_blocks=16, g3_blocks=32, g3_path=name, events=64) as kv:
+        names = names_of(kv, 2).sequence
+        store(kv, names).release()
+        assert kv.drain()
+        assert kv.presence(names).tolist() == [0b111] * 2
+        places = [tier["location"] for tier in kv.describe(names[0])["tiers"]]
+        assert all(isinstance(place, str) for place in places)
+    assert os.path.exists(name)
+
+
+class Owner:
+    """Holds a manager, and a handle whose callback is a method of this."""
+
+    def __init__(self):
+        self.kv = make(g2_blocks=32)
+        names = names_of(self.kv, 4).sequence
+        store(self.kv, names).release()
+        self.kv.drain()
+        self.kv.reset("g1")
+        self.called = threading.Event()
+        self.handle = self.kv.onboard_async(names, on_done=self.done)
+
+    def done(self):
+        self.called.set()
+
+
+def collected(reference):
+    """Waits until the object is gone: a thread of the library may hold it for another moment."""
+    while reference() is not None:
+        gc.collect()
+    return True
+
+
+def test_a_callback_is_dropped_when_it_has_been_called():
+    owner = Owner()
+    owner.called.wait()
+    owner.handle.wait().release()
+    gone = weakref.ref(owner)
+    del owner
+    assert collected(gone)
+
+
+def test_a_request_whose_callback_refers_to_it_is_collected():
+    kv = make(g1_blocks=16, g2_blocks=32)
+    prompt = np.arange(18, dtype=np.uint32)
+    names = kv.hasher().hash_blocks(prompt, 4).sequence
+    store(kv, names).release()
+    kv.drain()
+    kv.reset("g1")
+
+    def match_and_leave():
+        request = ashlar.RequestSequence(kv.g1, prompt, hasher=kv.hasher())
+        assert request.begin_match(lambda: request and None).pending
+
+    match_and_leave()
+    while kv.g1.status.active:
+        gc.collect()
+    kv.shutdown()
+    assert kv.g1.status.active == 0
+    kv.close()

@@ -1,6 +1,7 @@
 """Names and hashers: the vectors are those of the C++ tests."""
 
 import array
+import ctypes
 import pickle
 
 import ashlar
@@ -248,3 +249,20 @@ def test_hashes_of_engines():
     assert ashlar.router_local_hash(range(16)) == 15310707395893867146
     assert ashlar.router_local_hash(range(16), [2, 1]) == ashlar.router_local_hash(range(16), [1, 2])
     assert len(ashlar.eagle_local_hashes(range(9), 4)) == 2
+
+
+def test_names_have_no_columns_one_after_another():
+    get, release = ctypes.pythonapi.PyObject_GetBuffer, ctypes.pythonapi.PyBuffer_Release
+    get.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int]
+    release.argtypes, release.restype = [ctypes.c_void_p], None
+    strided, by_rows, by_columns, either = 0x18, 0x38, 0x58, 0x98
+    for count, refused in ((0, ()), (1, ()), (2, (by_columns,))):
+        names = ashlar.SequenceHashes([ashlar.SequenceHash.root(i) for i in range(count)])
+        for flags in (strided, by_rows, by_columns, either):
+            view = ctypes.create_string_buffer(256)
+            if flags in refused:
+                with pytest.raises(BufferError):
+                    get(names, view, flags)
+            else:
+                get(names, view, flags)
+                release(view)

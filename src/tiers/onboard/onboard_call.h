@@ -31,7 +31,9 @@ class OnboardCall {
     want(wanted, options.prefixes, options.salt);
   }
 
-  const OnboardOptions options;
+  // Constant while the call runs, but for on_done: finish() drops it, since what it holds may in turn hold
+  // the handles of this call, or the manager.
+  OnboardOptions options;
   const bool to_g2;  // a prefetch: no further than G2
   MoveControl control;
   // Set before the call runs, for a call without blocks: calls want() on the call's thread. Volumes are asked
@@ -106,7 +108,7 @@ class OnboardCall {
   // Ends the call. A cancelled call drops its blocks before it is done.
   void finish(OnboardTable table) {
     end(std::move(table));
-    if (options.on_done) options.on_done();
+    if (const std::function<void()> on_done = std::exchange(options.on_done, {})) on_done();
   }
   void end(OnboardTable table) {
     {
