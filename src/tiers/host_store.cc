@@ -155,6 +155,10 @@ HostAnswer HostStore::lookup(RequestId id, const HostBlock& block) {
   Request& request = found->second;
   if (request.pins.contains(block.hash)) return HostAnswer::kHit;
   state_->collect(request);
+  // While a fetch runs, it alone knows where its blocks come from.
+  if (const auto wanted = request.wanted.find(block.hash);
+      wanted != request.wanted.end() && wanted->second.stage == Wanted::Stage::kFetching)
+    return wanted->second.known ? HostAnswer::kPending : HostAnswer::kUnknown;
   if (state_->pin(request, block.hash, block.prefix)) {
     const auto [source, first] = request.sources.try_emplace(block.hash, kTierId<G2>);
     request.wanted.erase(block.hash);
