@@ -72,7 +72,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 # What the specification takes beyond what vLLM's connector reads itself.
 _SETTINGS = {
     "g2_bytes", "g3_path", "g3_bytes", "volumes", "volume_blocks", "model", "eviction", "survive_power_loss",
-    "fetch_limit", "compute_tokens_per_second", "shutdown_limit", "max_pinned_share",
+    "fetch_limit", "compute_tokens_per_second", "shutdown_limit", "max_pinned_share", "remote",
 }
 _OF_VLLM = {
     "spec_name", "spec_module_path", "block_size", "blocks_per_chunk", "offload_prompt_only",
@@ -519,6 +519,8 @@ class AshlarOffloadingSpec(OffloadingSpec):
         volumes = extra.get("volumes") or []
         if volumes:
             options["g4_blocks"] = int(extra.get("volume_blocks", 1 << 20))
+        if extra.get("remote"):
+            options["remote"] = dict(extra["remote"])
         kv = KvBlockManager(
             layers=1, outer=1, heads=1, head_dim=self._slot_bytes, block_size=1, dtype="u8",
             model=self._fingerprint, g1_blocks=1, g2_blocks=self._slots,
