@@ -549,6 +549,18 @@ class CheckHeaders(Fixture):
         self.write("include/ashlar/b.h", "#pragma once\nstruct B : ashlar::A {};\n")
         self.assert_fails("include/ashlar/b.h: does not compile alone:", *self.arguments)
 
+    def test_a_header_amid_others_that_leans_on_one_is_refused(self):
+        self.write("include/ashlar/b.h", "#pragma once\nstruct B {};\n")
+        self.write("include/ashlar/c.h", '#pragma once\n#include "ashlar/b.h"\nstruct C : ashlar::A {};\n')
+        self.write("include/ashlar/d.h",
+                   '#pragma once\n#include "ashlar/a.h"\n#include "ashlar/c.h"\nstruct D : C {};\n')
+        self.assert_fails("include/ashlar/c.h", *self.arguments)
+
+    def test_headers_that_include_each_other_are_parsed(self):
+        self.write("include/ashlar/b.h", '#pragma once\n#include "ashlar/c.h"\nstruct B : C {};\n')
+        self.write("include/ashlar/c.h", '#pragma once\n#include "ashlar/b.h"\nstruct C : B {};\n')
+        self.assert_fails("does not compile alone:", *self.arguments)
+
     def test_a_header_that_leans_on_one_of_the_standard_library_is_refused(self):
         self.write("include/ashlar/b.h",
                    "#pragma once\n#include <vector>\ninline std::vector<int> b() { return {}; }\n")
