@@ -606,6 +606,46 @@ class CheckBenchmarks(Fixture):
         self.assert_fails("knows no benchmark", self.commands)
 
 
+class CheckStages(Fixture):
+    script = "check_stages.py"
+
+    def setUp(self):
+        super().setUp()
+        self.write("Makefile", "test:\n\t@echo\n\t$(call stage,plain,all)\n\t$(call stage,hard,all,few)\n"
+                   "\nother:\n\t$(call stage,none,all)\n")
+        presets = [{"name": name, "generator": "Ninja", "binaryDir": f"${{sourceDir}}/build/{name}"}
+                   for name in ("plain", "hard")]
+        self.write("CMakePresets.json", json.dumps({
+            "version": 6, "configurePresets": presets, "testPresets": [
+                {"name": "plain", "configurePreset": "plain", "filter": {"exclude": {"label": "hard"}}},
+                {"name": "few", "configurePreset": "hard", "filter": {"include": {"label": "hard_few"}}}]}))
+
+    def configure(self, labels, presets=("plain", "hard")):
+        self.write("CMakeLists.txt", "cmake_minimum_required(VERSION 3.25)\nproject(p NONE)\n"
+                   "enable_testing()\nadd_test(NAME a COMMAND true)\nadd_test(NAME b COMMAND true)\n"
+                   f'set_tests_properties(b PROPERTIES LABELS "{labels}")\n')
+        for preset in presets:
+            subprocess.run(["cmake", "--preset", preset], cwd=self.root, check=True, capture_output=True)
+
+    def test_every_test_in_some_stage_passes(self):
+        self.configure("hard;hard_few")
+        self.assert_passes()
+
+    def test_a_test_in_no_stage_is_refused(self):
+        self.configure("hard")
+        self.assert_fails("b: no stage of `make test` runs it; build/plain has it")
+
+    def test_a_stage_that_is_not_configured_is_no_success(self):
+        self.configure("", ("plain",))
+        status, output = self.run_check()
+        self.assertEqual(status, 77)
+        self.assertIn("build/hard: not configured", output)
+
+    def test_a_makefile_without_stages_is_refused(self):
+        self.write("Makefile", "test:\n\t@echo\n")
+        self.assert_fails("has no $(call stage")
+
+
 class CheckFormat(Fixture):
     script = "check_format.py"
 
