@@ -201,8 +201,9 @@ def main():
     last = rows[-1]
     speedup, share = last["recompute"] / last["g2"], last["onboard_gbs"] / last["copy_gbs"]
     good = speedup >= LEAST_SPEEDUP and share >= LEAST_BANDWIDTH
-    print(f"at {last['tokens']} tokens: G2 {speedup:.1f}x (goal {LEAST_SPEEDUP:.0f}x), onboarding {share:.2f} of "
-          f"a contiguous copy (goal {LEAST_BANDWIDTH}): {'reached' if good else 'not reached'}")
+    print(f"at {last['tokens']} tokens: G2 {speedup:.1f}x (goal {LEAST_SPEEDUP:.0f}x), onboarding "
+          f"{share:.2f} of a contiguous copy (goal {LEAST_BANDWIDTH}): "
+          f"{'reached' if good else 'not reached'}")
     return 0 if good or not given.check else 1
 
 

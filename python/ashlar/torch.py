@@ -125,6 +125,25 @@ class SeededCache(DynamicCache):
         """
         return self._store._save(self, output_ids)
 
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: object,
+               **kwargs: object) -> typing.Tuple[torch.Tensor, torch.Tensor]:
+        """Appends to a layer. InvalidArgument where the prompt is fed again behind what was found of it."""
+        before, length = self.layers[layer_idx].get_seq_length(), self._prompt.shape[1]
+        if self.cached_tokens > 0 and before < length < before + key_states.shape[-2]:
+            raise _native.InvalidArgument(
+                f"{key_states.shape[-2]} tokens were fed, but the prompt has only {length - before} left: "
+                "generate() must be called without prefill_chunk_size, forward() with input_ids[:, "
+                "cache.cached_tokens:]")
+        return super().update(key_states, value_states, layer_idx, *args, **kwargs)
+
+    def activate_past_recording(self) -> None:
+        """Called by assisted decoding, which feeds the whole prompt whatever a cache has: begins anew."""
+        if self.cached_tokens > 0 and self.get_seq_length() == self.cached_tokens:
+            for layer in self.layers:
+                layer.reset()
+            self.cached_tokens, self.sources = 0, {}
+        super().activate_past_recording()
+
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
         """Reorders the rows, as beam search does."""
         self._reordered = True
