@@ -573,8 +573,9 @@ drain_events(). scheme, prefix_key: how names and digests are made. rank, ranks:
 model.
 
 remote: blocks in the G2 of other processes, as a dict: listen (HOST:PORT, for them), peers (a list of
-HOST:PORT), secret (shared by all; needed beyond this machine), advertise, name, blocks (how many are tracked),
-serve (False: read only), transport ("loopback" within a machine, "ucx" between machines) and ucx_transports.)");
+HOST:PORT), secret (shared by all; needed beyond this machine), advertise, name, blocks (how many are
+tracked), serve (False: read only), transport ("loopback" within a machine, "ucx" between machines) and
+ucx_transports.)");
   bind_tier_calls(type);
   bind_transfers(module, type);
   bind_memory(module, type);

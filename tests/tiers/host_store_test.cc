@@ -313,8 +313,8 @@ TEST_F(HostStoreTest, CallsThatMakeNoSenseAreErrors) {
   EXPECT_FALSE(HostStore::create(*kv_, {.max_jobs = 0}));
 }
 
-// Random engines on several threads: every load has the bytes of its block in its epoch, and no slot is in two
-// jobs.
+// Random engines on several threads: every load has the bytes of its block in its epoch, and no slot is in
+// two jobs.
 TEST_F(HostStoreTest, LoadsHaveTheBytesThatWereStored) {
   open({.slots = 48});
   std::atomic<std::uint64_t> loaded = 0;
