@@ -64,8 +64,8 @@ class Engine:
         names = []
         for each in requests:
             self.next += 1
-            name = f"r{self.next}"
-            names.append(engine.add_request(name, self.prompt(each), self.sampling(each)) or name)
+            names.append(f"stepped-{self.next}")
+            engine.add_request(names[-1], self.prompt(each), self.sampling(each))
         finished, steps = {}, 0
         while engine.has_unfinished_requests():
             outputs = engine.step()
