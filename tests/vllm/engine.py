@@ -69,10 +69,14 @@ class Engine:
             raise EngineFailed(answer["error"])
         return answer["ok"]
 
-    def ask(self, op, **arguments):
+    def send(self, op, **arguments):
+        """Asks without waiting for the answer; `hear` returns it."""
         self.wait()
         self.lines.write(json.dumps(dict(op=op, **arguments)) + "\n")
         self.lines.flush()
+
+    def ask(self, op, **arguments):
+        self.send(op, **arguments)
         return self.hear()
 
     def generate(self, ids, tokens=8, **more):

@@ -94,7 +94,8 @@ class Lab:
             (folder / "volume").mkdir()
             volume = dict(name="shared", kind="directory", location=str(folder / "volume"))
             self.reference()  # starts beside it
-            return self.start(offloading(folder, volumes=[volume]), num_gpu_blocks_override=96)
+            self.made["tiers connector"] = offloading(folder, volumes=[volume])
+            return self.start(self.made["tiers connector"], num_gpu_blocks_override=96)
         return self.once("tiers", make)
 
     def close(self):
