@@ -5,7 +5,8 @@ Each starts an engine over a copy of one stock of blocks (`Lab.stock`).
 import shutil
 import subprocess
 
-from lab import (BLOCK, STOCK, EngineFailed, Skipped, case, objects, offloading, prompt, stocked, wait_for)
+from lab import (BLOCK, STOCK, EngineFailed, Skipped, case, g3_file, objects, offloading, prompt, stocked,
+                 wait_for)
 from stored_bytes import G3File, filled_blocks, flip_object, swap_objects, truncate_object
 
 
@@ -101,7 +102,7 @@ def restarted_with_the_same_names_of_another_layer_count(lab):
 def check_damaged_g3(lab, name, damage):
     """All blocks of the file are damaged: no hit, right answers."""
     folder = lab.copy_of_stock(name, without=["volume"])
-    damage(G3File(folder / "g3"))
+    damage(G3File(g3_file(folder)))
     with lab.engine(stocked(folder, volume=False)) as engine:
         found = ask_for_stock(lab, engine)
         assert not any(found.values()), f"damaged blocks were used: {found}"
@@ -123,7 +124,7 @@ def swapped_blocks_in_g3(lab):
 @case("2")
 def one_corrupt_block_in_g3_ends_its_prefix(lab):
     folder = lab.copy_of_stock("one", without=["volume"])
-    file = G3File(folder / "g3")
+    file = G3File(g3_file(folder))
     file.flip(file.units()[5:6])
     with lab.engine(stocked(folder, volume=False)) as engine:
         found = ask_for_stock(lab, engine)
@@ -134,7 +135,7 @@ def one_corrupt_block_in_g3_ends_its_prefix(lab):
 @case("2")
 def truncated_g3(lab):
     folder = lab.copy_of_stock("truncated", without=["volume"])
-    G3File(folder / "g3").truncate()
+    G3File(g3_file(folder)).truncate()
     with lab.engine(stocked(folder, volume=False)) as engine:
         found = ask_for_stock(lab, engine)
         assert sum(found.values()) < sum(STOCK.values()), "a truncated file has all blocks"
@@ -213,10 +214,10 @@ def engine_killed_while_it_stores(lab):
         assert sum(cached) >= min(before, 1), f"{before} blocks were in G3, and none was found"
         # Asks without waiting for the answer; killed as soon as one more block is in the file.
         engine.send("generate", requests=[dict(ids=ids, tokens=60) for ids in asked])
-        wait_for("blocks are in G3", lambda: filled_blocks(folder / "g3") > before, 60)
+        wait_for("blocks are in G3", lambda: filled_blocks(folder) > before, 60)
         lab.engines.remove(engine)
         engine.kill()
-        before = filled_blocks(folder / "g3")
+        before = filled_blocks(folder)
         asked = [ids for ids in asked[:2]] + [prompt(f"killed later {i}", 20) for i in range(6)]
     with lab.engine(stocked(folder)) as engine:
         for ids in asked:

@@ -158,11 +158,10 @@ class Lab:
     def copy_of_stock(self, name, without=()):
         """A copy that a case may change; `without` names `g3` or `volume`."""
         folder = self.fresh(name)
-        for what in ("g3", "volume"):
-            if what not in without:
-                source = self.stock() / what
-                copy = shutil.copytree if source.is_dir() else shutil.copy
-                copy(source, folder / what)
+        if "g3" not in without:
+            shutil.copy(g3_file(self.stock()), folder)
+        if "volume" not in without:
+            shutil.copytree(self.stock() / "volume", folder / "volume")
         (folder / "volume").mkdir(exist_ok=True)
         return folder
 
@@ -177,10 +176,16 @@ def stocked(folder, volume=True, **changes):
     return offloading(folder, **{"volumes": volumes, "model": "stock", **changes})
 
 
+def g3_file(folder):
+    """The G3 file below `folder`: its name has the configuration's fingerprint."""
+    [path] = folder.glob("g3.*")
+    return path
+
+
 def objects(folder):
     """The objects of a directory volume."""
     return sorted(each for each in pathlib.Path(folder).rglob("*") if each.is_file())
 
 
-__all__ = ["BLOCK", "CASES", "STOCK", "TOKENS", "Engine", "EngineFailed", "Lab", "Skipped", "case", "objects",
-           "offloading", "prompt", "stocked", "wait_for"]
+__all__ = ["BLOCK", "CASES", "STOCK", "TOKENS", "Engine", "EngineFailed", "Lab", "Skipped", "case", "g3_file",
+           "objects", "offloading", "prompt", "stocked", "wait_for"]

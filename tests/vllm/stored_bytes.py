@@ -70,10 +70,10 @@ class G3File:
             file.truncate(offsets[len(offsets) // 2] + self.unit // 2)
 
 
-def filled_blocks(path):
-    """How many blocks a G3 file has; 0 while there is none. May be asked while an engine writes."""
+def filled_blocks(folder):
+    """How many blocks the G3 file in a folder has; 0 while there is none. May be asked while it is written."""
     try:
-        return len(G3File(path).filled)
+        return sum(len(G3File(path).filled) for path in folder.glob("g3.*"))
     except (OSError, AssertionError, struct.error):
         return 0
 
