@@ -39,8 +39,13 @@ struct WantedBlock {
   std::uint8_t fetches = 0;
 };
 
+struct PinnedBlock {
+  HostPin pin;
+  PrefixDigest prefix;  // as the engine gave it
+};
+
 struct HostRequest {
-  std::unordered_map<SequenceHash, HostPin> pins;
+  std::unordered_map<SequenceHash, PinnedBlock> pins;
   std::unordered_map<SequenceHash, WantedBlock> wanted;
   std::unordered_map<SequenceHash, events::TierId> sources;
   std::vector<SequenceHash> asked;     // in the order of the look-ups
@@ -88,7 +93,7 @@ struct HostStore::State {
   std::uint64_t last_id ASHLAR_GUARDED_BY(mu) = 0;
   std::unordered_map<RequestId, HostRequest> requests ASHLAR_GUARDED_BY(mu);
   std::unordered_map<JobId, HostJob> jobs ASHLAR_GUARDED_BY(mu);
-  std::unordered_set<SequenceHash> storing ASHLAR_GUARDED_BY(mu);
+  std::unordered_map<SequenceHash, PrefixDigest> storing ASHLAR_GUARDED_BY(mu);
   HostStoreCounters counters ASHLAR_GUARDED_BY(mu);
 };
 
@@ -133,7 +138,7 @@ bool HostStore::State::pin(HostRequest& request, const SequenceHash& hash, const
   block::BlockList<HostPin> found;
   const PrefixDigest wanted = digest(prefix);
   if (kv.g2()->match_blocks(std::span(&hash, 1), std::span(&wanted, 1), found) == 0) return false;
-  request.pins.emplace(hash, std::move(found[0]));
+  request.pins.emplace(hash, PinnedBlock{std::move(found[0]), prefix});
   return true;
 }
 
@@ -153,11 +158,14 @@ HostAnswer HostStore::lookup(RequestId id, const HostBlock& block) {
   const auto found = state_->requests.find(id);
   if (found == state_->requests.end()) return HostAnswer::kMiss;
   HostRequest& request = found->second;
-  if (request.pins.contains(block.hash)) return HostAnswer::kHit;
+  // A request that has one block of a hash has no other.
+  if (const auto pin = request.pins.find(block.hash); pin != request.pins.end())
+    return pin->second.prefix == block.prefix ? HostAnswer::kHit : HostAnswer::kMiss;
   state_->collect(request);
   // While a fetch runs, it alone knows where its blocks come from.
-  if (const auto wanted = request.wanted.find(block.hash);
-      wanted != request.wanted.end() && wanted->second.stage == WantedBlock::Stage::kFetching)
+  const auto wanted = request.wanted.find(block.hash);
+  if (wanted != request.wanted.end() && wanted->second.prefix != block.prefix) return HostAnswer::kMiss;
+  if (wanted != request.wanted.end() && wanted->second.stage == WantedBlock::Stage::kFetching)
     return wanted->second.known ? HostAnswer::kPending : HostAnswer::kUnknown;
   if (state_->pin(request, block.hash, block.prefix)) {
     const auto [source, first] = request.sources.try_emplace(block.hash, kTierId<G2>);
@@ -165,7 +173,8 @@ HostAnswer HostStore::lookup(RequestId id, const HostBlock& block) {
     if (first) state_->count_hit(source->second);
     return HostAnswer::kHit;
   }
-  if (state_->storing.contains(block.hash)) return HostAnswer::kPending;
+  const auto storing = state_->storing.find(block.hash);
+  if (storing != state_->storing.end() && storing->second == block.prefix) return HostAnswer::kPending;
   const HostAnswer answer = state_->want(request, block);
   if (answer == HostAnswer::kMiss) ++state_->counters.misses;
   return answer;
@@ -319,7 +328,7 @@ Result<HostStore::Job> HostStore::begin_store(std::span<const HostBlock> blocks)
   for (std::size_t i = 0; i < job.chosen.size(); ++i) {
     job.slots.push_back(under_way.empty[i].block_id());
     under_way.blocks.push_back(blocks[job.chosen[i]]);
-    state.storing.insert(under_way.blocks.back().hash);
+    state.storing.emplace(under_way.blocks.back().hash, under_way.blocks.back().prefix);
   }
   job.job = JobId(++state.last_id);
   state.jobs.emplace(job.job, std::move(under_way));
@@ -343,14 +352,14 @@ Result<HostStore::Job> HostStore::begin_load(RequestId id, std::span<const HostB
     auto pin = request.pins.find(blocks[i].hash);
     if (pin == request.pins.end() && state.pin(request, blocks[i].hash, blocks[i].prefix))
       pin = request.pins.find(blocks[i].hash);
-    if (pin == request.pins.end())
+    if (pin == request.pins.end() || pin->second.prefix != blocks[i].prefix)
       return make_error(ErrorCode::kNotFound, "block %s is not in G2; load only what lookup() called a hit",
                         blocks[i].hash.to_string().c_str());
     job.chosen.push_back(i);
-    job.slots.push_back(pin->second.block_id());
+    job.slots.push_back(pin->second.pin.block_id());
     job.writers.push_back(state.kv.metadata(blocks[i].hash).value_or(0));
     under_way.blocks.push_back(blocks[i]);
-    under_way.pins.push_back(std::move(pin->second));
+    under_way.pins.push_back(std::move(pin->second.pin));
     request.pins.erase(pin);
   }
   request.pins.clear();

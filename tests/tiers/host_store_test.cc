@@ -217,6 +217,9 @@ TEST_F(HostStoreTest, AnotherDigestIsAnotherBlock) {
   HostBlock theirs = ours;
   theirs.prefix = PrefixDigest::known(7, 7);
   store({theirs}, 1);
+  EXPECT_THAT(settled(store_->begin_request(), {theirs, ours}),
+              ElementsAre(HostAnswer::kHit, HostAnswer::kMiss))
+      << "in one request";
   EXPECT_THAT(settled(store_->begin_request(), {ours}), ElementsAre(HostAnswer::kMiss));
   EXPECT_EQ(store({ours}), 0u) << "its name is taken";
   EXPECT_THAT(settled(store_->begin_request(), {theirs}), ElementsAre(HostAnswer::kHit));
