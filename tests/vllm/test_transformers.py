@@ -1,6 +1,6 @@
 """Prefix reuse in transformers: real models with random weights, computed with and without ashlar.torch.
 
-    python3 -m unittest -v tests/vllm/test_transformers.py     # with torch, transformers and the package ashlar
+    python3 -m unittest -v tests/vllm/test_transformers.py    # with torch, transformers and ashlar
 
 ASHLAR_TEST_DEVICE=cuda runs the models on a GPU. Weights and keys are float32. Logits that come from blocks
 must equal, bit for bit, those of the library's own cache that was filled and continued with the same calls.
@@ -10,6 +10,9 @@ sizes round differently.
 
 import os
 import pathlib
+import re
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -22,6 +25,7 @@ import torch
 import transformers
 from transformers.cache_utils import DynamicCache
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEVICE = os.environ.get("ASHLAR_TEST_DEVICE", "cpu")
 BLOCK = 8
 PROMPT = 45  # five blocks and five tokens
@@ -374,8 +378,8 @@ class Separation(Case):
     def test_other_models_share_nothing(self):
         (self.folder / "volume").mkdir()
         ids = tokens(3 * BLOCK + 1, 22)
-        models = {"first": llama(), "other weights": llama(seed=1), "other settings": llama(rms_norm_eps=1e-3),
-                  "other dtype": llama().bfloat16()}
+        models = {"first": llama(), "other weights": llama(seed=1),
+                  "other settings": llama(rms_norm_eps=1e-3), "other dtype": llama().bfloat16()}
         seen = set()
         for name, model in models.items():
             store = self.store(model, g2_blocks=64, g4_blocks=64)
@@ -484,6 +488,35 @@ class Declined(Case):
     def test_a_model_without_a_store_is_not_found(self):
         with self.assertRaises(ashlar.NotFound):
             ashlar.torch.cache_for(llama(), tokens(9, 1))
+
+
+class Pages(unittest.TestCase):
+    """The example prints what tests/python/test_examples.py promises, and the guide what it says itself."""
+
+    def run_program(self, path):
+        with tempfile.TemporaryDirectory() as folder:
+            ended = subprocess.run([sys.executable, "-B", str(path)], cwd=folder, capture_output=True,
+                                   text=True, timeout=300,
+                                   env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        return ended.stdout.splitlines()
+
+    def test_the_example_reuses_every_turn(self):
+        printed = self.run_program(ROOT / "examples/python/transformers_chat.py")
+        promised = (ROOT / "tests/python/test_examples.py").read_text()
+        self.assertEqual(len(printed), 6)
+        for line in printed:
+            self.assertIn(f'"{line}"', promised)
+
+    def test_the_guide_runs(self):
+        page = (ROOT / "docs/guide/transformers.md").read_text()
+        program = "\n".join(re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE))
+        promised = re.findall(r"\)  # (.*)$", program, re.MULTILINE)
+        self.assertGreaterEqual(len(promised), 4)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "guide.py"
+            path.write_text(program)
+            self.assertEqual(self.run_program(path), promised)
 
 
 if __name__ == "__main__":
