@@ -122,6 +122,8 @@ class Case(unittest.TestCase):
         for tier in tiers:
             store.kv.reset(tier)
         store.memory.fill_(float("nan"))
+        if DEVICE == "cuda":
+            torch.cuda.synchronize()  # before other streams copy into it
 
     def check_logits(self, model, store, ids, tier, cut):
         cache = store.cache_for(ids)
