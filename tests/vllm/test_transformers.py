@@ -271,6 +271,85 @@ class ReusedPrefixes(Case):
         self.check_logits(model, store, ids, "g4", 4 * BLOCK)
 
 
+HYBRIDS = {
+    "qwen 3 next": lambda: make(
+        "Qwen3NextConfig", "Qwen3NextForCausalLM", num_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=32, shared_expert_intermediate_size=32, linear_num_value_heads=4,
+        linear_num_key_heads=2, linear_key_head_dim=16, linear_value_head_dim=16),
+    "lfm 2": lambda: make("Lfm2Config", "Lfm2ForCausalLM",
+                          layer_types=["conv", "full_attention", "conv", "full_attention"]),
+    "bamba": lambda: make("BambaConfig", "BambaForCausalLM", attn_layer_indices=[1, 3], mamba_n_heads=8,
+                          mamba_d_head=16, mamba_d_state=16, mamba_n_groups=1, pad_token_id=0),
+    "jamba": lambda: make("JambaConfig", "JambaForCausalLM", attn_layer_offset=1, attn_layer_period=2,
+                          num_experts=2, num_experts_per_tok=1, mamba_d_state=8, pad_token_id=0),
+}
+ALWAYS_REUSED = ("qwen 3 next", "lfm 2")  # the others where this version of transformers continues them
+
+
+class States(Case):
+    """Recurrent layers: a hit ends where a state was kept, or there is none."""
+
+    def leave_states(self, store, *tiers):
+        self.leave(store, *tiers)
+        self.assertTrue(store._states.kv.drain(60))
+        for tier in tiers:
+            store._states.kv.reset(tier)
+        store._states.memory.fill_(255)
+        if DEVICE == "cuda":
+            torch.cuda.synchronize()
+
+    def test_states_come_back_from_every_tier(self):
+        for name, made in HYBRIDS.items():
+            with self.subTest(name):
+                model = made()
+                tiers = dict(g2_blocks=64, g3_blocks=64, g3_path=str(self.folder / f"{name}.g3"))
+                store = self.store(model, **tiers)
+                ids = tokens(PROMPT, 41)
+                cut = PROMPT // BLOCK * BLOCK
+                expected = generate(model, ids)
+                first = store.cache_for(ids)
+                output = generate(model, ids, first)
+                self.assertTrue(torch.equal(output, expected))
+                if name not in ALWAYS_REUSED and store.declined is not None:
+                    self.assertEqual((first.save(output), store.cache_for(ids).cached_tokens), (0, 0))
+                    continue
+                self.assertIsNone(store.declined)
+                self.assertEqual((first.cached_tokens, first.save(output)), (0, (PROMPT + 11) // BLOCK))
+                for tier, above in (("g1", ()), ("g2", ("g1",)), ("g3", ("g1", "g2"))):
+                    if above:
+                        self.leave_states(store, *above)
+                    self.check_logits(model, store, ids, tier, cut)
+                    self.assertTrue(torch.equal(generate(model, ids, store.cache_for(ids)), expected))
+                store.close()
+                again = self.store(model, **tiers)
+                self.check_logits(model, again, ids, "g3", cut)
+                turn = torch.cat([output, tokens(9, 42)], dim=1)
+                cache = again.cache_for(turn)
+                self.assertEqual(cache.cached_tokens, cut)
+                self.assertTrue(torch.equal(generate(model, turn, cache), generate(model, turn)))
+                again.close()
+
+    def test_without_a_state_there_is_no_hit(self):
+        model = HYBRIDS["lfm 2"]()
+        store = self.store(model, state_blocks=1)
+        ids = tokens(5 * BLOCK + 1, 43)
+        generate_and_save = store.cache_for(ids)
+        generate_and_save.save(generate(model, ids, generate_and_save))
+        short = torch.cat([ids[:, :3 * BLOCK], tokens(6, 44)], dim=1)  # its blocks are there, no state is
+        cache = store.cache_for(short)
+        self.assertEqual((cache.cached_tokens, cache.sources), (0, {}))
+        self.assertTrue(torch.equal(generate(model, short, cache), generate(model, short)))
+        self.assertEqual(store.cache_for(ids).cached_tokens, 5 * BLOCK)
+        self.assertEqual(store.cache_for(ids, salt="another").cached_tokens, 0)
+        cache.save()  # takes the only place of a state
+        self.assertEqual(store.cache_for(ids).cached_tokens, 3 * BLOCK)
+        both = torch.cat([ids, tokens(5 * BLOCK + 1, 45)])
+        self.assertEqual(store.cache_for(both).cached_tokens, 0)
+        mask = torch.ones_like(ids)
+        mask[0, 0] = 0
+        self.assertIn("padding", store.cache_for(ids, attention_mask=mask).declined)
+
+
 class Batches(Case):
     """Rows of one cache have one length."""
 
@@ -486,6 +565,12 @@ class Declined(Case):
         config = transformers.T5Config(vocab_size=64, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=4)
         with self.assertRaises(ashlar.Unsupported):
             ashlar.torch.ModelStore(transformers.T5ForConditionalGeneration(config), g1_blocks=4)
+
+    def test_layers_with_attention_and_a_state(self):
+        self.check(make("FalconH1Config", "FalconH1ForCausalLM", mamba_d_ssm=64, mamba_n_heads=4,
+                        mamba_d_head=16, mamba_d_state=16, mamba_n_groups=1,
+                        mamba_chunk_size=16, pad_token_id=0),
+                   "LinearAttentionAndFullAttentionLayer")
 
     def test_a_model_without_a_store_is_not_found(self):
         with self.assertRaises(ashlar.NotFound):
