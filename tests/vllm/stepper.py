@@ -15,15 +15,23 @@ import time
 import numpy as np
 
 
-def marks_of(tokens, salt=0):
-    """One 8-byte mark for every prefix."""
-    marks = np.empty(len(tokens), dtype=np.uint64)
-    state = 0x9E3779B97F4A7C15 ^ salt
-    for i, token in enumerate(tokens):
-        state = ((state ^ token) * 0xD6E8FEB86659FD93 + 0x632BE59BD9B4E019) % (1 << 64)
-        state ^= state >> 29
-        marks[i] = state
-    return marks
+class Marks:
+    """One 8-byte mark for every prefix of a request."""
+
+    def __init__(self, salt=0):
+        self.state = 0x9E3779B97F4A7C15 ^ salt
+        self.marks = np.empty(0, dtype=np.uint64)
+
+    def of(self, tokens, count):
+        """The marks of the first `count` tokens; tokens are only ever appended."""
+        more = []
+        for token in tokens[len(self.marks):count]:
+            state = ((self.state ^ token) * 0xD6E8FEB86659FD93 + 0x632BE59BD9B4E019) % (1 << 64)
+            self.state = state ^ state >> 29
+            more.append(self.state)
+        if more:
+            self.marks = np.concatenate([self.marks, np.array(more, dtype=np.uint64)])
+        return self.marks[:count]
 
 
 def engine_config(model, connector, **settings):
@@ -176,7 +184,7 @@ class Stepper:
         self.layers = layers
         self.aggregator = KVOutputAggregator(len(self.workers))
         self.groups = self.cache_config.kv_cache_groups
-        self.requests, self.salts, self.count = {}, {}, 0
+        self.requests, self.marks, self.count = {}, {}, 0
         self.cached = {}
         self.seen = collections.Counter()
 
@@ -198,7 +206,7 @@ class Stepper:
         names, sampled = [], []
         for name, scheduled in plan.num_scheduled_tokens.items():
             request, end = self.requests[name], computed[name] + scheduled
-            marks = marks_of(request.all_token_ids[:end], self.salts[name])
+            marks = self.marks[name].of(request.all_token_ids, end)
             table = self.scheduler.kv_cache_manager.get_block_ids(name)
             for worker in self.workers:
                 worker.forward(name, self.groups, table, marks, computed[name], scheduled)
@@ -225,7 +233,7 @@ class Stepper:
         self.requests[name] = Request(name, ids, params, None, block_hasher=self.hasher, **more)
         # Content depends on what separates requests beside tokens.
         parts = (more.get("cache_salt"), getattr(more.get("lora_request"), "lora_name", None))
-        self.salts[name] = hash(parts) % (1 << 64) if any(parts) else 0
+        self.marks[name] = Marks(hash(parts) % (1 << 64) if any(parts) else 0)
         self.scheduler.add_request(self.requests[name])
         return name
 
