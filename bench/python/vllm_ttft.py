@@ -3,8 +3,10 @@
     PYTHONPATH=build/vllm-site PYTHON bench/python/vllm_ttft.py [--prompts N] [--tokens N] [--keep FOLDER]
 
 PYTHON has vLLM 0.32; scripts/vllm_site makes build/vllm-site. A Llama of 92 million parameters with random
-weights in bfloat16 serves on the CPU. Each row is the median over N prompts of vLLM's own first-token latency.
-Beside it stand an engine without a connector (recomputed, local hit) and vLLM's ExampleConnector (files).
+weights in bfloat16 serves on the CPU. Each row is the median over N prompts of vLLM's own first-token
+latency. Beside it stand an engine without a connector (recomputed, local hit) and vLLM's ExampleConnector,
+which keeps files.
+
 Exits with 1 when a hit from G2 is not 30 times faster than recomputing.
 """
 import argparse
@@ -43,15 +45,16 @@ class Bench:
         self.model = folder / "model"
         write_model(self.model)
         rng = random.Random(1)
-        self.warm, *self.prompts = [[rng.randrange(3, VOCABULARY) for _ in range(tokens)] for _ in range(count + 1)]
+        self.warm, *self.prompts = [[rng.randrange(3, VOCABULARY) for _ in range(tokens)]
+                                    for _ in range(count + 1)]
         self.cached = (tokens - 1) // BLOCK * BLOCK
 
     def start(self, connector=None, **settings):
         """An engine that has answered once: the first request pays for what is made lazily."""
         cores = str(len(os.sched_getaffinity(0)))
         engine = Engine(self.model, self.folder, connector, environment=dict(OMP_NUM_THREADS=cores),
-                        dtype="bfloat16", load_format="dummy", max_model_len=4096, num_gpu_blocks_override=1024,
-                        **settings)
+                        dtype="bfloat16", load_format="dummy", max_model_len=4096,
+                        num_gpu_blocks_override=1024, **settings)
         engine.wait()
         engine.generate(self.warm, 4)
         return engine
@@ -114,8 +117,8 @@ class Bench:
         base = medians["recomputed"]
         print(f"{'time to first token':<34} {'median':>10} {'best':>10} {'worst':>10}   recomputed / this")
         for row, times in self.rows.items():
-            print(f"{row:<34} {medians[row] * 1e3:7.1f} ms {min(times) * 1e3:7.1f} ms {max(times) * 1e3:7.1f} ms"
-                  f"   {base / medians[row]:6.1f}")
+            middle, best, worst = (1e3 * each for each in (medians[row], min(times), max(times)))
+            print(f"{row:<34} {middle:7.1f} ms {best:7.1f} ms {worst:7.1f} ms   {base / medians[row]:6.1f}")
         ratio = base / medians["G2"]
         print(f"vllm_ttft: G2 is {ratio:.1f} times faster than recomputing; {LEAST_RATIO} are asked for")
         return ratio >= LEAST_RATIO

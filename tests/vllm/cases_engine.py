@@ -21,7 +21,7 @@ def cold(lab):
 
 @case("1")
 def attached_and_idle(lab):
-    """Prompts too short to store, and one that the engine's own cache serves: nothing comes from our tiers."""
+    """Prompts too short to store, and one that the engine's own cache serves: our tiers give nothing."""
     engine = lab.tiers()
     ids = prompt("idle", 6)
     lab.same(engine, ids)
@@ -57,7 +57,7 @@ def prompt_of_whole_blocks(lab):
 
 @case("3")
 def preempted_request_while_its_stores_run(lab):
-    """Long requests overflow the engine's cache; each is preempted with stores in flight and taken up again."""
+    """Long requests overflow the engine's cache: preempted with stores in flight, and taken up again."""
     engine = lab.tiers()
     before = engine.metric("vllm:num_preemptions")
     requests = [dict(ids=prompt(f"preempted {i}", 20), tokens=150) for i in range(5)]
@@ -81,8 +81,8 @@ def cancelled_request(lab):
     kept, gone = prompt("kept", 14), prompt("cancelled", 18)
     for after in (0, 1, 2, 5):
         assert engine.reset()
-        answers = engine.ask("generate_and_abort", requests=[dict(ids=gone, tokens=80), dict(ids=kept, tokens=TOKENS)],
-                             abort=[0], after=after)
+        requests = [dict(ids=gone, tokens=80), dict(ids=kept, tokens=TOKENS)]
+        answers = engine.ask("generate_and_abort", requests=requests, abort=[0], after=after)
         assert answers[0] is None or answers[0]["reason"] == "abort", answers[0]
         lab.is_right(answers[1], kept)
     lab.until_cached(engine, gone, 18)

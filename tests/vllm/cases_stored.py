@@ -35,7 +35,8 @@ def engine_restarted_serves_from_g3(lab):
     folder = lab.copy_of_stock("g3", without=["volume"])
     with lab.engine(stocked(folder, volume=False)) as engine:
         assert ask_for_stock(lab, engine) == STOCK
-        assert engine.metric("vllm:prompt_tokens_cached_by_source", source="disk") == BLOCK * sum(STOCK.values())
+        from_disk = engine.metric("vllm:prompt_tokens_cached_by_source", source="disk")
+        assert from_disk == BLOCK * sum(STOCK.values()), from_disk
 
 
 @case("1")
@@ -178,8 +179,8 @@ def disk_full(lab):
     small = folder / "small"
     small.mkdir()
     script = 'mount -t tmpfs -o size=1m none "$0" && mkdir "$0/volume" && exec "$@"'
-    connector = stocked(folder, volumes=[dict(name="shared", kind="directory", location=str(small / "volume"))],
-                        g3_path=None, g3_bytes=None)
+    volumes = [dict(name="shared", kind="directory", location=str(small / "volume"))]
+    connector = stocked(folder, volumes=volumes, g3_path=None, g3_bytes=None)
     engine = lab.start(connector, prefix=["unshare", "-rm", "sh", "-c", script, str(small)])
     try:
         for number in range(6):

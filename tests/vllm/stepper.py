@@ -108,15 +108,16 @@ class Worker:
         for at, inside, tokens in self.runs(layer, first, computed):
             wrong = (self.marks(layer, ids[at], inside) != marks[tokens, None]).any(axis=1)
             assert not wrong.any(), (
-                f"{name}, rank {self.rank}, {layer}: token {tokens.start + int(wrong.argmax())} of {computed} "
-                f"cached ones is wrong ({int(wrong.sum())} of {len(wrong)} in block {at})")
+                f"{name}, rank {self.rank}, {layer}: token {tokens.start + int(wrong.argmax())} of "
+                f"{computed} cached ones is wrong ({int(wrong.sum())} of {len(wrong)} in block {at})")
             self.seen["read"] += len(wrong)
 
     def step_state(self, name, layer, ids, marks, computed, scheduled):
         size = self.layers[layer].block_size
         if computed:
             found = int(self.marks(layer, ids[(computed - 1) // size], None)[0])
-            assert found == int(marks[computed - 1]), f"{name}, {layer}: the state at token {computed} is wrong"
+            right = int(marks[computed - 1])
+            assert found == right, f"{name}, {layer}: the state at token {computed} is wrong"
             self.seen["states"] += 1
         self.marks(layer, ids[(computed + scheduled - 1) // size], None)[0] = marks[-1]
 
@@ -214,8 +215,8 @@ class Stepper:
             sampled.append([int(marks[-1] % 500) + 3] if end == request.num_tokens else [])
         self.seen["preempted"] += len(plan.preempted_req_ids or ())
         outputs = [ModelRunnerOutput(
-            req_ids=names, req_id_to_index={name: i for i, name in enumerate(names)}, sampled_token_ids=sampled,
-            kv_connector_output=worker.transfer(plan)) for worker in self.workers]
+            req_ids=names, req_id_to_index={name: i for i, name in enumerate(names)},
+            sampled_token_ids=sampled, kv_connector_output=worker.transfer(plan)) for worker in self.workers]
         self.scheduler.update_from_output(plan, self.aggregator.aggregate(outputs))
         self.seen["steps"] += 1
         if not names:
