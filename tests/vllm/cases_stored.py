@@ -48,6 +48,7 @@ def second_engine_serves_from_the_volume(lab):
     extra = lab.made["tiers connector"]["kv_connector_extra_config"]
     second = lab.start(offloading(lab.fresh("second"), volumes=extra["volumes"]))
     try:
+        second.wait()
         # The first engine's copies to the volume run behind its answers.
         cached = wait_for("the second engine finds all blocks", lambda: cached_at(lab, second, ids, 13), 60)
         assert cached == 13 * BLOCK
