@@ -12,7 +12,7 @@ SOURCES = $(shell find include src c apps python tests bench examples -name '*.h
   -o -name '*.cu')
 
 .PHONY: help run examples program test test-release test-long test-aarch64 test-vllm bench bench-peers
-.PHONY: test-python format tidy clean
+.PHONY: test-python test-sanitizers format tidy clean
 .DEFAULT_GOAL := help
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make program       build/run/bin/ashlar (ashlar serve …) and tiny_server, with every component"
 	@echo "make test          every test: what ships, then ThreadSanitizer, then AddressSanitizer"
 	@echo "make test-release  every test against what ships, also those that make test runs sanitized alone"
+	@echo "make test-sanitizers  all unit tests under AddressSanitizer, all of threads under ThreadSanitizer"
 	@echo "make test-long     the same, with 300 seconds for every stress and fuzz loop"
 	@echo "make test-python   the Python package alone, and for the newest other Python of this machine"
 	@echo "make test-aarch64  cross build, unit tests under qemu-user"
@@ -71,9 +72,16 @@ program:
 
 test:
 	@scripts/bootstrap test
+	@$(MAKE) -s --no-print-directory $(foreach preset,release tsan asan,build/$(preset)/build.ninja)
 	$(call stage,release,all)
-	$(call stage,tsan,ashlar_concurrency_tests)
-	$(call stage,asan,ashlar_unit_tests)
+	$(call stage,tsan,ashlar_stage_tsan_tests)
+	$(call stage,asan,ashlar_stage_asan_tests)
+
+# What `make test` runs under one sanitizer or none, under both.
+test-sanitizers:
+	@scripts/bootstrap test
+	$(call stage,tsan,ashlar_concurrency_tests,tsan-all)
+	$(call stage,asan,ashlar_unit_tests,asan-all)
 
 # What `make test` leaves to the sanitizers, against what ships.
 test-release:

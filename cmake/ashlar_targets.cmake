@@ -46,28 +46,53 @@ add_library(ashlar_test_warnings INTERFACE)
 target_compile_options(ashlar_test_warnings INTERFACE $<$<BOOL:${ASHLAR_UNITY}>:-Wno-shadow>)
 
 # ashlar_<label>_tests builds all tests of a label, so that a sanitizer preset builds no more than it runs.
-add_custom_target(ashlar_unit_tests)
-add_custom_target(ashlar_concurrency_tests)
+foreach(label unit concurrency stage_tsan stage_asan)
+  add_custom_target(ashlar_${label}_tests)
+endforeach()
 add_custom_target(ashlar_benchmarks)
 # A process takes longer to start than most cases to run.
 set(ASHLAR_SHARDS 4 CACHE STRING "ctests that share the cases of a test program; 0: one ctest per case")
 
 option(ASHLAR_ALL_TESTS "Build also the tests that make test runs under a sanitizer alone" ON)
 
-# ashlar_test(NAME x [WHOLE] [OPTIMIZED] [SHIPPED|SANITIZED] SOURCES … LABELS unit|concurrency|…
+# ashlar_stage_labels(<variable> <labels> [<stages>]): adds the labels that say in which stages of `make test`
+# (release, tsan, asan) a test runs; sanitized: not in release. Without stages, unit tests run in asan, others
+# in release, and tests of threads in tsan as well.
+function(ashlar_stage_labels variable labels)
+  set(stages ${ARGN})
+  if(NOT stages)
+    if("unit" IN_LIST labels)
+      list(APPEND stages asan)
+    else()
+      list(APPEND stages release)
+    endif()
+    if("concurrency" IN_LIST labels)
+      list(APPEND stages tsan)
+    endif()
+  endif()
+  foreach(stage IN LISTS stages)
+    if(NOT stage MATCHES "^(release|tsan|asan)$")
+      message(FATAL_ERROR "'${stage}' is no stage of make test; release, tsan and asan are")
+    endif()
+    list(APPEND labels stage_${stage})
+  endforeach()
+  if(NOT "release" IN_LIST stages)
+    list(APPEND labels sanitized)
+  endif()
+  set(${variable} ${labels} PARENT_SCOPE)
+endfunction()
+
+# ashlar_test(NAME x [WHOLE] [OPTIMIZED] SOURCES … LABELS unit|concurrency|… [STAGES release|tsan|asan …]
 # [LIBRARIES …]): one GoogleTest executable; its ctests are x.1, x.2 … WHOLE: its cases share something that
 # is dear to start, so the program is one ctest. OPTIMIZED: its own code, not the library, is what takes the
-# time under a sanitizer. SHIPPED: a unit test that `make test` also runs against what ships, not under
-# AddressSanitizer alone: it counts allocations or bytes, searches at random for as long as it may, or depends
-# on how code is optimised. SANITIZED: a test of threads that `make test` runs under ThreadSanitizer alone.
+# time under a sanitizer. STAGES: where `make test` runs it, if not where its labels say; see
+# docs/decisions/0031-stages-by-layer.md.
 function(ashlar_test)
-  cmake_parse_arguments(T "WHOLE;OPTIMIZED;SHIPPED;SANITIZED" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(T "WHOLE;OPTIMIZED" "NAME" "SOURCES;LABELS;STAGES;LIBRARIES" ${ARGN})
   add_executable(${T_NAME})
-  if(T_SANITIZED OR ("unit" IN_LIST T_LABELS AND NOT T_SHIPPED))
-    list(APPEND T_LABELS sanitized)
-    if(NOT ASHLAR_ALL_TESTS)
-      set_target_properties(${T_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
-    endif()
+  ashlar_stage_labels(T_LABELS "${T_LABELS}" ${T_STAGES})
+  if(NOT ASHLAR_ALL_TESTS AND sanitized IN_LIST T_LABELS)
+    set_target_properties(${T_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()
   ashlar_sources(${T_NAME} ${T_SOURCES})
   target_link_libraries(${T_NAME} PRIVATE ashlar::ashlar ashlar::testing ashlar_warnings ashlar_test_warnings

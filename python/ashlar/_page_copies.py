@@ -73,7 +73,8 @@ class PageCopier:
         block_ids = np.asarray(block_ids, np.int64)
         all_slots = np.asarray(slots, np.int64)
         if block_ids.size and (block_ids.min() < 0 or block_ids.max() >= self._tensors[0].shape[0]):
-            raise ValueError(f"blocks {block_ids.min()} to {block_ids.max()} of {self._tensors[0].shape[0]}")
+            raise ValueError(f"blocks {block_ids.min()} to {block_ids.max()} of "
+                             f"{self._tensors[0].shape[0]}")
         if all_slots.size and (all_slots.min() < 0 or all_slots.max() >= self._slots.shape[0]):
             raise ValueError(f"slots {all_slots.min()} to {all_slots.max()} of {self._slots.shape[0]}")
         out = []
@@ -85,14 +86,15 @@ class PageCopier:
             within = np.arange(skip, skip + size)
             chunks = int(-(-(skip + size) // self._chunk))
             if slot + chunks > all_slots.size:
-                raise ValueError(f"{all_slots.size} slots for {block_ids.size} blocks in chunks of {self._chunk}")
+                raise ValueError(f"{all_slots.size} slots for {block_ids.size} blocks in chunks of "
+                                 f"{self._chunk}")
             out.append((group, block_ids[block:block + size], all_slots[slot + within // self._chunk],
                         within % self._chunk))
             block += size
             slot += chunks
         if slot != all_slots.size or block != block_ids.size:
-            raise ValueError(f"{all_slots.size} slots and {block_ids.size} blocks, of which {slot} and {block} "
-                             "belong together")
+            raise ValueError(f"{all_slots.size} slots and {block_ids.size} blocks, of which {slot} and "
+                             f"{block} belong together")
         return out
 
     def store(self, places: list, after: object = None) -> int:
@@ -122,7 +124,8 @@ class PageCopier:
             if to_slots and piece.writers > 1:
                 chosen = (slots * self._chunk + within) % piece.writers == piece.writer
             ids, to, at = blocks[chosen], slots[chosen], within[chosen]
-            pages.append(np.uint64(tensor.data_ptr()) + (ids * tensor.stride(0) + piece.in_page).astype(np.uint64))
+            pages.append(np.uint64(tensor.data_ptr())
+                         + (ids * tensor.stride(0) + piece.in_page).astype(np.uint64))
             places.append(base + (to * self._slots.strides[0] + piece.in_slot
                                   + at * piece.block_stride).astype(np.uint64))
             sizes.append(np.full(ids.size, piece.size, np.uint64))
@@ -150,7 +153,8 @@ class PageCopier:
                 stream.wait_event(after)
             for first in range(0, len(blocks), batch):
                 part = slice(first, first + batch)
-                copied += self._device_batch(pieces, blocks[part], slots[part], within[part], low, high, to_slots)
+                copied += self._device_batch(pieces, blocks[part], slots[part], within[part], low, high,
+                                             to_slots)
         stream.synchronize()
         return copied
 

@@ -35,6 +35,7 @@
 #include "memory.h"
 #include "module.h"
 #include "paths.h"
+#include "remote.h"
 #include "tier_names.h"
 
 namespace nb = nanobind;
@@ -221,9 +222,9 @@ struct Tiers {
 
 KvPtr make_kv(const Shape& shape, std::string_view dtype, const std::string& model_name, const Tiers& tiers,
               nb::object g1_memory, std::optional<std::int32_t> device, std::string_view g1_order,
-              nb::object g2_memory, nb::object g3_paths, bool survive_power_loss, const std::string& eviction,
-              std::string_view offload, std::string_view duplicates, bool keep_tokens, std::size_t max_pins,
-              std::size_t event_capacity, std::uint32_t threads,
+              nb::object g2_memory, nb::object remote, nb::object g3_paths, bool survive_power_loss,
+              const std::string& eviction, std::string_view offload, std::string_view duplicates,
+              bool keep_tokens, std::size_t max_pins, std::size_t event_capacity, std::uint32_t threads,
               const std::optional<tokens::HashScheme>& scheme, nb::object prefix_key, std::uint32_t rank,
               std::uint32_t ranks) {
   KvOptions options;
@@ -314,6 +315,7 @@ KvPtr make_kv(const Shape& shape, std::string_view dtype, const std::string& mod
     g4.pool.max_pins = max_pins;
     options.g4 = std::move(g4);
   }
+  if (!remote.is_none()) options.remote = remote_of(nb::cast<nb::dict>(remote));
   const tiers::Trigger trigger = trigger_by_name(offload);
   options.to_g2.trigger = options.to_g3.trigger = options.to_g4.trigger = trigger;
   check_event_capacity(event_capacity);
@@ -361,6 +363,7 @@ nb::dict status_of(const KvRef& self) {
   out["g2"] = tier_dict(status.g2);
   out["g3"] = tier_dict(status.g3);
   out["g4"] = tier_dict(status.g4);
+  out["remote"] = tier_dict(status.remote);
   nb::dict misses;
   for (std::size_t i = 1; i < tiers::kMisses; ++i)
     misses[nb::str(std::string(to_string(static_cast<tiers::Miss>(i))).c_str())] = status.misses[i];
@@ -509,6 +512,14 @@ void bind_tier_calls(nb::class_<KvRef>& type) {
           },
           "salt"_a = nb::none(), "scheme"_a = nb::none(), "The hasher whose digests every tier keeps.")
       .def_prop_ro(
+          "remote_address",
+          [](const KvRef& self) -> std::optional<std::string> {
+            tiers::RemoteNode* const remote = self.get()->remote();
+            if (remote == nullptr) return std::nullopt;
+            return remote->agent().address();
+          },
+          "HOST:PORT at which other nodes reach this one; None without `remote`.")
+      .def_prop_ro(
           "g1", [](const KvRef& self) { return ManagerObject{g1_of(self.get())}; },
           "G1: allocates, fills, registers and matches blocks. Blocks registered there go down as the "
           "options say.");
@@ -531,12 +542,13 @@ long releases the GIL.)");
          nb::object g3_path, bool survive_power_loss, std::uint32_t g4_blocks, const std::string& eviction,
          std::string_view offload, std::string_view duplicates, bool keep_tokens, std::size_t max_pins,
          std::size_t events, std::uint32_t onboard_threads, const std::optional<tokens::HashScheme>& scheme,
-         nb::object prefix_key, std::uint32_t rank, std::uint32_t ranks) {
-        new (self) KvRef{make_kv({layers, heads, head_dim, block_size, outer}, dtype, model,
-                                 {g1_blocks, g2_blocks, g3_blocks, g4_blocks}, std::move(g1_memory),
-                                 g1_device, g1_order, std::move(g2_memory), std::move(g3_path),
-                                 survive_power_loss, eviction, offload, duplicates, keep_tokens, max_pins,
-                                 events, onboard_threads, scheme, std::move(prefix_key), rank, ranks)};
+         nb::object prefix_key, std::uint32_t rank, std::uint32_t ranks, nb::object remote) {
+        new (self)
+            KvRef{make_kv({layers, heads, head_dim, block_size, outer}, dtype, model,
+                          {g1_blocks, g2_blocks, g3_blocks, g4_blocks}, std::move(g1_memory), g1_device,
+                          g1_order, std::move(g2_memory), std::move(remote), std::move(g3_path),
+                          survive_power_loss, eviction, offload, duplicates, keep_tokens, max_pins, events,
+                          onboard_threads, scheme, std::move(prefix_key), rank, ranks)};
       },
       nb::kw_only(), "layers"_a, "heads"_a, "head_dim"_a, "block_size"_a = 16, "outer"_a = 2,
       "dtype"_a = "bf16", "model"_a = "", "g1_blocks"_a = 0, "g1_memory"_a = nb::none(),
@@ -545,6 +557,7 @@ long releases the GIL.)");
       "g4_blocks"_a = 0, "eviction"_a = "lru", "offload"_a = "on_arrival", "duplicates"_a = "reject",
       "keep_tokens"_a = false, "max_pins"_a = 0, "events"_a = 0, "onboard_threads"_a = 2,
       "scheme"_a = nb::none(), "prefix_key"_a = nb::none(), "rank"_a = 0, "ranks"_a = 1,
+      "remote"_a = nb::none(),
       R"(A block has `layers` x `outer` (2: K and V) x `block_size` tokens x `heads` x `head_dim` elements of
 `dtype` (u8, f8_e4m3, f8_e5m2, f16, bf16, f32, f64), as far as this rank holds it. `model` names the weights:
 managers of different models share no files.
@@ -557,7 +570,12 @@ g1_blocks, or memory of the GPU g1_device. g2_memory: the same for G2, on the ho
 Tiers with 0 blocks are left out. g3_path: a file, or a list of files on devices of their own. offload:
 on_arrival, near_eviction or on_call. events: how many events each tier buffers for an EventStream or
 drain_events(). scheme, prefix_key: how names and digests are made. rank, ranks: of a tensor-parallel
-model.)");
+model.
+
+remote: blocks in the G2 of other processes, as a dict: listen (HOST:PORT, for them), peers (a list of
+HOST:PORT), secret (shared by all; needed beyond this machine), advertise, name, blocks (how many are
+tracked), serve (False: read only), transport ("loopback" within a machine, "ucx" between machines) and
+ucx_transports.)");
   bind_tier_calls(type);
   bind_transfers(module, type);
   bind_memory(module, type);
