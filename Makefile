@@ -114,7 +114,7 @@ test-vllm:
 	@scripts/bootstrap test
 	@scripts/vllm_env
 	@$(MAKE) -s --no-print-directory build/release/build.ninja
-	@cmake --build --preset release -j $(JOBS) --target vllm_check ashlar_program ashlar_wheel
+	@cmake --build --preset release -j $(JOBS) --target vllm_check vllm_never_answers ashlar_program ashlar_wheel
 	@$(VLLM_PYTHON) tests/vllm/run_vllm.py build/release/bin/vllm_check
 	@$(VLLM_PYTHON) tests/vllm/run_serve.py build/release/bin/ashlar
 	@scripts/vllm_site

@@ -15,6 +15,7 @@ import traceback
 
 import cases_engine  # noqa: F401  each module registers its cases
 import cases_loads  # noqa: F401
+import cases_ranks  # noqa: F401
 import cases_serve  # noqa: F401
 import cases_stored  # noqa: F401
 import cases_units  # noqa: F401
