@@ -123,7 +123,8 @@ def volume_that_never_answers_stalls_nothing(lab):
     volume.mkdir()
     connector = offloading(folder, volumes=[dict(name="shared", kind="directory", location=str(volume))],
                            g3_path=None, g3_bytes=None, fetch_limit=1)
-    engine = lab.start(connector, environment=dict(LD_PRELOAD=str(library), ASHLAR_TEST_NEVER_ANSWERS=str(volume)))
+    preloaded = dict(LD_PRELOAD=str(library), ASHLAR_TEST_NEVER_ANSWERS=str(volume))
+    engine = lab.start(connector, environment=preloaded)
     try:
         ids = prompt("before it hangs", 10)
         lab.same(engine, ids)
@@ -182,7 +183,7 @@ def speculative_decoding_attached(lab):
 
 @case("6")
 def sleep_and_wake_forget_our_tiers(lab):
-    """The CPU platform keeps its memory; the engine's side of sleeping runs: caches and connector are reset."""
+    """The CPU platform keeps its memory; of sleeping only the reset of caches and connector happens."""
     engine = lab.tiers()
     ids = prompt("slept", 8)
     lab.same(engine, ids)

@@ -79,7 +79,8 @@ def state(size, page):
 def latent(size=32):
     import torch
     from vllm.v1.kv_cache_interface import MLAAttentionSpec
-    return MLAAttentionSpec(block_size=size, num_kv_heads=1, head_size=64, dtype=torch.float32, max_tp_shards=1)
+    return MLAAttentionSpec(block_size=size, num_kv_heads=1, head_size=64, dtype=torch.float32,
+                            max_tp_shards=1)
 
 
 def attention(layers, size=32):
