@@ -44,7 +44,7 @@ def serve_routes_by_blocks_of_our_tiers(lab):
         before = {name: rank["clears"] for name, rank in router.ranks().items()}
         assert set(before) == {"a", "b"}
         wait_for("the router has heard of the resets",
-                 lambda: all(rank["clears"] > 0 for rank in router.ranks().values()), 60)
+                 lambda: all(rank["clears"] > 0 for rank in router.ranks().values()), 300)
         found = [ask(router.port, ids) for ids in prompts]
         assert [worker for worker, _ in found] == homes, f"{found}, not {homes}"
         assert all(cached == 10 * BLOCK for _, cached in found), found

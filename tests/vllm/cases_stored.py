@@ -50,7 +50,7 @@ def second_engine_serves_from_the_volume(lab):
     try:
         second.wait()
         # The first engine's copies to the volume run behind its answers.
-        cached = wait_for("the second engine finds all blocks", lambda: cached_at(lab, second, ids, 13), 60)
+        cached = wait_for("the second engine finds all blocks", lambda: cached_at(lab, second, ids, 13), 300)
         assert cached == 13 * BLOCK
     finally:
         lab.end(second)
@@ -216,7 +216,7 @@ def engine_killed_while_it_stores(lab):
         assert sum(cached) >= min(before, 1), f"{before} blocks were in G3, and none was found"
         # Asks without waiting for the answer; killed as soon as one more block is in the file.
         engine.send("generate", requests=[dict(ids=ids, tokens=60) for ids in asked])
-        wait_for("blocks are in G3", lambda: filled_blocks(folder) > before, 60)
+        wait_for("blocks are in G3", lambda: filled_blocks(folder) > before, 300)
         lab.engines.remove(engine)
         engine.kill()
         before = filled_blocks(folder)

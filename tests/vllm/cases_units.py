@@ -546,7 +546,7 @@ def file_damaged_while_the_engine_runs(lab):
     engine.run(ids)
     for i in range(4):
         engine.run(tokens(f"pushes {i}", 1500))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while True:
         file = G3File(g3_file(lab.folder))
         if len(file.filled) >= 31:

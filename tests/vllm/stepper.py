@@ -238,7 +238,7 @@ class Stepper:
         self.scheduler.add_request(self.requests[name])
         return name
 
-    def finish(self, limit=60):
+    def finish(self, limit=300):
         """Steps until no request is left and all stores are over."""
         connector, last = self.scheduler.connector, time.monotonic() + limit
         while time.monotonic() < last:
