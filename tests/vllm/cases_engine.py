@@ -2,7 +2,9 @@
 
 All share the engine `Lab.tiers`; each has prompts of its own.
 """
-from lab import BLOCK, TOKENS, case, prompt
+import pathlib
+
+from lab import BLOCK, TOKENS, case, offloading, prompt
 
 
 @case("0")
@@ -21,7 +23,7 @@ def cold(lab):
 
 @case("1")
 def attached_and_idle(lab):
-    """Prompts too short to store, and one that the engine's own cache serves: nothing comes from our tiers."""
+    """Prompts too short to store, and one that the engine's own cache serves: our tiers give nothing."""
     engine = lab.tiers()
     ids = prompt("idle", 6)
     lab.same(engine, ids)
@@ -57,7 +59,7 @@ def prompt_of_whole_blocks(lab):
 
 @case("3")
 def preempted_request_while_its_stores_run(lab):
-    """Long requests overflow the engine's cache; each is preempted with stores in flight and taken up again."""
+    """Long requests overflow the engine's cache: preempted with stores in flight, and taken up again."""
     engine = lab.tiers()
     before = engine.metric("vllm:num_preemptions")
     requests = [dict(ids=prompt(f"preempted {i}", 20), tokens=150) for i in range(5)]
@@ -81,8 +83,8 @@ def cancelled_request(lab):
     kept, gone = prompt("kept", 14), prompt("cancelled", 18)
     for after in (0, 1, 2, 5):
         assert engine.reset()
-        answers = engine.ask("generate_and_abort", requests=[dict(ids=gone, tokens=80), dict(ids=kept, tokens=TOKENS)],
-                             abort=[0], after=after)
+        requests = [dict(ids=gone, tokens=80), dict(ids=kept, tokens=TOKENS)]
+        answers = engine.ask("generate_and_abort", requests=requests, abort=[0], after=after)
         assert answers[0] is None or answers[0]["reason"] == "abort", answers[0]
         lab.is_right(answers[1], kept)
     lab.until_cached(engine, gone, 18)
@@ -112,6 +114,32 @@ def store_comes_after_forward(lab):
         lab.until_cached(engine, ids, (len(ids) - 5) // BLOCK)
 
 
+@case("3")
+def volume_that_never_answers_stalls_nothing(lab):
+    """Every call to the volume hangs for ever from some moment on: an answer proves that no step waits."""
+    library = pathlib.Path(lab.program).with_name("vllm_never_answers.so")
+    folder = lab.fresh("hangs")
+    volume = folder / "volume"
+    volume.mkdir()
+    connector = offloading(folder, volumes=[dict(name="shared", kind="directory", location=str(volume))],
+                           g3_path=None, g3_bytes=None, fetch_limit=1)
+    preloaded = dict(LD_PRELOAD=str(library), ASHLAR_TEST_NEVER_ANSWERS=str(volume))
+    engine = lab.start(connector, environment=preloaded)
+    try:
+        ids = prompt("before it hangs", 10)
+        lab.same(engine, ids)
+        lab.until_cached(engine, ids, 10)
+        volume.with_name("volume.now").touch()
+        for i in range(4):
+            asked = [prompt(f"hangs {i}", 12), ids + prompt(f"hangs too {i}", 2)]
+            for each, answer in zip(asked, engine.together([dict(ids=each, tokens=30) for each in asked])):
+                lab.is_right(answer, each, 30)
+        lab.until_cached(engine, prompt("hangs 0", 12), 12)
+    finally:
+        volume.with_name("volume.now").unlink(missing_ok=True)
+        lab.end(engine)
+
+
 @case("4")
 def salts_are_separate(lab):
     engine = lab.tiers()
@@ -139,6 +167,31 @@ def thinking_stripped_between_turns(lab):
     assert lab.same(engine, second) == len(asked)
     # With the thinking kept, the turn extends what was generated.
     lab.until_cached(engine, asked + thinking[:-1] + prompt("third", 1), 9)
+
+
+@case("5")
+def speculative_decoding_attached(lab):
+    """Drafts by n-grams of the prompt: rejected drafts must not be stored."""
+    speculative = dict(method="ngram", num_speculative_tokens=3, prompt_lookup_max=3, prompt_lookup_min=1)
+    with lab.engine(offloading(lab.fresh("drafts")), speculative_config=speculative) as engine:
+        ids = prompt("drafts", 4, 0) * 3 + prompt("drafts", 1)
+        right = lab.expected(ids, 100)
+        assert lab.same(engine, ids, 100) == 0
+        assert engine.metric("vllm:spec_decode_num_draft_tokens") > 0, "nothing was drafted"
+        lab.until_cached(engine, ids + right[:-1] + prompt("next turn", 1), 16)
+
+
+@case("6")
+def sleep_and_wake_forget_our_tiers(lab):
+    """The CPU platform keeps its memory; of sleeping only the reset of caches and connector happens."""
+    engine = lab.tiers()
+    ids = prompt("slept", 8)
+    lab.same(engine, ids)
+    lab.until_cached(engine, ids, 8)
+    engine.ask("call", name="sleep", arguments=dict(level=1))
+    engine.ask("call", name="wake_up", arguments={})
+    assert lab.same(engine, ids) == 0, "a block from before the sleep is used"
+    lab.until_cached(engine, ids, 8)
 
 
 @case("6")

@@ -35,7 +35,8 @@ def engine_restarted_serves_from_g3(lab):
     folder = lab.copy_of_stock("g3", without=["volume"])
     with lab.engine(stocked(folder, volume=False)) as engine:
         assert ask_for_stock(lab, engine) == STOCK
-        assert engine.metric("vllm:prompt_tokens_cached_by_source", source="disk") == BLOCK * sum(STOCK.values())
+        from_disk = engine.metric("vllm:prompt_tokens_cached_by_source", source="disk")
+        assert from_disk == BLOCK * sum(STOCK.values()), from_disk
 
 
 @case("1")
@@ -47,8 +48,9 @@ def second_engine_serves_from_the_volume(lab):
     extra = lab.made["tiers connector"]["kv_connector_extra_config"]
     second = lab.start(offloading(lab.fresh("second"), volumes=extra["volumes"]))
     try:
+        second.wait()
         # The first engine's copies to the volume run behind its answers.
-        cached = wait_for("the second engine finds all blocks", lambda: cached_at(lab, second, ids, 13), 60)
+        cached = wait_for("the second engine finds all blocks", lambda: cached_at(lab, second, ids, 13), 300)
         assert cached == 13 * BLOCK
     finally:
         lab.end(second)
@@ -178,8 +180,8 @@ def disk_full(lab):
     small = folder / "small"
     small.mkdir()
     script = 'mount -t tmpfs -o size=1m none "$0" && mkdir "$0/volume" && exec "$@"'
-    connector = stocked(folder, volumes=[dict(name="shared", kind="directory", location=str(small / "volume"))],
-                        g3_path=None, g3_bytes=None)
+    volumes = [dict(name="shared", kind="directory", location=str(small / "volume"))]
+    connector = stocked(folder, volumes=volumes, g3_path=None, g3_bytes=None)
     engine = lab.start(connector, prefix=["unshare", "-rm", "sh", "-c", script, str(small)])
     try:
         for number in range(6):
@@ -214,7 +216,7 @@ def engine_killed_while_it_stores(lab):
         assert sum(cached) >= min(before, 1), f"{before} blocks were in G3, and none was found"
         # Asks without waiting for the answer; killed as soon as one more block is in the file.
         engine.send("generate", requests=[dict(ids=ids, tokens=60) for ids in asked])
-        wait_for("blocks are in G3", lambda: filled_blocks(folder) > before, 60)
+        wait_for("blocks are in G3", lambda: filled_blocks(folder) > before, 300)
         lab.engines.remove(engine)
         engine.kill()
         before = filled_blocks(folder)

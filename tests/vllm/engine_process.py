@@ -3,8 +3,8 @@
     engine_process.py FD SETTINGS
 
 SETTINGS is JSON: the arguments of `vllm.LLM`. Each line read from FD is a JSON object with `op` and its
-arguments; each gets one line as the answer, `{"ok": ...}` or `{"error": ...}`. A request carries tokens, never
-text, and is decoded greedily, so answers of two engines can be compared.
+arguments; each gets one line as the answer, `{"ok": ...}` or `{"error": ...}`. A request carries tokens,
+never text, and is decoded greedily, so answers of two engines can be compared.
 """
 import json
 import socket
@@ -54,8 +54,9 @@ class Engine:
 
     def generate(self, requests):
         loras = [self.loras.get(each.get("lora")) for each in requests]
-        results = self.llm.generate([self.prompt(each) for each in requests], [self.sampling(e) for e in requests],
-                                    use_tqdm=False, lora_request=loras if any(loras) else None)
+        results = self.llm.generate(
+            [self.prompt(each) for each in requests], [self.sampling(each) for each in requests],
+            use_tqdm=False, lora_request=loras if any(loras) else None)
         return [self.said(each) for each in results]
 
     def generate_and_abort(self, requests, abort, after):

@@ -8,7 +8,7 @@ import signal
 import sys
 import traceback
 
-LIMIT = 240  # seconds
+LIMIT = 900  # seconds
 
 
 def start(function, *arguments):

@@ -136,7 +136,7 @@ class Lab:
             assert found[-1] <= blocks * BLOCK, f"{found[-1]} tokens of {blocks} blocks"
             return found[-1] == blocks * BLOCK
         try:
-            wait_for(f"{blocks} blocks come from our tiers", is_so, 60)
+            wait_for(f"{blocks} blocks come from our tiers", is_so, 300)
         except AssertionError as failure:
             raise AssertionError(f"{failure}; cached were {found[-5:]}") from None
 

@@ -39,8 +39,8 @@ def say(text):
 
 
 class Engine:
-    def __init__(self, name, model, folder):
-        self.name, self.model, self.folder = name, model, folder
+    def __init__(self, name, model, folder, connector=None):
+        self.name, self.model, self.folder, self.connector = name, model, folder, connector
         self.port, self.live, self.replay = free_ports(3)
         self.start()
 
@@ -54,6 +54,8 @@ class Engine:
                    "--num-gpu-blocks-override", str(BLOCKS), "--max-model-len", "2048",
                    "--max-num-seqs", "8", "--enable-prompt-tokens-details",
                    "--kv-events-config", json.dumps(events)]
+        if self.connector:
+            command += ["--kv-transfer-config", json.dumps(self.connector)]
         environment = {**os.environ, **QUIET, "VLLM_SERVER_DEV_MODE": "1"}
         self.program = Program(self.name, command, self.folder, environment)
 

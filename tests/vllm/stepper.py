@@ -15,15 +15,23 @@ import time
 import numpy as np
 
 
-def marks_of(tokens, salt=0):
-    """One 8-byte mark for every prefix."""
-    marks = np.empty(len(tokens), dtype=np.uint64)
-    state = 0x9E3779B97F4A7C15 ^ salt
-    for i, token in enumerate(tokens):
-        state = ((state ^ token) * 0xD6E8FEB86659FD93 + 0x632BE59BD9B4E019) % (1 << 64)
-        state ^= state >> 29
-        marks[i] = state
-    return marks
+class Marks:
+    """One 8-byte mark for every prefix of a request."""
+
+    def __init__(self, salt=0):
+        self.state = 0x9E3779B97F4A7C15 ^ salt
+        self.marks = np.empty(0, dtype=np.uint64)
+
+    def of(self, tokens, count):
+        """The marks of the first `count` tokens; tokens are only ever appended."""
+        more = []
+        for token in tokens[len(self.marks):count]:
+            state = ((self.state ^ token) * 0xD6E8FEB86659FD93 + 0x632BE59BD9B4E019) % (1 << 64)
+            self.state = state ^ state >> 29
+            more.append(self.state)
+        if more:
+            self.marks = np.concatenate([self.marks, np.array(more, dtype=np.uint64)])
+        return self.marks[:count]
 
 
 def engine_config(model, connector, **settings):
@@ -100,15 +108,16 @@ class Worker:
         for at, inside, tokens in self.runs(layer, first, computed):
             wrong = (self.marks(layer, ids[at], inside) != marks[tokens, None]).any(axis=1)
             assert not wrong.any(), (
-                f"{name}, rank {self.rank}, {layer}: token {tokens.start + int(wrong.argmax())} of {computed} "
-                f"cached ones is wrong ({int(wrong.sum())} of {len(wrong)} in block {at})")
+                f"{name}, rank {self.rank}, {layer}: token {tokens.start + int(wrong.argmax())} of "
+                f"{computed} cached ones is wrong ({int(wrong.sum())} of {len(wrong)} in block {at})")
             self.seen["read"] += len(wrong)
 
     def step_state(self, name, layer, ids, marks, computed, scheduled):
         size = self.layers[layer].block_size
         if computed:
             found = int(self.marks(layer, ids[(computed - 1) // size], None)[0])
-            assert found == int(marks[computed - 1]), f"{name}, {layer}: the state at token {computed} is wrong"
+            right = int(marks[computed - 1])
+            assert found == right, f"{name}, {layer}: the state at token {computed} is wrong"
             self.seen["states"] += 1
         self.marks(layer, ids[(computed + scheduled - 1) // size], None)[0] = marks[-1]
 
@@ -176,7 +185,7 @@ class Stepper:
         self.layers = layers
         self.aggregator = KVOutputAggregator(len(self.workers))
         self.groups = self.cache_config.kv_cache_groups
-        self.requests, self.salts, self.count = {}, {}, 0
+        self.requests, self.marks, self.count = {}, {}, 0
         self.cached = {}
         self.seen = collections.Counter()
 
@@ -198,7 +207,7 @@ class Stepper:
         names, sampled = [], []
         for name, scheduled in plan.num_scheduled_tokens.items():
             request, end = self.requests[name], computed[name] + scheduled
-            marks = marks_of(request.all_token_ids[:end], self.salts[name])
+            marks = self.marks[name].of(request.all_token_ids, end)
             table = self.scheduler.kv_cache_manager.get_block_ids(name)
             for worker in self.workers:
                 worker.forward(name, self.groups, table, marks, computed[name], scheduled)
@@ -206,8 +215,8 @@ class Stepper:
             sampled.append([int(marks[-1] % 500) + 3] if end == request.num_tokens else [])
         self.seen["preempted"] += len(plan.preempted_req_ids or ())
         outputs = [ModelRunnerOutput(
-            req_ids=names, req_id_to_index={name: i for i, name in enumerate(names)}, sampled_token_ids=sampled,
-            kv_connector_output=worker.transfer(plan)) for worker in self.workers]
+            req_ids=names, req_id_to_index={name: i for i, name in enumerate(names)},
+            sampled_token_ids=sampled, kv_connector_output=worker.transfer(plan)) for worker in self.workers]
         self.scheduler.update_from_output(plan, self.aggregator.aggregate(outputs))
         self.seen["steps"] += 1
         if not names:
@@ -225,11 +234,11 @@ class Stepper:
         self.requests[name] = Request(name, ids, params, None, block_hasher=self.hasher, **more)
         # Content depends on what separates requests beside tokens.
         parts = (more.get("cache_salt"), getattr(more.get("lora_request"), "lora_name", None))
-        self.salts[name] = hash(parts) % (1 << 64) if any(parts) else 0
+        self.marks[name] = Marks(hash(parts) % (1 << 64) if any(parts) else 0)
         self.scheduler.add_request(self.requests[name])
         return name
 
-    def finish(self, limit=60):
+    def finish(self, limit=300):
         """Steps until no request is left and all stores are over."""
         connector, last = self.scheduler.connector, time.monotonic() + limit
         while time.monotonic() < last:

@@ -71,7 +71,7 @@ class G3File:
 
 
 def filled_blocks(folder):
-    """How many blocks the G3 file in a folder has; 0 while there is none. May be asked while it is written."""
+    """How many blocks the G3 files in a folder have. May be asked while they are written."""
     try:
         return sum(len(G3File(path).filled) for path in folder.glob("g3.*"))
     except (OSError, AssertionError, struct.error):
