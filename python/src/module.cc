@@ -38,6 +38,7 @@ NB_MODULE(_native, module) {
   bind_batches(module);
   bind_overhead(module);
   bind_tiers(module);
+  bind_host_store(module);
   bind_index(module);
   bind_feed(module);
   bind_replay(module);

@@ -18,6 +18,7 @@ void bind_batches(nanobind::module_& module);
 void bind_overhead(nanobind::module_& module);
 void bind_events(nanobind::module_& module);
 void bind_tiers(nanobind::module_& module);
+void bind_host_store(nanobind::module_& module);
 void bind_index(nanobind::module_& module);
 void bind_feed(nanobind::module_& module);
 void bind_replay(nanobind::module_& module);

@@ -35,6 +35,7 @@
 #include "memory.h"
 #include "module.h"
 #include "paths.h"
+#include "remote.h"
 #include "tier_names.h"
 
 namespace nb = nanobind;
@@ -217,9 +218,9 @@ struct Tiers {
 
 KvPtr make_kv(const Shape& shape, std::string_view dtype, const std::string& model_name, const Tiers& tiers,
               nb::object g1_memory, std::optional<std::int32_t> device, std::string_view g1_order,
-              nb::object g3_paths, bool survive_power_loss, const std::string& eviction,
-              std::string_view offload, std::string_view duplicates, bool keep_tokens, std::size_t max_pins,
-              std::size_t event_capacity, std::uint32_t threads,
+              nb::object g2_memory, nb::object remote, nb::object g3_paths, bool survive_power_loss,
+              const std::string& eviction, std::string_view offload, std::string_view duplicates,
+              bool keep_tokens, std::size_t max_pins, std::size_t event_capacity, std::uint32_t threads,
               const std::optional<tokens::HashScheme>& scheme, nb::object prefix_key, std::uint32_t rank,
               std::uint32_t ranks) {
   KvOptions options;
@@ -278,8 +279,19 @@ KvPtr make_kv(const Shape& shape, std::string_view dtype, const std::string& mod
     g2.block_count = tiers.g2;
     g2.eviction = eviction;
     g2.pool.max_pins = max_pins;
+    if (!g2_memory.is_none()) {
+      BroughtMemory brought = memory_of(g2_memory, options.model);
+      if (brought.device) refuse("g2_memory is on a device; G2 is host memory");
+      if (brought.block_count != 0 && tiers.g2 > brought.block_count) {
+        refuse("g2_blocks is " + std::to_string(tiers.g2) + ", but g2_memory has " +
+               std::to_string(brought.block_count) + " blocks");
+      }
+      g2.allocator = nullptr;
+      g2.memory.push_back(std::move(brought.plane));
+    }
     options.g2 = std::move(g2);
   }
+  if (tiers.g2 == 0 && !g2_memory.is_none()) refuse("g2_memory needs g2_blocks: how many blocks it holds");
   if (tiers.g3 != 0) {
     tiers::DiskShape g3;
     g3.block_count = tiers.g3;
@@ -299,6 +311,7 @@ KvPtr make_kv(const Shape& shape, std::string_view dtype, const std::string& mod
     g4.pool.max_pins = max_pins;
     options.g4 = std::move(g4);
   }
+  if (!remote.is_none()) options.remote = remote_of(nb::cast<nb::dict>(remote));
   const tiers::Trigger trigger = trigger_by_name(offload);
   options.to_g2.trigger = options.to_g3.trigger = options.to_g4.trigger = trigger;
   check_event_capacity(event_capacity);
@@ -346,6 +359,7 @@ nb::dict status_of(const KvRef& self) {
   out["g2"] = tier_dict(status.g2);
   out["g3"] = tier_dict(status.g3);
   out["g4"] = tier_dict(status.g4);
+  out["remote"] = tier_dict(status.remote);
   nb::dict misses;
   for (std::size_t i = 1; i < tiers::kMisses; ++i)
     misses[nb::str(std::string(to_string(static_cast<tiers::Miss>(i))).c_str())] = status.misses[i];
@@ -494,6 +508,14 @@ void bind_tier_calls(nb::class_<KvRef>& type) {
           },
           "salt"_a = nb::none(), "scheme"_a = nb::none(), "The hasher whose digests every tier keeps.")
       .def_prop_ro(
+          "remote_address",
+          [](const KvRef& self) -> std::optional<std::string> {
+            tiers::RemoteNode* const remote = self.get()->remote();
+            if (remote == nullptr) return std::nullopt;
+            return remote->agent().address();
+          },
+          "HOST:PORT at which other nodes reach this one; None without `remote`.")
+      .def_prop_ro(
           "g1", [](const KvRef& self) { return ManagerObject{g1_of(self.get())}; },
           "G1: allocates, fills, registers and matches blocks. Blocks registered there go down as the "
           "options say.");
@@ -512,24 +534,26 @@ long releases the GIL.)");
       [](KvRef* self, std::uint32_t layers, std::uint32_t heads, std::uint32_t head_dim,
          std::uint32_t block_size, std::uint32_t outer, std::string_view dtype, const std::string& model,
          std::uint32_t g1_blocks, nb::object g1_memory, std::optional<std::int32_t> g1_device,
-         std::string_view g1_order, std::uint32_t g2_blocks, std::uint32_t g3_blocks, nb::object g3_path,
-         bool survive_power_loss, std::uint32_t g4_blocks, const std::string& eviction,
+         std::string_view g1_order, std::uint32_t g2_blocks, nb::object g2_memory, std::uint32_t g3_blocks,
+         nb::object g3_path, bool survive_power_loss, std::uint32_t g4_blocks, const std::string& eviction,
          std::string_view offload, std::string_view duplicates, bool keep_tokens, std::size_t max_pins,
          std::size_t events, std::uint32_t onboard_threads, const std::optional<tokens::HashScheme>& scheme,
-         nb::object prefix_key, std::uint32_t rank, std::uint32_t ranks) {
-        new (self) KvRef{make_kv({layers, heads, head_dim, block_size, outer}, dtype, model,
-                                 {g1_blocks, g2_blocks, g3_blocks, g4_blocks}, std::move(g1_memory),
-                                 g1_device, g1_order, std::move(g3_path), survive_power_loss, eviction,
-                                 offload, duplicates, keep_tokens, max_pins, events, onboard_threads, scheme,
-                                 std::move(prefix_key), rank, ranks)};
+         nb::object prefix_key, std::uint32_t rank, std::uint32_t ranks, nb::object remote) {
+        new (self)
+            KvRef{make_kv({layers, heads, head_dim, block_size, outer}, dtype, model,
+                          {g1_blocks, g2_blocks, g3_blocks, g4_blocks}, std::move(g1_memory), g1_device,
+                          g1_order, std::move(g2_memory), std::move(remote), std::move(g3_path),
+                          survive_power_loss, eviction, offload, duplicates, keep_tokens, max_pins, events,
+                          onboard_threads, scheme, std::move(prefix_key), rank, ranks)};
       },
       nb::kw_only(), "layers"_a, "heads"_a, "head_dim"_a, "block_size"_a = 16, "outer"_a = 2,
       "dtype"_a = "bf16", "model"_a = "", "g1_blocks"_a = 0, "g1_memory"_a = nb::none(),
-      "g1_device"_a = nb::none(), "g1_order"_a = "fully_contiguous_nhd", "g2_blocks"_a = 0, "g3_blocks"_a = 0,
-      "g3_path"_a = nb::none(), "survive_power_loss"_a = true, "g4_blocks"_a = 0, "eviction"_a = "lru",
-      "offload"_a = "on_arrival", "duplicates"_a = "reject", "keep_tokens"_a = false, "max_pins"_a = 0,
-      "events"_a = 0, "onboard_threads"_a = 2, "scheme"_a = nb::none(), "prefix_key"_a = nb::none(),
-      "rank"_a = 0, "ranks"_a = 1,
+      "g1_device"_a = nb::none(), "g1_order"_a = "fully_contiguous_nhd", "g2_blocks"_a = 0,
+      "g2_memory"_a = nb::none(), "g3_blocks"_a = 0, "g3_path"_a = nb::none(), "survive_power_loss"_a = true,
+      "g4_blocks"_a = 0, "eviction"_a = "lru", "offload"_a = "on_arrival", "duplicates"_a = "reject",
+      "keep_tokens"_a = false, "max_pins"_a = 0, "events"_a = 0, "onboard_threads"_a = 2,
+      "scheme"_a = nb::none(), "prefix_key"_a = nb::none(), "rank"_a = 0, "ranks"_a = 1,
+      "remote"_a = nb::none(),
       R"(A block has `layers` x `outer` (2: K and V) x `block_size` tokens x `heads` x `head_dim` elements of
 `dtype` (u8, f8_e4m3, f8_e5m2, f16, bf16, f32, f64), as far as this rank holds it. `model` names the weights:
 managers of different models share no files.
@@ -537,12 +561,17 @@ managers of different models share no files.
 g1_memory: memory of the caller's that becomes G1 without a copy and is kept alive: a writable array or
 buffer, or a tensor with __dlpack__ on the host or a GPU; of the shape (blocks, layers, outer, tokens, heads,
 dim) with any strides, or contiguous in g1_order. A list has one per layer. Without it G1 is host memory of
-g1_blocks, or memory of the GPU g1_device.
+g1_blocks, or memory of the GPU g1_device. g2_memory: the same for G2, on the host, for g2_blocks.
 
 Tiers with 0 blocks are left out. g3_path: a file, or a list of files on devices of their own. offload:
 on_arrival, near_eviction or on_call. events: how many events each tier buffers for an EventStream or
 drain_events(). scheme, prefix_key: how names and digests are made. rank, ranks: of a tensor-parallel
-model.)");
+model.
+
+remote: blocks in the G2 of other processes, as a dict: listen (HOST:PORT, for them), peers (a list of
+HOST:PORT), secret (shared by all; needed beyond this machine), advertise, name, blocks (how many are
+tracked), serve (False: read only), transport ("loopback" within a machine, "ucx" between machines) and
+ucx_transports.)");
   bind_tier_calls(type);
   bind_transfers(module, type);
   bind_memory(module, type);

@@ -167,6 +167,7 @@ Result<void> KvBlockManager::Assembly::open_memory() {
   ASHLAR_RETURN_IF_ERROR(check_copies(*stack.executor, stack.g1->blocks(), memory));
   stack.g2 = std::make_unique<MemoryPool<G2>>(*stack.g2_manager, std::move(memory),
                                               events::StorageTier::kHost, *stack.clock);
+  stack.g2_manager->observe(host_observer);
   return {};
 }
 
@@ -408,6 +409,18 @@ void KvBlockManager::Assembly::arrived_in_g2(const SequenceHash& hash, std::uint
   }
   if (to_files) to_g3->suggest(std::span(&hash, 1), priority);
   if (to_volumes) to_g4->suggest(std::span(&hash, 1), priority);
+}
+
+void KvBlockManager::Assembly::HostObserver::registered(
+    std::span<const block::RegisteredBlock> blocks) noexcept {
+  const auto offer = [&] {
+    for (const block::RegisteredBlock& block : blocks)
+      if (!block.copied && !assembly.closing)
+        assembly.arrived_in_g2(block.identity.hash, block.retention.priority);
+    if (!blocks.empty() && !blocks[0].copied) assembly.look_ahead_g2();
+    return true;
+  };
+  unless_out_of_memory(offer, [] { return false; });
 }
 
 // Without memory a block is not offered: it stays in G1 alone, as if the queue had been full.

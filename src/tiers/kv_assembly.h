@@ -17,7 +17,7 @@
 
 namespace ashlar::tiers {
 
-// Observes G1: whichever way its blocks are registered or taken, they are offered to the tier below.
+// Observes G1 and G2: whichever way their blocks are registered or taken, they are offered to the tier below.
 struct KvBlockManager::Assembly final : block::BlockObserver {
   explicit Assembly(KvOptions its_options) : options(std::move(its_options)) {}
 
@@ -51,6 +51,13 @@ struct KvBlockManager::Assembly final : block::BlockObserver {
                                    const MoveOptions& move) const;
   void arrived_in_g2(const tokens::SequenceHash& hash, std::uint8_t priority);
 
+  // Blocks that users registered in G2 themselves. Those that were copied there are offered by who copied.
+  struct HostObserver final : block::BlockObserver {
+    explicit HostObserver(Assembly& its_assembly) : assembly(its_assembly) {}
+    void registered(std::span<const block::RegisteredBlock> blocks) noexcept override;
+    Assembly& assembly;
+  };
+
   // Calls fn(manager) for the manager of each present tier.
   template <class F>
   void each_manager(F&& fn) {
@@ -70,6 +77,7 @@ struct KvBlockManager::Assembly final : block::BlockObserver {
 
   const KvOptions options;
   const std::shared_ptr<PressureRelay> relay = std::make_shared<PressureRelay>();
+  HostObserver host_observer{*this};
   TierStack stack;
   std::shared_ptr<PinBoard> pins;
   std::shared_ptr<RemoteCore> remote_core;  // observes G2, whose blocks the workers below hold

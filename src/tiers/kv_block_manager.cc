@@ -210,6 +210,10 @@ Result<OnboardHandle> KvBlockManager::prefetch(std::span<const SequenceHash> has
   return OnboardHandle(std::move(call));
 }
 
+bool KvBlockManager::probes() const {
+  return assembly_->onboarder->probes();
+}
+
 // ---- volumes
 
 Result<void> KvBlockManager::register_volume(const VolumeDescriptor& descriptor, const VolumeUse& use) {

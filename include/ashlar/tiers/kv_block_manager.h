@@ -157,7 +157,8 @@ class KvBlockManager {
 
   // Blocks registered there, by guards, sequences or batches, are offloaded as those of register_blocks().
   block::BlockManager<events::G1>& g1() noexcept;
-  // Null where the options leave the tier out.
+  // Null where the options leave the tier out. Blocks that the caller registers in G2 go down as those that
+  // arrived there from G1.
   block::BlockManager<events::G2>* g2() noexcept;
   block::BlockManager<events::G3>* g3() noexcept;
   block::BlockManager<events::G4>* g4() noexcept;
@@ -233,6 +234,8 @@ class KvBlockManager {
   std::optional<std::uint32_t> metadata(const tokens::SequenceHash& hash) const;
   // The tiers that have each hash. Volumes are not asked: find() does that.
   std::vector<TierPresence> presence(std::span<const tokens::SequenceHash> hashes) const;
+  // Whether volumes or peers may have blocks that no tier is known to have: find() and prefetch() ask them.
+  bool probes() const;
   // Everything known; nullopt when no tier has the hash. Does not count as a use. Volumes are not asked.
   std::optional<KvBlockDescription> describe(const tokens::SequenceHash& hash) const;
 

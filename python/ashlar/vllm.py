@@ -1,0 +1,547 @@
+"""vLLM on Ashlar's tiers: an OffloadingSpec for its OffloadingConnector, loaded by configuration alone.
+
+    --kv-transfer-config '{"kv_connector": "OffloadingConnector", "kv_role": "kv_both",
+      "kv_connector_extra_config": {"spec_name": "AshlarOffloadingSpec", "spec_module_path": "ashlar.vllm",
+                                    "g2_bytes": 8589934592, "g3_path": "/data/kv", "g3_bytes": 107374182400}}'
+
+vLLM's scheduler process has the manager: G2 in memory that it shares with the workers, G3 in files, G4 on
+volumes. The workers copy between their KV cache and G2, and can do nothing else. A block is promised to a
+request only when it is in G2, verified and pinned (HostStore), so a load cannot fail. docs/guide/vllm.md has
+the settings, and what is tested.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
+from vllm.v1.kv_offload.base import (
+    CanonicalKVCaches,
+    GPULoadStoreSpec,
+    LoadStoreSpec,
+    Locality,
+    LookupResult,
+    Medium,
+    OffloadingCounterMetadata,
+    OffloadingEvent,
+    OffloadingGaugeMetadata,
+    OffloadingManager,
+    OffloadingSpec,
+    OffloadingWorker,
+    OffloadKey,
+    PrepareStoreOutput,
+    ReqContext,
+    RequestOffloadingContext,
+    ScheduleEndContext,
+    TransferResult,
+)
+from vllm.v1.kv_offload.config import OffloadingConfig
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
+
+from ashlar import AshlarError, HostStore, KvBlockManager, _native
+from ashlar._host_region import HostRegion
+from ashlar._page_copies import PageCopier, Piece
+from ashlar._vllm_fingerprint import bytes_of, fingerprint_of
+from ashlar._vllm_hints import HintDesk
+
+_log = logging.getLogger("vllm.ashlar")
+
+_ANSWERS = {
+    "miss": LookupResult.MISS,
+    "hit": LookupResult.HIT,
+    "pending": LookupResult.HIT_PENDING,
+    "unknown": LookupResult.RETRY,
+}
+_SOURCES = {
+    "g2": CacheHitSource.HOST,
+    "g3": CacheHitSource.DISK,
+    "g4": CacheHitSource.EXTERNAL_UNSPECIFIED,
+    "remote": CacheHitSource.P2P,
+}
+
+# What the specification takes beyond what vLLM's connector reads itself.
+_SETTINGS = {
+    "g2_bytes", "g3_path", "g3_bytes", "volumes", "volume_blocks", "model", "eviction", "survive_power_loss",
+    "fetch_limit", "compute_tokens_per_second", "shutdown_limit", "max_pinned_share", "remote",
+}
+_OF_VLLM = {
+    "spec_name", "spec_module_path", "block_size", "blocks_per_chunk", "offload_prompt_only",
+    "self_describing_kv_events", "canonical_layout",
+}
+
+
+class SlotSpec(LoadStoreSpec):
+    """The slots of G2 that a job copies."""
+
+    def __init__(self, job: int, slots: list[int], writers: list[int] | None = None):
+        self.job = job
+        self.slots = slots
+        self.writers = writers or []  # of a load: the job that stored each
+
+    def __repr__(self) -> str:
+        return f"SlotSpec(job={self.job}, slots={self.slots})"
+
+
+class _Request:
+    """What the manager keeps with a request of vLLM's."""
+
+    def __init__(self, number: int):
+        self.number = number
+
+
+class AshlarOffloadingManager(OffloadingManager):
+    """Runs in the scheduler. Every call returns at once: slower tiers work in threads of the library."""
+
+    def __init__(self, region: HostRegion, kv: KvBlockManager, store: HostStore, *, events: bool,
+                 shutdown_limit: float):
+        self._region = region
+        self._kv = kv
+        self._store = store
+        self._events = events
+        self._shutdown_limit = shutdown_limit
+        self._hints = HintDesk(kv)
+        self._storing: dict[OffloadKey, int] = {}  # the job of each key
+        self._loading: dict[str, list[tuple[int, frozenset[OffloadKey]]]] = {}  # by request
+        self._abandoned: list[int] = []
+        self._keys: dict[bytes, OffloadKey] = {}  # by name, for events
+        self._reported: dict[str, int] = {}
+        self._warned = False
+
+    # ---- requests
+
+    def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
+        if req_context.get_state(_Request) is None:
+            req_context.set_state(_Request(self._store.begin_request()))
+            if req_context.kv_hints is not None:
+                self._hints.take(req_context.kv_hints)
+        return RequestOffloadingContext()
+
+    def _number(self, req_context: ReqContext) -> int:
+        request = req_context.get_state(_Request)
+        if request is None:
+            self.on_new_request(req_context)
+            request = req_context.get_state(_Request)
+        return request.number
+
+    def on_request_finished(self, req_context: ReqContext) -> None:
+        request = req_context.get_state(_Request)
+        if request is not None:
+            self._store.end_request(request.number)
+
+    def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
+        allowed = req_context.load_tier_filter
+        if not (allowed.allows(Medium.CPU, Locality.LOCAL) or allowed.allows(Medium.STORAGE, None)):
+            return LookupResult.MISS
+        answer = self._store.lookup(self._number(req_context), key)
+        if self._events and answer != "miss":
+            self._remember(key)
+        return _ANSWERS[answer]
+
+    def get_load_source(self, key: OffloadKey, req_context: ReqContext) -> CacheHitSource:
+        tier = self._store.source(self._number(req_context), key)
+        return _SOURCES.get(tier or "", CacheHitSource.EXTERNAL_UNSPECIFIED)
+
+    def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
+        self._store.touch(list(keys))
+
+    # ---- jobs
+
+    def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> LoadStoreSpec:
+        wanted = list(keys)
+        job, slots, writers = self._store.begin_load(self._number(req_context), wanted)
+        if slots:
+            self._loading.setdefault(req_context.req_id, []).append((job, frozenset(wanted)))
+        return SlotSpec(job, slots, writers)
+
+    def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
+        jobs = self._loading.get(req_context.req_id, [])
+        ended = frozenset(keys)
+        for entry in jobs:
+            if entry[1] == ended:
+                jobs.remove(entry)
+                self._store.end_job(entry[0], not self._region.has_failed(entry[0]))
+                break
+        if not jobs:
+            self._loading.pop(req_context.req_id, None)
+
+    def prepare_store(self, keys: Collection[OffloadKey],
+                      req_context: ReqContext) -> PrepareStoreOutput | None:
+        offered = list(keys)
+        if not self._region.complete:
+            if not self._warned:
+                self._warned = True
+                _log.error("ashlar: ranks %s do not share the memory of the scheduler; workers on other "
+                           "machines cannot use G2, and nothing is stored", self._region.missing())
+            return PrepareStoreOutput([], SlotSpec(0, []), [])
+        try:
+            job, chosen, slots = self._store.begin_store(offered)
+        except AshlarError as error:
+            _log.warning("ashlar: nothing is stored: %s", error)
+            return PrepareStoreOutput([], SlotSpec(0, []), [])
+        stored = [offered[i] for i in chosen]
+        for key in stored:
+            self._storing[key] = job
+            if self._events:
+                self._remember(key)
+        return PrepareStoreOutput(keys_to_store=stored, store_spec=SlotSpec(job, slots), evicted_keys=[])
+
+    def complete_store(self, keys: Collection[OffloadKey], req_context: ReqContext,
+                       success: bool = True) -> None:
+        jobs = {self._storing.pop(key) for key in keys if key in self._storing}
+        for job in jobs:
+            self._store.end_job(job, success)
+
+    # ---- steps
+
+    def on_schedule_end(self, context: ScheduleEndContext) -> None:
+        self._store.fetch_asked()
+        self._hints.step()
+        self._reap()
+
+    def has_pending_work(self) -> bool:
+        return bool(self._abandoned) or self._hints.busy or self._store.fetching
+
+    # Jobs that a reset left behind: vLLM does not report their end, the workers do.
+    def _reap(self) -> None:
+        if not self._abandoned:
+            return
+        left = []
+        for job in self._abandoned:
+            if self._region.has_ended(job):
+                self._store.end_job(job, False)
+            else:
+                left.append(job)
+        self._abandoned = left
+
+    def reset_cache(self) -> None:
+        """Forgets every block, in all tiers: after new weights no block of the old ones is found."""
+        self._abandoned += sorted({*self._storing.values(),
+                                   *(job for jobs in self._loading.values() for job, _ in jobs)})
+        self._storing.clear()
+        self._loading.clear()
+        self._hints.forget()
+        self._store.forget_all()
+        self._reap()
+
+    # ---- told
+
+    def _remember(self, key: OffloadKey) -> None:
+        self._keys.setdefault(bytes(HostStore.name(key)), key)
+
+    def take_events(self) -> Iterable[OffloadingEvent]:
+        if not self._events:
+            return
+        batch = self._kv.drain_events()
+        if len(batch) == 0:
+            return
+        array = batch.array
+        for i in range(len(array)):
+            kind, tier = int(array["kind"][i]), int(array["tier"][i])
+            if kind > 1 or tier == 0:
+                continue
+            name = int(array["hash"][i][0]).to_bytes(8, "big") + int(array["hash"][i][1]).to_bytes(8, "big")
+            key = self._keys.get(name)
+            if key is None:
+                continue  # from before a restart: nobody here has asked for it
+            yield OffloadingEvent(
+                keys=[key],
+                medium=Medium.CPU if tier == 1 else Medium.STORAGE,
+                removed=kind == 1,
+                locality=Locality.REMOTE if tier > 2 else Locality.LOCAL,
+                ownership=None if tier == 1 else "ashlar",
+                removal_expected=True,
+            )
+            if kind == 1 and not self._kv.presence([HostStore.name(key)])[0]:
+                self._keys.pop(name, None)
+
+    def get_stats(self) -> OffloadingConnectorStats | None:
+        stats = OffloadingConnectorStats()
+        now = {**self._store.counters, **self._hints.counters}
+        for name, value in now.items():
+            new = value - self._reported.get(name, 0)
+            if new > 0:
+                stats.increase_counter(f"vllm:ashlar_{name}", new)
+        if now == self._reported:
+            return None
+        self._reported = now
+        pool = self._kv.status["g2"]["pool"]
+        stats.set_gauge("vllm:ashlar_g2_used", (pool.total - pool.reset) / pool.total)
+        return stats
+
+    def shutdown(self) -> None:
+        """What is in G2 goes down to files and volumes, as far as the limit allows."""
+        if self._kv.closed:
+            return
+        self._hints.forget()
+        try:
+            self._kv.shutdown(timeout=self._shutdown_limit)
+        except AshlarError as error:
+            _log.warning("ashlar: %s", error)
+        self._store.close()
+        self._kv.close(timeout=self._shutdown_limit)
+        self._region.close()
+
+
+class AshlarOffloadingWorker(OffloadingWorker):
+    """Runs in each worker: copies between its KV cache and the slots of G2, loads before stores."""
+
+    def __init__(self, copier: PageCopier, region: HostRegion, rank: int, cuda: bool,
+                 part: tuple[int, int] | None):
+        self._part = part  # of a slot, of this rank: begin and size; None: loads are not checked
+        self._copier = copier
+        self._region = region
+        self._rank = rank
+        self._cuda = cuda
+        self._changed = threading.Condition()
+        self._pending: set[int] = set()
+        self._finished: list[TransferResult] = []
+        self._failure: BaseException | None = None
+        self._queues = [queue.SimpleQueue(), queue.SimpleQueue()]
+        self._threads = [threading.Thread(target=self._run, args=(its,), name=name, daemon=True)
+                         for its, name in zip(self._queues, ("ashlar-load", "ashlar-store"))]
+        for thread in self._threads:
+            thread.start()
+
+    def submit_store(self, job_id: int, src_spec: GPULoadStoreSpec, dst_spec: LoadStoreSpec) -> bool:
+        after = None
+        if self._cuda:
+            after = torch.cuda.Event()
+            after.record()  # behind the forward pass that writes the pages
+        return self._submit(1, job_id, src_spec, dst_spec, after)
+
+    def submit_load(self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec) -> bool:
+        return self._submit(0, job_id, dst_spec, src_spec, None)
+
+    def _submit(self, which: int, job_id: int, pages: GPULoadStoreSpec, slots: LoadStoreSpec,
+                after: object) -> bool:
+        assert isinstance(slots, SlotSpec)
+        places = self._copier.places(pages.block_ids, pages.group_sizes, pages.block_indices, slots.slots)
+        with self._changed:
+            self._pending.add(job_id)
+        self._queues[which].put((job_id, slots, places, after, which == 1))
+        return True
+
+    def _checksums(self, slots: list[int]) -> list[int]:
+        assert self._part is not None
+        rows = self._region.array
+        begin = np.asarray(slots, np.uint64) * np.uint64(rows.strides[0]) + np.uint64(rows.ctypes.data)
+        return _native._checksums(begin + np.uint64(self._part[0]), self._part[1])
+
+    # Whether the slots still have what this rank wrote to them. Those that came up from another tier were
+    # checked there.
+    def _is_whole(self, spec: SlotSpec) -> bool:
+        seals = self._region.seals(self._rank, spec.slots)
+        ours = [i for i, writer in enumerate(spec.writers) if writer and int(seals[i, 0]) == writer]
+        found = self._checksums([spec.slots[i] for i in ours])
+        return all(int(seals[i, 1]) == value for i, value in zip(ours, found))
+
+    def _copy(self, spec: SlotSpec, places: list, after: object, is_store: bool) -> tuple[int, bool]:
+        if not is_store:
+            if self._part is not None and not self._is_whole(spec):
+                return 0, False
+            return self._copier.load(places), True
+        size = self._copier.store(places, after)
+        if self._part is not None:
+            self._region.seal(self._rank, spec.slots, spec.job, self._checksums(spec.slots))
+        return size, True
+
+    def _run(self, jobs: queue.SimpleQueue) -> None:
+        while (job := jobs.get()) is not None:
+            job_id, spec, places, after, is_store = job
+            begun = time.perf_counter()
+            size, done, failure = 0, True, None
+            try:
+                size, done = self._copy(spec, places, after, is_store)
+                self._region.ended(self._rank, spec.job, not done)
+            except BaseException as error:  # told to the thread that asks, which ends the engine
+                failure = error
+            with self._changed:
+                self._failure = self._failure or failure
+                self._pending.discard(job_id)
+                self._finished.append(TransferResult(job_id, done, size, time.perf_counter() - begun))
+                self._changed.notify_all()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise RuntimeError("ashlar: a copy between the KV cache and G2 failed; its pages are not what "
+                               "they should be") from self._failure
+
+    def get_finished(self) -> list[TransferResult]:
+        with self._changed:
+            self._check()
+            finished, self._finished = self._finished, []
+        return finished
+
+    def wait(self, job_ids: set[int]) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure or not self._pending & job_ids)
+            self._check()
+
+    def shutdown(self) -> None:
+        for jobs in self._queues:
+            jobs.put(None)
+        for thread in self._threads:
+            thread.join(timeout=30)
+        self._copier.close()
+        self._region.close()
+
+
+class AshlarOffloadingSpec(OffloadingSpec):
+    """What kv_connector_extra_config names: see docs/guide/vllm.md for the settings."""
+
+    @classmethod
+    def build_metric_definitions(cls, extra_config: dict[str, Any]) -> dict[str, Any]:
+        counters = {
+            "hits_host": "Blocks that were hits in host memory (G2).",
+            "hits_disk": "Blocks that were hits in files (G3).",
+            "hits_volume": "Blocks that were hits on volumes (G4).",
+            "hits_peer": "Blocks that were hits in the memory of other nodes.",
+            "misses": "Look-ups of blocks that no tier had, or not in time.",
+            "late": "Misses because the fetch limit passed.",
+            "stored": "Blocks that were stored in G2.",
+            "loaded": "Blocks that were loaded from G2.",
+            "not_stored": "Blocks that were not stored because G2 was in use entirely.",
+            "collided": "Blocks that were not stored because another block has their name.",
+            "damaged": "Blocks of loads that found damage in G2, which were dropped.",
+            "abandoned": "Blocks of jobs that were under way during a reset.",
+            **HintDesk.DOCUMENTATION,
+        }
+        definitions: dict[str, Any] = {f"vllm:ashlar_{name}": OffloadingCounterMetadata(documentation=text)
+                                       for name, text in counters.items()}
+        definitions["vllm:ashlar_g2_used"] = OffloadingGaugeMetadata(
+            documentation="The share of G2 that has blocks, from 0 to 1.")
+        return definitions
+
+    def __init__(self, config: OffloadingConfig):
+        super().__init__(config)
+        unknown = set(self.extra_config) - _SETTINGS - _OF_VLLM
+        if unknown:
+            _log.warning("ashlar: settings that nobody reads: %s; known are %s", ", ".join(sorted(unknown)),
+                         ", ".join(sorted(_SETTINGS | _OF_VLLM)))
+        if "g2_bytes" not in self.extra_config:
+            raise ValueError("ashlar: give g2_bytes in kv_connector_extra_config: the host memory for "
+                             "blocks, such as \"8GiB\"")
+        self.replicated_layout = config.replicated_layout
+        self._copies = 1 if config.replicated_layout else config.parallel.world_size
+        self._rank_bytes = config.worker_kv_bytes_per_block * self.blocks_per_chunk
+        if self._rank_bytes <= 0:
+            raise ValueError("ashlar: the engine has no KV cache to offload")
+        self._slot_bytes = -(-self._rank_bytes * self._copies // 4096) * 4096
+        self._slots = bytes_of(self.extra_config["g2_bytes"], "g2_bytes") // self._slot_bytes
+        if self._slots < 16:
+            raise ValueError(f"ashlar: g2_bytes has room for {self._slots} blocks of {self._slot_bytes} "
+                             f"bytes; give at least {16 * self._slot_bytes}")
+        self._fingerprint = fingerprint_of(config)
+        self._digest = hashlib.sha256(self._fingerprint.encode()).digest()
+        self.checks_loads = False  # only a connector that can report a failed load may set it
+        self._manager: AshlarOffloadingManager | None = None
+        self._worker: AshlarOffloadingWorker | None = None
+
+    def _region(self, rank: int | None) -> HostRegion:
+        return HostRegion(self.config.engine_id, ranks=self.config.parallel.world_size, slots=self._slots,
+                          slot_bytes=self._slot_bytes, fingerprint=self._digest, rank=rank)
+
+    def get_manager(self) -> OffloadingManager:
+        if self._manager is None:
+            self._manager = self._make_manager()
+        return self._manager
+
+    def _make_manager(self) -> AshlarOffloadingManager:
+        extra = self.extra_config
+        region = self._region(None)
+        options: dict[str, Any] = {}
+        paths = extra.get("g3_path")
+        if paths:
+            # A file of its own for each fingerprint and replica: another configuration finds an empty one.
+            names = [paths] if isinstance(paths, str) else list(paths)
+            suffix = f".{self._digest.hex()[:16]}"
+            if self.config.parallel.data_parallel_size > 1:
+                suffix += f".{self.config.parallel.data_parallel_index}"
+            options["g3_path"] = [name + suffix for name in names]
+            size = bytes_of(extra.get("g3_bytes", "16GiB"), "g3_bytes")
+            options["g3_blocks"] = max(16, size // self._slot_bytes)
+            options["survive_power_loss"] = bool(extra.get("survive_power_loss", False))
+        volumes = extra.get("volumes") or []
+        if volumes:
+            options["g4_blocks"] = int(extra.get("volume_blocks", 1 << 20))
+        if extra.get("remote"):
+            options["remote"] = dict(extra["remote"])
+        kv = KvBlockManager(
+            layers=1, outer=1, heads=1, head_dim=self._slot_bytes, block_size=1, dtype="u8",
+            model=self._fingerprint, g1_blocks=1, g2_blocks=self._slots,
+            g2_memory=region.array.reshape(self._slots, 1, 1, 1, 1, self._slot_bytes),
+            eviction=str(extra.get("eviction", "lru")),
+            events=1 << 16 if self.kv_events_config.enable_kv_cache_events else 0,
+            max_pins=int(self._slots * float(extra.get("max_pinned_share", 0.25))), **options)
+        for volume in volumes:
+            if not isinstance(volume, Mapping) or not {"name", "kind", "location"} <= set(volume):
+                raise ValueError(f"ashlar: a volume is {volume!r}; give name, kind and location")
+            kv.register_volume(volume["name"], volume["kind"], volume["location"],
+                               options={k: str(v) for k, v in volume.get("options", {}).items()},
+                               write=bool(volume.get("write", True)))
+        speed = extra.get("compute_tokens_per_second")
+        tokens = self.config.cache.tokens_per_hash * self.blocks_per_chunk
+        store = HostStore(kv, fetch_limit=float(extra.get("fetch_limit", 30)),
+                          compute_blocks_per_second=float(speed) / tokens if speed else None)
+        _log.info("ashlar: G2 has %d slots of %d bytes; %s", self._slots, self._slot_bytes, self._fingerprint)
+        return AshlarOffloadingManager(region, kv, store, events=self.kv_events_config.enable_kv_cache_events,
+                                       shutdown_limit=float(extra.get("shutdown_limit", 30)))
+
+    def get_worker(self, kv_caches: CanonicalKVCaches) -> OffloadingWorker:
+        if self._worker is None:
+            rank = self.config.parallel.rank
+            region = self._region(rank)
+            tensors = [each.tensor for each in kv_caches.tensors]
+            copier = PageCopier(tensors, self._pieces(kv_caches, rank), region.array, self.blocks_per_chunk)
+            cuda = bool(tensors) and tensors[0].is_cuda
+            # Ranks write each other's bytes in the canonical layout: no part is one rank's.
+            part = None
+            if self.checks_loads and not self.config.canonical_layout:
+                part = (0 if self.replicated_layout else rank * self._rank_bytes, self._rank_bytes)
+            self._worker = AshlarOffloadingWorker(copier, region, rank, cuda, part)
+        return self._worker
+
+    # Where each piece of a page lies in a slot: rank by rank, or at the places that do not depend on ranks.
+    def _pieces(self, kv_caches: CanonicalKVCaches, rank: int) -> list[list[Piece]]:
+        canonical = self.config.canonical_layout
+        sizes = [each.page_size_bytes for each in kv_caches.tensors]
+        if canonical:
+            for refs in kv_caches.group_data_refs:
+                for ref in refs:
+                    if ref.mapping is None:
+                        raise ValueError("ashlar: canonical_layout is set, and vLLM knows no such layout for "
+                                         "a layer of this model; leave it out")
+                    sizes[ref.tensor_idx] = ref.mapping.canonical_page_size_bytes
+        first = 0 if canonical or self.replicated_layout else rank * self._rank_bytes
+        places = []
+        for size in sizes:
+            places.append(first)
+            first += size * self.blocks_per_chunk
+        if first > self._slot_bytes or (not canonical and sum(sizes) > self.config.worker_kv_bytes_per_block):
+            raise ValueError(f"ashlar: a block of rank {rank} has {sum(sizes)} bytes, the scheduler expects "
+                             f"{self.config.worker_kv_bytes_per_block}")
+        groups = []
+        for refs in kv_caches.group_data_refs:
+            pieces = []
+            for ref in refs:
+                place, stride = places[ref.tensor_idx], sizes[ref.tensor_idx]
+                if not canonical:
+                    pieces.append(Piece(ref.tensor_idx, 0, place, ref.page_size_bytes, stride))
+                    continue
+                mapping = ref.mapping
+                for run in mapping.runs:
+                    for i in range(run.num_fragments):
+                        pieces.append(Piece(ref.tensor_idx, run.local_offset + i * run.local_stride,
+                                            place + run.canonical_offset + i * run.canonical_stride,
+                                            run.fragment_size, stride, mapping.num_writers,
+                                            mapping.writer_index))
+            groups.append(pieces)
+        return groups

@@ -1,0 +1,440 @@
+#include "ashlar/tiers/host_store.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "ashlar/base/check.h"
+#include "ashlar/base/mutex.h"
+
+namespace ashlar::tiers {
+
+using events::G2;
+using events::G3;
+using events::G4;
+using events::kTierId;
+using tokens::PrefixDigest;
+using tokens::SequenceHash;
+
+std::string_view to_string(HostAnswer answer) noexcept {
+  constexpr std::string_view kNames[] = {"miss", "hit", "pending", "unknown"};
+  return kNames[static_cast<std::size_t>(answer)];
+}
+
+namespace {
+
+using HostPin = block::ImmutableBlock<G2>;
+
+// A block that arrived and was evicted before it was asked for again is brought up once more, not for ever.
+constexpr std::uint8_t kMaxFetches = 2;
+
+// What a request knows of a block that it asked for and that was not in G2.
+struct WantedBlock {
+  PrefixDigest prefix;
+  enum class Stage : std::uint8_t { kAsked, kFetching, kArrived, kMissed } stage = Stage::kAsked;
+  bool known = false;  // some tier had it
+  std::uint8_t fetches = 0;
+};
+
+struct PinnedBlock {
+  HostPin pin;
+  PrefixDigest prefix;  // as the engine gave it
+};
+
+struct HostRequest {
+  std::unordered_map<SequenceHash, PinnedBlock> pins;
+  std::unordered_map<SequenceHash, WantedBlock> wanted;
+  std::unordered_map<SequenceHash, events::TierId> sources;
+  std::vector<SequenceHash> asked;     // in the order of the look-ups
+  std::vector<SequenceHash> fetching;  // those of `handle`
+  std::optional<OnboardHandle> handle;
+  Clock::TimePoint give_up = {};
+};
+
+struct HostJob {
+  bool is_store = false;
+  bool abandoned = false;
+  std::vector<HostBlock> blocks;
+  block::BlockList<block::MutableBlock<G2>> empty;  // of a store
+  std::vector<HostPin> pins;                        // of a load
+};
+
+// No engine guesses it, and no two stores draw the same.
+PrefixDigest draw_epoch() {
+  std::uint64_t bits[2] = {};
+  while (getrandom(bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) {
+  }
+  return PrefixDigest::from_bits(bits[0], bits[1]);
+}
+
+}  // namespace
+
+struct HostStore::State {
+  State(KvBlockManager& its_kv, const HostStoreOptions& its_options) : kv(its_kv), options(its_options) {}
+
+  // In the epoch of this store. The first epoch is the one that stores share.
+  PrefixDigest digest(const PrefixDigest& prefix) const ASHLAR_REQUIRES(mu) {
+    return PrefixDigest::known(prefix.hi() ^ epoch.hi(), prefix.lo() ^ epoch.lo());
+  }
+  bool pin(HostRequest& request, const SequenceHash& hash, const PrefixDigest& prefix) ASHLAR_REQUIRES(mu);
+  HostAnswer want(HostRequest& request, const HostBlock& block) ASHLAR_REQUIRES(mu);
+  void collect(HostRequest& request) ASHLAR_REQUIRES(mu);
+  void give_up(HostRequest& request) ASHLAR_REQUIRES(mu);
+  void fetch(HostRequest& request) ASHLAR_REQUIRES(mu);
+  void count_hit(events::TierId tier) ASHLAR_REQUIRES(mu);
+
+  KvBlockManager& kv;
+  const HostStoreOptions options;
+  mutable Mutex mu;
+  PrefixDigest epoch ASHLAR_GUARDED_BY(mu);
+  std::uint64_t last_id ASHLAR_GUARDED_BY(mu) = 0;
+  std::unordered_map<RequestId, HostRequest> requests ASHLAR_GUARDED_BY(mu);
+  std::unordered_map<JobId, HostJob> jobs ASHLAR_GUARDED_BY(mu);
+  std::unordered_map<SequenceHash, PrefixDigest> storing ASHLAR_GUARDED_BY(mu);
+  HostStoreCounters counters ASHLAR_GUARDED_BY(mu);
+};
+
+Result<std::unique_ptr<HostStore>> HostStore::create(KvBlockManager& kv, const HostStoreOptions& options) {
+  if (kv.g2() == nullptr)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the manager has no G2; give KvOptions::g2, the memory that the workers share");
+  if (options.fetch_limit <= Clock::Duration::zero())
+    return make_error(ErrorCode::kInvalidArgument, "fetch_limit is not positive");
+  if (options.compute_blocks_per_second && !(*options.compute_blocks_per_second > 0))
+    return make_error(ErrorCode::kInvalidArgument, "compute_blocks_per_second is not positive");
+  if (options.max_jobs == 0) return make_error(ErrorCode::kInvalidArgument, "max_jobs is 0");
+  return std::unique_ptr<HostStore>(new HostStore(std::make_unique<State>(kv, options)));
+}
+
+HostStore::HostStore(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+HostStore::~HostStore() {
+  const MutexLock lock(state_->mu);
+  for (auto& [id, request] : state_->requests)
+    if (request.handle) request.handle->cancel();
+}
+
+// ---- requests
+
+HostStore::RequestId HostStore::begin_request() {
+  const MutexLock lock(state_->mu);
+  const RequestId id(++state_->last_id);
+  state_->requests.try_emplace(id);
+  return id;
+}
+
+void HostStore::end_request(RequestId request) {
+  const MutexLock lock(state_->mu);
+  const auto found = state_->requests.find(request);
+  if (found == state_->requests.end()) return;
+  if (found->second.handle) found->second.handle->cancel();
+  state_->requests.erase(found);
+}
+
+bool HostStore::State::pin(HostRequest& request, const SequenceHash& hash, const PrefixDigest& prefix) {
+  block::BlockList<HostPin> found;
+  const PrefixDigest wanted = digest(prefix);
+  if (kv.g2()->match_blocks(std::span(&hash, 1), std::span(&wanted, 1), found) == 0) return false;
+  request.pins.emplace(hash, PinnedBlock{std::move(found[0]), prefix});
+  return true;
+}
+
+void HostStore::State::count_hit(events::TierId tier) {
+  if (tier == kTierId<G2>)
+    ++counters.hits_host;
+  else if (tier == kTierId<G3>)
+    ++counters.hits_disk;
+  else if (tier == kTierId<G4>)
+    ++counters.hits_volume;
+  else
+    ++counters.hits_peer;
+}
+
+HostAnswer HostStore::lookup(RequestId id, const HostBlock& block) {
+  const MutexLock lock(state_->mu);
+  const auto found = state_->requests.find(id);
+  if (found == state_->requests.end()) return HostAnswer::kMiss;
+  HostRequest& request = found->second;
+  // A request that has one block of a hash has no other.
+  if (const auto pin = request.pins.find(block.hash); pin != request.pins.end())
+    return pin->second.prefix == block.prefix ? HostAnswer::kHit : HostAnswer::kMiss;
+  state_->collect(request);
+  // While a fetch runs, it alone knows where its blocks come from.
+  const auto wanted = request.wanted.find(block.hash);
+  if (wanted != request.wanted.end() && wanted->second.prefix != block.prefix) return HostAnswer::kMiss;
+  if (wanted != request.wanted.end() && wanted->second.stage == WantedBlock::Stage::kFetching)
+    return wanted->second.known ? HostAnswer::kPending : HostAnswer::kUnknown;
+  if (state_->pin(request, block.hash, block.prefix)) {
+    const auto [source, first] = request.sources.try_emplace(block.hash, kTierId<G2>);
+    request.wanted.erase(block.hash);
+    if (first) state_->count_hit(source->second);
+    return HostAnswer::kHit;
+  }
+  const auto storing = state_->storing.find(block.hash);
+  if (storing != state_->storing.end() && storing->second == block.prefix) return HostAnswer::kPending;
+  const HostAnswer answer = state_->want(request, block);
+  if (answer == HostAnswer::kMiss) ++state_->counters.misses;
+  return answer;
+}
+
+HostAnswer HostStore::State::want(HostRequest& request, const HostBlock& block) {
+  const auto [entry, first] = request.wanted.try_emplace(block.hash, WantedBlock{.prefix = block.prefix});
+  WantedBlock& wanted = entry->second;
+  if (!first && wanted.stage == WantedBlock::Stage::kArrived) {  // and was evicted since
+    if (wanted.fetches >= kMaxFetches) wanted.stage = WantedBlock::Stage::kMissed;
+  } else if (!first && wanted.stage != WantedBlock::Stage::kMissed) {
+    return wanted.known ? HostAnswer::kPending : HostAnswer::kUnknown;
+  }
+  if (wanted.stage == WantedBlock::Stage::kMissed) return HostAnswer::kMiss;
+  wanted.known = kv.presence(std::span(&block.hash, 1))[0].anywhere();
+  if (!wanted.known && !kv.probes()) {
+    wanted.stage = WantedBlock::Stage::kMissed;
+    return HostAnswer::kMiss;
+  }
+  wanted.stage = WantedBlock::Stage::kAsked;
+  request.asked.push_back(block.hash);
+  return wanted.known ? HostAnswer::kPending : HostAnswer::kUnknown;
+}
+
+// Takes the outcomes of a fetch that has ended. Blocks behind a miss were not looked for: who still wants
+// them asks again.
+void HostStore::State::collect(HostRequest& request) {
+  if (!request.handle) return;
+  if (!request.handle->done()) {
+    if (Clock::real().now() >= request.give_up) give_up(request);
+    return;
+  }
+  const std::vector<BlockOutcome> outcomes = request.handle->blocks();
+  request.handle.reset();
+  for (std::size_t i = 0; i < request.fetching.size(); ++i) {
+    const SequenceHash& hash = request.fetching[i];
+    const auto entry = request.wanted.find(hash);
+    if (entry == request.wanted.end()) continue;
+    const BlockOutcome& outcome = outcomes[i];
+    if (outcome.state == OnboardState::kHit) {
+      entry->second.stage = WantedBlock::Stage::kArrived;
+      const events::TierId tier = outcome.tier.value_or(kTierId<G2>);
+      if (request.sources.try_emplace(hash, tier).second) count_hit(tier);
+    } else if (outcome.miss == Miss::kBehind) {
+      request.wanted.erase(entry);
+    } else {
+      entry->second.stage = WantedBlock::Stage::kMissed;
+      if (outcome.miss == Miss::kLate) ++counters.late;
+    }
+  }
+  request.fetching.clear();
+}
+
+// The fetch ignores its deadline, as a volume that hangs may make it: the request goes on without it.
+void HostStore::State::give_up(HostRequest& request) {
+  request.handle->cancel();
+  request.handle.reset();
+  for (const SequenceHash& hash : request.fetching)
+    if (const auto entry = request.wanted.find(hash); entry != request.wanted.end()) {
+      entry->second.stage = WantedBlock::Stage::kMissed;
+      ++counters.late;
+    }
+  request.fetching.clear();
+}
+
+void HostStore::State::fetch(HostRequest& request) {
+  OnboardOptions how;
+  std::vector<SequenceHash> hashes;
+  for (const SequenceHash& hash : request.asked) {
+    const auto entry = request.wanted.find(hash);
+    if (entry == request.wanted.end() || entry->second.stage != WantedBlock::Stage::kAsked) continue;
+    entry->second.stage = WantedBlock::Stage::kFetching;
+    ++entry->second.fetches;
+    hashes.push_back(hash);
+    how.prefixes.push_back(digest(entry->second.prefix));
+  }
+  request.asked.clear();
+  if (hashes.empty()) return;
+  // The limit of the call first; give_up() is for calls that do not keep it.
+  constexpr auto kGrace = std::chrono::seconds(1);
+  const Clock::TimePoint now = Clock::real().now();
+  how.deadline = now + options.fetch_limit;
+  how.compute_tokens_per_second = options.compute_blocks_per_second;
+  Result<OnboardHandle> handle = kv.prefetch(hashes, how);
+  if (!handle) {  // shut down, or no thread
+    for (const SequenceHash& hash : hashes) request.wanted[hash].stage = WantedBlock::Stage::kMissed;
+    return;
+  }
+  request.handle = *std::move(handle);
+  request.fetching = std::move(hashes);
+  request.give_up = now + options.fetch_limit + kGrace;
+}
+
+void HostStore::fetch_asked() {
+  const MutexLock lock(state_->mu);
+  for (auto& [id, request] : state_->requests) {
+    state_->collect(request);
+    if (!request.handle && !request.asked.empty()) state_->fetch(request);
+  }
+}
+
+bool HostStore::fetching() const {
+  const MutexLock lock(state_->mu);
+  return std::ranges::any_of(state_->requests, [](const auto& entry) {
+    return entry.second.handle.has_value() || !entry.second.asked.empty();
+  });
+}
+
+std::optional<events::TierId> HostStore::source(RequestId id, const SequenceHash& hash) const {
+  const MutexLock lock(state_->mu);
+  const auto request = state_->requests.find(id);
+  if (request == state_->requests.end()) return std::nullopt;
+  const auto found = request->second.sources.find(hash);
+  if (found == request->second.sources.end()) return std::nullopt;
+  return found->second;
+}
+
+void HostStore::touch(std::span<const SequenceHash> hashes) {
+  block::BlockList<HostPin> used;
+  for (const SequenceHash& hash : hashes) state_->kv.g2()->match_blocks(std::span(&hash, 1), used);
+}
+
+// ---- jobs
+
+Result<HostStore::Job> HostStore::begin_store(std::span<const HostBlock> blocks) {
+  State& state = *state_;
+  const MutexLock lock(state.mu);
+  if (state.jobs.size() >= state.options.max_jobs)
+    return make_error(ErrorCode::kCapacity, "%zu jobs are under way; raise max_jobs, or end them first",
+                      state.jobs.size());
+  Job job;
+  std::unordered_set<SequenceHash> chosen;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const SequenceHash& hash = blocks[i].hash;
+    if (state.storing.contains(hash) || !chosen.insert(hash).second) continue;
+    if (!state.kv.presence(std::span(&hash, 1))[0].in(kTierId<G2>)) job.chosen.push_back(i);
+  }
+  block::BlockList<block::MutableBlock<G2>> empty;
+  const std::size_t wanted = job.chosen.size();
+  for (std::size_t n = wanted; n != 0; n /= 2) {
+    auto taken = state.kv.g2()->allocate_blocks(n);
+    if (!taken) continue;
+    empty = *std::move(taken);
+    break;
+  }
+  job.chosen.resize(empty.size());
+  state.counters.not_stored += wanted - job.chosen.size();
+  if (job.chosen.empty()) return job;
+  HostJob under_way{
+      .is_store = true, .abandoned = false, .blocks = {}, .empty = std::move(empty), .pins = {}};
+  for (std::size_t i = 0; i < job.chosen.size(); ++i) {
+    job.slots.push_back(under_way.empty[i].block_id());
+    under_way.blocks.push_back(blocks[job.chosen[i]]);
+    state.storing.emplace(under_way.blocks.back().hash, under_way.blocks.back().prefix);
+  }
+  job.job = JobId(++state.last_id);
+  state.jobs.emplace(job.job, std::move(under_way));
+  return job;
+}
+
+Result<HostStore::Job> HostStore::begin_load(RequestId id, std::span<const HostBlock> blocks) {
+  State& state = *state_;
+  const MutexLock lock(state.mu);
+  if (state.jobs.size() >= state.options.max_jobs)
+    return make_error(ErrorCode::kCapacity, "%zu jobs are under way; raise max_jobs, or end them first",
+                      state.jobs.size());
+  const auto found = state.requests.find(id);
+  if (found == state.requests.end())
+    return make_error(ErrorCode::kNotFound, "request %llu has ended, or never began",
+                      static_cast<unsigned long long>(id.value()));
+  HostRequest& request = found->second;
+  Job job;
+  HostJob under_way;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    auto pin = request.pins.find(blocks[i].hash);
+    if (pin == request.pins.end() && state.pin(request, blocks[i].hash, blocks[i].prefix))
+      pin = request.pins.find(blocks[i].hash);
+    if (pin == request.pins.end() || pin->second.prefix != blocks[i].prefix)
+      return make_error(ErrorCode::kNotFound, "block %s is not in G2; load only what lookup() called a hit",
+                        blocks[i].hash.to_string().c_str());
+    job.chosen.push_back(i);
+    job.slots.push_back(pin->second.pin.block_id());
+    job.writers.push_back(state.kv.metadata(blocks[i].hash).value_or(0));
+    under_way.blocks.push_back(blocks[i]);
+    under_way.pins.push_back(std::move(pin->second.pin));
+    request.pins.erase(pin);
+  }
+  request.pins.clear();
+  if (job.chosen.empty()) return job;
+  job.job = JobId(++state.last_id);
+  state.jobs.emplace(job.job, std::move(under_way));
+  return job;
+}
+
+Result<void> HostStore::end_job(JobId id, bool done) {
+  HostJob job;
+  {
+    const MutexLock lock(state_->mu);
+    const auto found = state_->jobs.find(id);
+    if (found == state_->jobs.end())
+      return make_error(ErrorCode::kNotFound, "job %llu is not under way",
+                        static_cast<unsigned long long>(id.value()));
+    job = std::move(found->second);
+    state_->jobs.erase(found);
+    if (job.abandoned) {
+      state_->counters.abandoned += job.blocks.size();
+      for (HostPin& pin : job.pins) pin.set_reset_on_release(true);
+      return {};
+    }
+    if (!job.is_store) {
+      (done ? state_->counters.loaded : state_->counters.damaged) += job.blocks.size();
+      if (!done)
+        for (HostPin& pin : job.pins) pin.set_reset_on_release(true);
+      return {};
+    }
+    for (std::size_t i = 0; i < job.blocks.size(); ++i) {
+      const HostBlock& block = job.blocks[i];
+      state_->storing.erase(block.hash);
+      if (!done) continue;
+      block::BlockIdentity identity;
+      identity.hash = block.hash;
+      identity.prefix = state_->digest(block.prefix);
+      identity.metadata = static_cast<std::uint32_t>(id.value());
+      auto registered = state_->kv.g2()->register_block(
+          std::move(job.empty[i]).stage(identity, block::KvReady::asserted_by_caller()));
+      if (registered)
+        ++state_->counters.stored;
+      else
+        ++state_->counters.collided;
+    }
+  }
+  return {};
+}
+
+std::size_t HostStore::jobs() const {
+  const MutexLock lock(state_->mu);
+  return state_->jobs.size();
+}
+
+// ---- all
+
+Result<void> HostStore::forget_all() {
+  {
+    const MutexLock lock(state_->mu);
+    state_->epoch = draw_epoch();
+    state_->storing.clear();
+    for (auto& [id, job] : state_->jobs) job.abandoned = true;
+    for (auto& [id, request] : state_->requests) {
+      if (request.handle) request.handle->cancel();
+      request = HostRequest();
+    }
+  }
+  ASHLAR_RETURN_IF_ERROR(state_->kv.reset(kTierId<G2>));
+  if (state_->kv.g3() != nullptr) ASHLAR_RETURN_IF_ERROR(state_->kv.reset(kTierId<G3>));
+  return {};
+}
+
+HostStoreCounters HostStore::counters() const {
+  const MutexLock lock(state_->mu);
+  return state_->counters;
+}
+
+}  // namespace ashlar::tiers
