@@ -6,9 +6,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <bit>
 #include <cstring>
 #include <memory>
@@ -20,6 +17,7 @@
 #include "arrays.h"
 #include "ashlar/base/random.h"
 #include "ashlar/tiers/host_store.h"
+#include "ashlar/tokens/engine_hash.h"
 #include "errors.h"
 #include "gil.h"
 #include "guards.h"
@@ -148,12 +146,18 @@ void copy_pieces(Addresses to, Addresses from, Addresses sizes) {
   });
 }
 
+// The XXH3 of the library, which takes words of 32 bits.
 std::vector<std::uint64_t> checksums(Addresses from, std::uint64_t size) {
+  if (size % sizeof(tokens::Token) != 0)
+    raise(Error(ErrorCode::kInvalidArgument, "pieces of whole 32-bit words have checksums"));
   std::vector<std::uint64_t> out(from.shape(0));
   without_gil([&] {
     for (std::size_t i = 0; i < out.size(); ++i)
-      out[i] = XXH3_64bits(std::bit_cast<const void*>(static_cast<std::uintptr_t>(from.data()[i])),
-                           static_cast<std::size_t>(size));
+      out[i] = tokens::router_local_hash(
+                   std::span(std::bit_cast<const tokens::Token*>(static_cast<std::uintptr_t>(from.data()[i])),
+                             static_cast<std::size_t>(size) / sizeof(tokens::Token)),
+                   {}, tokens::Salt::kBaseSeed)
+                   .value();
   });
   return out;
 }
