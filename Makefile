@@ -109,17 +109,17 @@ test-aarch64:
 endif
 
 # Not part of `test`: it needs Python packages of gigabytes.
+VLLM_PYTHON = $${ASHLAR_VLLM_PYTHON:-build/vllm-venv/bin/python3}
 test-vllm:
 	@scripts/bootstrap test
 	@scripts/vllm_env
 	@$(MAKE) -s --no-print-directory build/release/build.ninja
-	@cmake --build --preset release -j $(JOBS) --target vllm_check ashlar_program ashlar_wheel
-	@$${ASHLAR_VLLM_PYTHON:-build/vllm-venv/bin/python3} tests/vllm/run_vllm.py build/release/bin/vllm_check
-	@$${ASHLAR_VLLM_PYTHON:-build/vllm-venv/bin/python3} tests/vllm/run_serve.py build/release/bin/ashlar
-	@rm -rf build/vllm-package
-	@python3 -m zipfile -e build/release/tests/python/wheels/ashlar-*.whl build/vllm-package
-	@PYTHONPATH=$(CURDIR)/build/vllm-package $${ASHLAR_VLLM_PYTHON:-build/vllm-venv/bin/python3} -B -m unittest \
-	  tests/vllm/test_transformers.py
+	@cmake --build --preset release -j $(JOBS) --target vllm_check vllm_never_answers ashlar_program ashlar_wheel
+	@$(VLLM_PYTHON) tests/vllm/run_vllm.py build/release/bin/vllm_check
+	@$(VLLM_PYTHON) tests/vllm/run_serve.py build/release/bin/ashlar
+	@scripts/vllm_site
+	@PYTHONPATH=$(CURDIR)/build/vllm-site $(VLLM_PYTHON) tests/vllm/run_conformance.py build/release/bin/ashlar
+	@PYTHONPATH=$(CURDIR)/build/vllm-site $(VLLM_PYTHON) -B -m unittest tests/vllm/test_transformers.py
 
 bench:
 	@scripts/bootstrap bench

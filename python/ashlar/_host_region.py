@@ -5,7 +5,8 @@ name when all have opened it, so that nothing is left behind when they are kille
 it is made: a machine without room says so at the start, not by a signal in the middle of a copy.
 
 Head: magic, version, ranks, slots, bytes of a slot, the fingerprint of what lies in the slots; then the
-greetings of the manager and of each rank; then for each rank a ring of the jobs that it has ended.
+greetings of the manager and of each rank; then for each rank a ring of the jobs that it has ended, and for
+each of its slots a seal: the job that wrote it, and a checksum of what that wrote.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ import numpy as np
 
 _MAGIC = b"ASHLARG2"
 _VERSION = 1
-_HEAD = struct.Struct("<8sIIQQ32sQ")  # magic, version, ranks, slots, slot bytes, fingerprint, pid of the maker
+# Magic, version, ranks, slots, bytes of a slot, fingerprint, process of the maker.
+_HEAD = struct.Struct("<8sIIQQ32sQ")
 _GREETINGS = 128
 _MAX_RANKS = 1024
 RING = 32768  # jobs that may be under way at once, twice
+_FAILED = np.uint64(1 << 63)
 _FOLDER = "/dev/shm"
 _PREFIX = "ashlar-g2-"
 
@@ -78,7 +81,8 @@ class HostRegion:
         self._fingerprint = fingerprint.ljust(32, b"\0")[:32]
         self._path = os.path.join(folder, _PREFIX + name)
         self._rings = _align(_GREETINGS + 8 * (ranks + 1))
-        self._data = self._rings + _align(8 * RING * ranks)
+        self._seals_at = self._rings + _align(8 * RING * ranks)
+        self._data = self._seals_at + _align(16 * slots * ranks)
         self._size = self._data + slots * slot_bytes
         _sweep(folder)
         self._open(rank)
@@ -109,16 +113,17 @@ class HostRegion:
                 os.unlink(self._path)
                 raise MemoryError(
                     f"{os.path.dirname(self._path)} has no room for the {self._size} bytes of G2: "
-                    f"{error.strerror}; lower g2_bytes, or give it more memory (docker: --shm-size, --ipc=host)"
+                    f"{error.strerror}; lower g2_bytes, or give it more memory (docker: --shm-size, "
+                    "--ipc=host)"
                 ) from None
             os.pwrite(descriptor, _HEAD.pack(*wanted, os.getpid()), 0)
             return
         found = _HEAD.unpack(os.pread(descriptor, _HEAD.size, 0))
         if found[:6] != wanted:
             raise ValueError(
-                f"{self._path} was made for {found[2]} ranks, {found[3]} slots of {found[4]} bytes, this process "
-                f"wants {self.ranks}, {self.slots} of {self.slot_bytes}, or the blocks differ: manager and workers "
-                f"of an engine must have one configuration")
+                f"{self._path} was made for {found[2]} ranks, {found[3]} slots of {found[4]} bytes, this "
+                f"process wants {self.ranks}, {self.slots} of {self.slot_bytes}, or the blocks differ: "
+                f"manager and workers of an engine must have one configuration")
 
     def _greet_and_close(self, descriptor: int, rank: int | None) -> None:
         try:
@@ -130,6 +135,8 @@ class HostRegion:
                 self._greetings = words
                 self._done = np.frombuffer(self._map, np.uint64, RING * self.ranks,
                                            self._rings).reshape(self.ranks, RING)
+                self._seals = np.frombuffer(self._map, np.uint64, 2 * self.slots * self.ranks,
+                                            self._seals_at).reshape(self.ranks, self.slots, 2)
                 self.array = np.frombuffer(self._map, np.uint8, self.slots * self.slot_bytes,
                                            self._data).reshape(self.slots, self.slot_bytes)
         finally:
@@ -145,13 +152,27 @@ class HostRegion:
         """The ranks that have not."""
         return [rank for rank in range(self.ranks) if not self._greetings[rank + 1]]
 
-    def ended(self, rank: int, job: int) -> None:
+    def ended(self, rank: int, job: int, failed: bool = False) -> None:
         """A rank reports a job. Its bytes were written before."""
-        self._done[rank, job % RING] = job
+        self._done[rank, job % RING] = np.uint64(job) | _FAILED if failed else np.uint64(job)
 
     def has_ended(self, job: int) -> bool:
         """Whether every rank has reported it."""
-        return bool((self._done[:, job % RING] == job).all())
+        return bool((self._done[:, job % RING] & ~_FAILED == job).all())
+
+    def has_failed(self, job: int) -> bool:
+        """Whether some rank has reported that it failed."""
+        return bool((self._done[:, job % RING] == np.uint64(job) | _FAILED).any())
+
+    def seal(self, rank: int, slots: list[int], job: int, checksums: list[int]) -> None:
+        """A rank has written its part of these slots."""
+        self._seals[rank, slots, 0] = 0
+        self._seals[rank, slots, 1] = checksums
+        self._seals[rank, slots, 0] = job & 0xFFFFFFFF
+
+    def seals(self, rank: int, slots: list[int]) -> np.ndarray:
+        """The (job, checksum) of each slot as this rank left it."""
+        return self._seals[rank, slots]
 
     def close(self) -> None:
         """Forgets the mapping; it ends when the last array that shows it is gone."""
@@ -162,7 +183,7 @@ class HostRegion:
                 os.unlink(self._path)
             except FileNotFoundError:
                 pass
-        del self.array, self._done, self._greetings
+        del self.array, self._done, self._seals, self._greetings
         try:
             self._map.close()
         except BufferError:

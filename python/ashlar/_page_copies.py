@@ -33,7 +33,7 @@ class PageCopier:
     """Copies blocks of tensors of the shape (blocks, bytes), on the host or on a CUDA device."""
 
     # Of device memory: what one batch may take.
-    STAGING = 128 << 20
+    STAGING = 64 << 20
 
     def __init__(self, tensors: Sequence[torch.Tensor], groups: Sequence[Sequence[Piece]], slots: np.ndarray,
                  blocks_per_chunk: int = 1):
@@ -73,7 +73,8 @@ class PageCopier:
         block_ids = np.asarray(block_ids, np.int64)
         all_slots = np.asarray(slots, np.int64)
         if block_ids.size and (block_ids.min() < 0 or block_ids.max() >= self._tensors[0].shape[0]):
-            raise ValueError(f"blocks {block_ids.min()} to {block_ids.max()} of {self._tensors[0].shape[0]}")
+            raise ValueError(f"blocks {block_ids.min()} to {block_ids.max()} of "
+                             f"{self._tensors[0].shape[0]}")
         if all_slots.size and (all_slots.min() < 0 or all_slots.max() >= self._slots.shape[0]):
             raise ValueError(f"slots {all_slots.min()} to {all_slots.max()} of {self._slots.shape[0]}")
         out = []
@@ -85,14 +86,15 @@ class PageCopier:
             within = np.arange(skip, skip + size)
             chunks = int(-(-(skip + size) // self._chunk))
             if slot + chunks > all_slots.size:
-                raise ValueError(f"{all_slots.size} slots for {block_ids.size} blocks in chunks of {self._chunk}")
+                raise ValueError(f"{all_slots.size} slots for {block_ids.size} blocks in chunks of "
+                                 f"{self._chunk}")
             out.append((group, block_ids[block:block + size], all_slots[slot + within // self._chunk],
                         within % self._chunk))
             block += size
             slot += chunks
         if slot != all_slots.size or block != block_ids.size:
-            raise ValueError(f"{all_slots.size} slots and {block_ids.size} blocks, of which {slot} and {block} "
-                             "belong together")
+            raise ValueError(f"{all_slots.size} slots and {block_ids.size} blocks, of which {slot} and "
+                             f"{block} belong together")
         return out
 
     def store(self, places: list, after: object = None) -> int:
@@ -122,7 +124,8 @@ class PageCopier:
             if to_slots and piece.writers > 1:
                 chosen = (slots * self._chunk + within) % piece.writers == piece.writer
             ids, to, at = blocks[chosen], slots[chosen], within[chosen]
-            pages.append(np.uint64(tensor.data_ptr()) + (ids * tensor.stride(0) + piece.in_page).astype(np.uint64))
+            pages.append(np.uint64(tensor.data_ptr())
+                         + (ids * tensor.stride(0) + piece.in_page).astype(np.uint64))
             places.append(base + (to * self._slots.strides[0] + piece.in_slot
                                   + at * piece.block_stride).astype(np.uint64))
             sizes.append(np.full(ids.size, piece.size, np.uint64))
@@ -144,14 +147,18 @@ class PageCopier:
         high = max(piece.in_slot + piece.size for piece in pieces)
         batch = max(1, self.STAGING // (high - low))
         copied = 0
-        stream = torch.cuda.Stream(self._device)
-        with torch.cuda.stream(stream):
+        # One gathers while the other's slots cross the link.
+        streams = [torch.cuda.Stream(self._device) for _ in range(2)]
+        for stream in streams:
             if after is not None:
                 stream.wait_event(after)
-            for first in range(0, len(blocks), batch):
-                part = slice(first, first + batch)
-                copied += self._device_batch(pieces, blocks[part], slots[part], within[part], low, high, to_slots)
-        stream.synchronize()
+        for turn, first in enumerate(range(0, len(blocks), batch)):
+            part = slice(first, first + batch)
+            with torch.cuda.stream(streams[turn % 2]):
+                copied += self._device_batch(pieces, blocks[part], slots[part], within[part], low, high,
+                                             to_slots)
+        for stream in streams:
+            stream.synchronize()
         return copied
 
     def _device_batch(self, pieces: list[Piece], blocks: np.ndarray, slots: np.ndarray, within: np.ndarray,
@@ -159,16 +166,20 @@ class PageCopier:
         ids = torch.from_numpy(blocks).to(self._device)
         staging = torch.empty((len(blocks), high - low), dtype=torch.int8, device=self._device)
         stride = pieces[0].block_stride
-        rows = [self._rows[slot, low + at * stride:high + at * stride] for slot, at in zip(slots, within)]
+        # Few operations per slot: each costs microseconds, and a slot crosses the link in twenty.
+        staged = staging.unbind(0)
+        rows = [self._rows[slot] for slot in slots.tolist()]
+        if high - low != self._rows.shape[1]:
+            rows = [row[low + at * stride:high + at * stride] for row, at in zip(rows, within.tolist())]
         apart = any(piece.block_stride != stride for piece in pieces) and self._chunk > 1
         whole = not apart and all(piece.writers == 1 for piece in pieces) and \
             sum(piece.size for piece in pieces) == high - low
         if not to_slots:
             for i in range(len(blocks)):
                 if apart:
-                    self._piece_rows(pieces, slots[i], int(within[i]), staging[i], low, False)
+                    self._piece_rows(pieces, slots[i], int(within[i]), staged[i], low, False)
                 else:
-                    staging[i].copy_(rows[i], non_blocking=True)
+                    staged[i].copy_(rows[i], non_blocking=True)
         for piece in pieces:
             page = self._tensors[piece.tensor][:, piece.in_page:piece.in_page + piece.size]
             place = staging[:, piece.in_slot - low:piece.in_slot - low + piece.size]
@@ -179,9 +190,9 @@ class PageCopier:
         if to_slots:
             for i in range(len(blocks)):
                 if whole:
-                    rows[i].copy_(staging[i], non_blocking=True)
+                    rows[i].copy_(staged[i], non_blocking=True)
                 else:
-                    self._piece_rows(pieces, slots[i], int(within[i]), staging[i], low, True)
+                    self._piece_rows(pieces, slots[i], int(within[i]), staged[i], low, True)
         return len(blocks) * sum(piece.size for piece in pieces)
 
     # Piece by piece, where other ranks write the bytes between.

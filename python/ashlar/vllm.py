@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
-import platform
 import queue
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
-from vllm import __version__ as _vllm_version
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 from vllm.v1.kv_offload.base import (
     CanonicalKVCaches,
@@ -48,9 +46,10 @@ from vllm.v1.kv_offload.base import (
 from vllm.v1.kv_offload.config import OffloadingConfig
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
-from ashlar import AshlarError, HostStore, KvBlockManager
+from ashlar import AshlarError, HostStore, KvBlockManager, _native
 from ashlar._host_region import HostRegion
 from ashlar._page_copies import PageCopier, Piece
+from ashlar._vllm_fingerprint import bytes_of, fingerprint_of
 from ashlar._vllm_hints import HintDesk
 
 _log = logging.getLogger("vllm.ashlar")
@@ -67,7 +66,6 @@ _SOURCES = {
     "g4": CacheHitSource.EXTERNAL_UNSPECIFIED,
     "remote": CacheHitSource.P2P,
 }
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 # What the specification takes beyond what vLLM's connector reads itself.
 _SETTINGS = {
@@ -80,89 +78,13 @@ _OF_VLLM = {
 }
 
 
-def bytes_of(text: object, name: str) -> int:
-    """A number of bytes: an int, or text such as "8GiB" or "500M"."""
-    if isinstance(text, int) and not isinstance(text, bool):
-        size = text
-    else:
-        number = str(text).strip()
-        unit = number.lstrip("0123456789. ").upper().removesuffix("B").removesuffix("I")
-        if unit not in _UNITS:
-            raise ValueError(f"{name} is {text!r}; give a number of bytes, or text such as \"8GiB\"")
-        try:
-            size = int(float(number[:len(number) - len(number.lstrip("0123456789. "))]) * _UNITS[unit])
-        except ValueError:
-            raise ValueError(f"{name} is {text!r}; give a number of bytes, or text such as \"8GiB\"") from None
-    if size <= 0:
-        raise ValueError(f"{name} is {text!r}; it must be above 0")
-    return size
-
-
-def _samples_of(path: str) -> bytes:
-    """A digest of a file's size and of pieces of it, enough to tell weights apart in little time."""
-    digest = hashlib.sha256()
-    size = os.path.getsize(path)
-    digest.update(f"{os.path.basename(path)}:{size};".encode())
-    with open(path, "rb") as file:
-        for i in range(16):
-            file.seek(max(0, size - 4096) * i // 15)
-            digest.update(file.read(4096))
-    return digest.digest()
-
-
-def weights_of(model: str) -> str:
-    """Names the weights of a model in a folder or in the Hugging Face cache; empty for what is not here."""
-    folder = model
-    if not os.path.isdir(folder):
-        try:
-            from huggingface_hub import try_to_load_from_cache
-
-            config = try_to_load_from_cache(model, "config.json")
-        except Exception:
-            return ""
-        if not isinstance(config, str):
-            return ""
-        folder = os.path.dirname(config)
-    digest = hashlib.sha256()
-    for name in sorted(os.listdir(folder)):
-        path = os.path.join(folder, name)
-        if name.endswith((".safetensors", ".bin", ".pt", ".gguf")) or name == "config.json":
-            if os.path.isfile(path):
-                digest.update(_samples_of(path))
-    return digest.hexdigest()[:32]
-
-
-def fingerprint_of(config: OffloadingConfig) -> str:
-    """Everything that the bytes of a block depend on, as text: blocks of another text are never used."""
-    parallel = config.parallel
-    extra = config.extra_config
-    parts = [
-        f"vllm {_vllm_version}",
-        f"model {extra.get('model') or config.model.name}",
-        f"weights {weights_of(config.model.name)}",
-        f"dtype {config.model.dtype}",
-        f"layout {config.kv_cache_layout}",
-        f"canonical {config.canonical_layout}",
-        f"chunk {config.cache.blocks_per_chunk} hash {config.cache.tokens_per_hash}",
-        f"bytes {config.worker_kv_bytes_per_block}",
-        "groups " + " ".join(f"{group.group_id}:{group.tokens_per_block}:{','.join(group.layer_names)}"
-                             for group in config.groups),
-    ]
-    if not (config.canonical_layout and parallel.is_parallelism_agnostic):
-        parts.append(f"ranks {parallel.world_size} tp {parallel.tp_size} pp {parallel.pp_size} "
-                     f"pcp {parallel.pcp_size} dcp {parallel.dcp_size} once {config.replicated_layout}")
-    if not torch.cuda.is_available():
-        # The kernels of the CPU choose how they pack a block.
-        parts.append(f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}")
-    return "; ".join(parts)
-
-
 class SlotSpec(LoadStoreSpec):
     """The slots of G2 that a job copies."""
 
-    def __init__(self, job: int, slots: list[int]):
+    def __init__(self, job: int, slots: list[int], writers: list[int] | None = None):
         self.job = job
         self.slots = slots
+        self.writers = writers or []  # of a load: the job that stored each
 
     def __repr__(self) -> str:
         return f"SlotSpec(job={self.job}, slots={self.slots})"
@@ -234,10 +156,10 @@ class AshlarOffloadingManager(OffloadingManager):
 
     def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> LoadStoreSpec:
         wanted = list(keys)
-        job, slots = self._store.begin_load(self._number(req_context), wanted)
+        job, slots, writers = self._store.begin_load(self._number(req_context), wanted)
         if slots:
             self._loading.setdefault(req_context.req_id, []).append((job, frozenset(wanted)))
-        return SlotSpec(job, slots)
+        return SlotSpec(job, slots, writers)
 
     def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
         jobs = self._loading.get(req_context.req_id, [])
@@ -245,18 +167,19 @@ class AshlarOffloadingManager(OffloadingManager):
         for entry in jobs:
             if entry[1] == ended:
                 jobs.remove(entry)
-                self._store.end_job(entry[0])
+                self._store.end_job(entry[0], not self._region.has_failed(entry[0]))
                 break
         if not jobs:
             self._loading.pop(req_context.req_id, None)
 
-    def prepare_store(self, keys: Collection[OffloadKey], req_context: ReqContext) -> PrepareStoreOutput | None:
+    def prepare_store(self, keys: Collection[OffloadKey],
+                      req_context: ReqContext) -> PrepareStoreOutput | None:
         offered = list(keys)
         if not self._region.complete:
             if not self._warned:
                 self._warned = True
-                _log.error("ashlar: ranks %s do not share the memory of the scheduler; workers on other machines "
-                           "cannot use G2, and nothing is stored", self._region.missing())
+                _log.error("ashlar: ranks %s do not share the memory of the scheduler; workers on other "
+                           "machines cannot use G2, and nothing is stored", self._region.missing())
             return PrepareStoreOutput([], SlotSpec(0, []), [])
         try:
             job, chosen, slots = self._store.begin_store(offered)
@@ -270,7 +193,8 @@ class AshlarOffloadingManager(OffloadingManager):
                 self._remember(key)
         return PrepareStoreOutput(keys_to_store=stored, store_spec=SlotSpec(job, slots), evicted_keys=[])
 
-    def complete_store(self, keys: Collection[OffloadKey], req_context: ReqContext, success: bool = True) -> None:
+    def complete_store(self, keys: Collection[OffloadKey], req_context: ReqContext,
+                       success: bool = True) -> None:
         jobs = {self._storing.pop(key) for key in keys if key in self._storing}
         for job in jobs:
             self._store.end_job(job, success)
@@ -369,7 +293,9 @@ class AshlarOffloadingManager(OffloadingManager):
 class AshlarOffloadingWorker(OffloadingWorker):
     """Runs in each worker: copies between its KV cache and the slots of G2, loads before stores."""
 
-    def __init__(self, copier: PageCopier, region: HostRegion, rank: int, cuda: bool):
+    def __init__(self, copier: PageCopier, region: HostRegion, rank: int, cuda: bool,
+                 part: tuple[int, int] | None):
+        self._part = part  # of a slot, of this rank: begin and size; None: loads are not checked
         self._copier = copier
         self._region = region
         self._rank = rank
@@ -400,29 +326,53 @@ class AshlarOffloadingWorker(OffloadingWorker):
         places = self._copier.places(pages.block_ids, pages.group_sizes, pages.block_indices, slots.slots)
         with self._changed:
             self._pending.add(job_id)
-        self._queues[which].put((job_id, slots.job, places, after, which == 1))
+        self._queues[which].put((job_id, slots, places, after, which == 1))
         return True
+
+    def _checksums(self, slots: list[int]) -> list[int]:
+        assert self._part is not None
+        rows = self._region.array
+        begin = np.asarray(slots, np.uint64) * np.uint64(rows.strides[0]) + np.uint64(rows.ctypes.data)
+        return _native._checksums(begin + np.uint64(self._part[0]), self._part[1])
+
+    # Whether the slots still have what this rank wrote to them. Those that came up from another tier were
+    # checked there.
+    def _is_whole(self, spec: SlotSpec) -> bool:
+        seals = self._region.seals(self._rank, spec.slots)
+        ours = [i for i, writer in enumerate(spec.writers) if writer and int(seals[i, 0]) == writer]
+        found = self._checksums([spec.slots[i] for i in ours])
+        return all(int(seals[i, 1]) == value for i, value in zip(ours, found))
+
+    def _copy(self, spec: SlotSpec, places: list, after: object, is_store: bool) -> tuple[int, bool]:
+        if not is_store:
+            if self._part is not None and not self._is_whole(spec):
+                return 0, False
+            return self._copier.load(places), True
+        size = self._copier.store(places, after)
+        if self._part is not None:
+            self._region.seal(self._rank, spec.slots, spec.job, self._checksums(spec.slots))
+        return size, True
 
     def _run(self, jobs: queue.SimpleQueue) -> None:
         while (job := jobs.get()) is not None:
-            job_id, number, places, after, is_store = job
+            job_id, spec, places, after, is_store = job
             begun = time.perf_counter()
-            size, failure = 0, None
+            size, done, failure = 0, True, None
             try:
-                size = self._copier.store(places, after) if is_store else self._copier.load(places)
-                self._region.ended(self._rank, number)
+                size, done = self._copy(spec, places, after, is_store)
+                self._region.ended(self._rank, spec.job, not done)
             except BaseException as error:  # told to the thread that asks, which ends the engine
                 failure = error
             with self._changed:
                 self._failure = self._failure or failure
                 self._pending.discard(job_id)
-                self._finished.append(TransferResult(job_id, True, size, time.perf_counter() - begun))
+                self._finished.append(TransferResult(job_id, done, size, time.perf_counter() - begun))
                 self._changed.notify_all()
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise RuntimeError("ashlar: a copy between the KV cache and G2 failed; its pages are not what they "
-                               "should be") from self._failure
+            raise RuntimeError("ashlar: a copy between the KV cache and G2 failed; its pages are not what "
+                               "they should be") from self._failure
 
     def get_finished(self) -> list[TransferResult]:
         with self._changed:
@@ -460,6 +410,7 @@ class AshlarOffloadingSpec(OffloadingSpec):
             "loaded": "Blocks that were loaded from G2.",
             "not_stored": "Blocks that were not stored because G2 was in use entirely.",
             "collided": "Blocks that were not stored because another block has their name.",
+            "damaged": "Blocks of loads that found damage in G2, which were dropped.",
             "abandoned": "Blocks of jobs that were under way during a reset.",
             **HintDesk.DOCUMENTATION,
         }
@@ -476,8 +427,8 @@ class AshlarOffloadingSpec(OffloadingSpec):
             _log.warning("ashlar: settings that nobody reads: %s; known are %s", ", ".join(sorted(unknown)),
                          ", ".join(sorted(_SETTINGS | _OF_VLLM)))
         if "g2_bytes" not in self.extra_config:
-            raise ValueError("ashlar: give g2_bytes in kv_connector_extra_config: the host memory for blocks, such "
-                             "as \"8GiB\"")
+            raise ValueError("ashlar: give g2_bytes in kv_connector_extra_config: the host memory for "
+                             "blocks, such as \"8GiB\"")
         self.replicated_layout = config.replicated_layout
         self._copies = 1 if config.replicated_layout else config.parallel.world_size
         self._rank_bytes = config.worker_kv_bytes_per_block * self.blocks_per_chunk
@@ -486,10 +437,11 @@ class AshlarOffloadingSpec(OffloadingSpec):
         self._slot_bytes = -(-self._rank_bytes * self._copies // 4096) * 4096
         self._slots = bytes_of(self.extra_config["g2_bytes"], "g2_bytes") // self._slot_bytes
         if self._slots < 16:
-            raise ValueError(f"ashlar: g2_bytes has room for {self._slots} blocks of {self._slot_bytes} bytes; give "
-                             f"at least {16 * self._slot_bytes}")
+            raise ValueError(f"ashlar: g2_bytes has room for {self._slots} blocks of {self._slot_bytes} "
+                             f"bytes; give at least {16 * self._slot_bytes}")
         self._fingerprint = fingerprint_of(config)
         self._digest = hashlib.sha256(self._fingerprint.encode()).digest()
+        self.checks_loads = False  # only a connector that can report a failed load may set it
         self._manager: AshlarOffloadingManager | None = None
         self._worker: AshlarOffloadingWorker | None = None
 
@@ -514,7 +466,8 @@ class AshlarOffloadingSpec(OffloadingSpec):
             if self.config.parallel.data_parallel_size > 1:
                 suffix += f".{self.config.parallel.data_parallel_index}"
             options["g3_path"] = [name + suffix for name in names]
-            options["g3_blocks"] = max(16, bytes_of(extra.get("g3_bytes", "16GiB"), "g3_bytes") // self._slot_bytes)
+            size = bytes_of(extra.get("g3_bytes", "16GiB"), "g3_bytes")
+            options["g3_blocks"] = max(16, size // self._slot_bytes)
             options["survive_power_loss"] = bool(extra.get("survive_power_loss", False))
         volumes = extra.get("volumes") or []
         if volumes:
@@ -549,7 +502,11 @@ class AshlarOffloadingSpec(OffloadingSpec):
             tensors = [each.tensor for each in kv_caches.tensors]
             copier = PageCopier(tensors, self._pieces(kv_caches, rank), region.array, self.blocks_per_chunk)
             cuda = bool(tensors) and tensors[0].is_cuda
-            self._worker = AshlarOffloadingWorker(copier, region, rank, cuda)
+            # Ranks write each other's bytes in the canonical layout: no part is one rank's.
+            part = None
+            if self.checks_loads and not self.config.canonical_layout:
+                part = (0 if self.replicated_layout else rank * self._rank_bytes, self._rank_bytes)
+            self._worker = AshlarOffloadingWorker(copier, region, rank, cuda, part)
         return self._worker
 
     # Where each piece of a page lies in a slot: rank by rank, or at the places that do not depend on ranks.
@@ -560,8 +517,8 @@ class AshlarOffloadingSpec(OffloadingSpec):
             for refs in kv_caches.group_data_refs:
                 for ref in refs:
                     if ref.mapping is None:
-                        raise ValueError("ashlar: canonical_layout is set, and vLLM knows no such layout for a layer "
-                                         "of this model; leave it out")
+                        raise ValueError("ashlar: canonical_layout is set, and vLLM knows no such layout for "
+                                         "a layer of this model; leave it out")
                     sizes[ref.tensor_idx] = ref.mapping.canonical_page_size_bytes
         first = 0 if canonical or self.replicated_layout else rank * self._rank_bytes
         places = []
@@ -584,6 +541,7 @@ class AshlarOffloadingSpec(OffloadingSpec):
                     for i in range(run.num_fragments):
                         pieces.append(Piece(ref.tensor_idx, run.local_offset + i * run.local_stride,
                                             place + run.canonical_offset + i * run.canonical_stride,
-                                            run.fragment_size, stride, mapping.num_writers, mapping.writer_index))
+                                            run.fragment_size, stride, mapping.num_writers,
+                                            mapping.writer_index))
             groups.append(pieces)
         return groups

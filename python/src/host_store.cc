@@ -6,6 +6,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <bit>
 #include <cstring>
 #include <memory>
@@ -111,7 +114,7 @@ nb::tuple begin_store(const HostStoreRef& self, const nb::sequence& keys) {
 nb::tuple begin_load(const HostStoreRef& self, std::uint64_t request, const nb::sequence& keys) {
   const std::vector<HostBlock> blocks = blocks_of(keys);
   const HostStore::Job job = value_or_raise(self.get().begin_load(HostStore::RequestId(request), blocks));
-  return nb::make_tuple(job.job.value(), slots_of(job.slots));
+  return nb::make_tuple(job.job.value(), slots_of(job.slots), job.writers);
 }
 
 nb::dict counters_of(const HostStoreRef& self) {
@@ -127,6 +130,7 @@ nb::dict counters_of(const HostStoreRef& self) {
   out["loaded"] = seen.loaded;
   out["not_stored"] = seen.not_stored;
   out["collided"] = seen.collided;
+  out["damaged"] = seen.damaged;
   out["abandoned"] = seen.abandoned;
   return out;
 }
@@ -142,6 +146,16 @@ void copy_pieces(Addresses to, Addresses from, Addresses sizes) {
                   std::bit_cast<const void*>(static_cast<std::uintptr_t>(from.data()[i])),
                   static_cast<std::size_t>(sizes.data()[i]));
   });
+}
+
+std::vector<std::uint64_t> checksums(Addresses from, std::uint64_t size) {
+  std::vector<std::uint64_t> out(from.shape(0));
+  without_gil([&] {
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = XXH3_64bits(std::bit_cast<const void*>(static_cast<std::uintptr_t>(from.data()[i])),
+                           static_cast<std::size_t>(size));
+  });
+  return out;
 }
 
 }  // namespace
@@ -218,8 +232,8 @@ once fetch_asked() was called. No call waits for a disk, a volume or a peer.)")
            "room and they are not there already. Without slots there is no job.")
       .def("begin_load", &begin_load, "request"_a, "keys"_a,
            nb::sig("def begin_load(self, request: int, keys: collections.abc.Sequence[bytes]) -> tuple[int, "
-                   "list[int]]"),
-           "The job, and the slots of G2 to read. NotFound: a key was no hit.")
+                   "list[int], list[int]]"),
+           "The job, the slots of G2 to read, and the job that stored each. NotFound: a key was no hit.")
       .def(
           "end_job",
           [](const HostStoreRef& self, std::uint64_t job, bool done) {
@@ -228,7 +242,7 @@ once fetch_asked() was called. No call waits for a disk, a volume or a peer.)")
           },
           "job"_a, "done"_a = true,
           "The workers have ended: stored blocks are found from now on if `done`, loaded ones may be evicted "
-          "again. NotFound: no such job.")
+          "again. A load that is not `done` found damage: G2 drops its blocks. NotFound: no such job.")
       .def_prop_ro(
           "jobs", [](const HostStoreRef& self) { return self.get().jobs(); }, "How many are under way.")
       .def(
@@ -247,6 +261,7 @@ once fetch_asked() was called. No call waits for a disk, a volume or a peer.)")
   module.def("_copy_pieces", &copy_pieces, "to"_a, "sources"_a, "sizes"_a,
              "Copies pieces of memory given by their addresses, without the GIL. For workers that have "
              "checked every address.");
+  module.def("_checksums", &checksums, "sources"_a, "size"_a, "XXH3 of pieces of one size, likewise.");
 }
 
 }  // namespace ashlar::python

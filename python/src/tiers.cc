@@ -142,10 +142,6 @@ namespace {
 
 using tiers::KvOptions;
 
-[[noreturn]] void refuse(const std::string& why) {
-  raise(Error(ErrorCode::kInvalidArgument, why));
-}
-
 layout::Dtype dtype_by_name(std::string_view name) {
   std::string known;
   for (std::size_t i = 0; i < layout::kDtypes; ++i) {
@@ -573,8 +569,9 @@ drain_events(). scheme, prefix_key: how names and digests are made. rank, ranks:
 model.
 
 remote: blocks in the G2 of other processes, as a dict: listen (HOST:PORT, for them), peers (a list of
-HOST:PORT), secret (shared by all; needed beyond this machine), advertise, name, blocks (how many are tracked),
-serve (False: read only), transport ("loopback" within a machine, "ucx" between machines) and ucx_transports.)");
+HOST:PORT), secret (shared by all; needed beyond this machine), advertise, name, blocks (how many are
+tracked), serve (False: read only), transport ("loopback" within a machine, "ucx" between machines) and
+ucx_transports.)");
   bind_tier_calls(type);
   bind_transfers(module, type);
   bind_memory(module, type);

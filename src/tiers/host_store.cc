@@ -32,16 +32,21 @@ using HostPin = block::ImmutableBlock<G2>;
 constexpr std::uint8_t kMaxFetches = 2;
 
 // What a request knows of a block that it asked for and that was not in G2.
-struct Wanted {
+struct WantedBlock {
   PrefixDigest prefix;
   enum class Stage : std::uint8_t { kAsked, kFetching, kArrived, kMissed } stage = Stage::kAsked;
   bool known = false;  // some tier had it
   std::uint8_t fetches = 0;
 };
 
-struct Request {
-  std::unordered_map<SequenceHash, HostPin> pins;
-  std::unordered_map<SequenceHash, Wanted> wanted;
+struct PinnedBlock {
+  HostPin pin;
+  PrefixDigest prefix;  // as the engine gave it
+};
+
+struct HostRequest {
+  std::unordered_map<SequenceHash, PinnedBlock> pins;
+  std::unordered_map<SequenceHash, WantedBlock> wanted;
   std::unordered_map<SequenceHash, events::TierId> sources;
   std::vector<SequenceHash> asked;     // in the order of the look-ups
   std::vector<SequenceHash> fetching;  // those of `handle`
@@ -74,11 +79,11 @@ struct HostStore::State {
   PrefixDigest digest(const PrefixDigest& prefix) const ASHLAR_REQUIRES(mu) {
     return PrefixDigest::known(prefix.hi() ^ epoch.hi(), prefix.lo() ^ epoch.lo());
   }
-  bool pin(Request& request, const SequenceHash& hash, const PrefixDigest& prefix) ASHLAR_REQUIRES(mu);
-  HostAnswer want(Request& request, const HostBlock& block) ASHLAR_REQUIRES(mu);
-  void collect(Request& request) ASHLAR_REQUIRES(mu);
-  void give_up(Request& request) ASHLAR_REQUIRES(mu);
-  void fetch(Request& request) ASHLAR_REQUIRES(mu);
+  bool pin(HostRequest& request, const SequenceHash& hash, const PrefixDigest& prefix) ASHLAR_REQUIRES(mu);
+  HostAnswer want(HostRequest& request, const HostBlock& block) ASHLAR_REQUIRES(mu);
+  void collect(HostRequest& request) ASHLAR_REQUIRES(mu);
+  void give_up(HostRequest& request) ASHLAR_REQUIRES(mu);
+  void fetch(HostRequest& request) ASHLAR_REQUIRES(mu);
   void count_hit(events::TierId tier) ASHLAR_REQUIRES(mu);
 
   KvBlockManager& kv;
@@ -86,9 +91,9 @@ struct HostStore::State {
   mutable Mutex mu;
   PrefixDigest epoch ASHLAR_GUARDED_BY(mu);
   std::uint64_t last_id ASHLAR_GUARDED_BY(mu) = 0;
-  std::unordered_map<RequestId, Request> requests ASHLAR_GUARDED_BY(mu);
+  std::unordered_map<RequestId, HostRequest> requests ASHLAR_GUARDED_BY(mu);
   std::unordered_map<JobId, HostJob> jobs ASHLAR_GUARDED_BY(mu);
-  std::unordered_set<SequenceHash> storing ASHLAR_GUARDED_BY(mu);
+  std::unordered_map<SequenceHash, PrefixDigest> storing ASHLAR_GUARDED_BY(mu);
   HostStoreCounters counters ASHLAR_GUARDED_BY(mu);
 };
 
@@ -129,11 +134,11 @@ void HostStore::end_request(RequestId request) {
   state_->requests.erase(found);
 }
 
-bool HostStore::State::pin(Request& request, const SequenceHash& hash, const PrefixDigest& prefix) {
+bool HostStore::State::pin(HostRequest& request, const SequenceHash& hash, const PrefixDigest& prefix) {
   block::BlockList<HostPin> found;
   const PrefixDigest wanted = digest(prefix);
   if (kv.g2()->match_blocks(std::span(&hash, 1), std::span(&wanted, 1), found) == 0) return false;
-  request.pins.emplace(hash, std::move(found[0]));
+  request.pins.emplace(hash, PinnedBlock{std::move(found[0]), prefix});
   return true;
 }
 
@@ -152,12 +157,15 @@ HostAnswer HostStore::lookup(RequestId id, const HostBlock& block) {
   const MutexLock lock(state_->mu);
   const auto found = state_->requests.find(id);
   if (found == state_->requests.end()) return HostAnswer::kMiss;
-  Request& request = found->second;
-  if (request.pins.contains(block.hash)) return HostAnswer::kHit;
+  HostRequest& request = found->second;
+  // A request that has one block of a hash has no other.
+  if (const auto pin = request.pins.find(block.hash); pin != request.pins.end())
+    return pin->second.prefix == block.prefix ? HostAnswer::kHit : HostAnswer::kMiss;
   state_->collect(request);
   // While a fetch runs, it alone knows where its blocks come from.
-  if (const auto wanted = request.wanted.find(block.hash);
-      wanted != request.wanted.end() && wanted->second.stage == Wanted::Stage::kFetching)
+  const auto wanted = request.wanted.find(block.hash);
+  if (wanted != request.wanted.end() && wanted->second.prefix != block.prefix) return HostAnswer::kMiss;
+  if (wanted != request.wanted.end() && wanted->second.stage == WantedBlock::Stage::kFetching)
     return wanted->second.known ? HostAnswer::kPending : HostAnswer::kUnknown;
   if (state_->pin(request, block.hash, block.prefix)) {
     const auto [source, first] = request.sources.try_emplace(block.hash, kTierId<G2>);
@@ -165,34 +173,35 @@ HostAnswer HostStore::lookup(RequestId id, const HostBlock& block) {
     if (first) state_->count_hit(source->second);
     return HostAnswer::kHit;
   }
-  if (state_->storing.contains(block.hash)) return HostAnswer::kPending;
+  const auto storing = state_->storing.find(block.hash);
+  if (storing != state_->storing.end() && storing->second == block.prefix) return HostAnswer::kPending;
   const HostAnswer answer = state_->want(request, block);
   if (answer == HostAnswer::kMiss) ++state_->counters.misses;
   return answer;
 }
 
-HostAnswer HostStore::State::want(Request& request, const HostBlock& block) {
-  const auto [entry, first] = request.wanted.try_emplace(block.hash, Wanted{.prefix = block.prefix});
-  Wanted& wanted = entry->second;
-  if (!first && wanted.stage == Wanted::Stage::kArrived) {  // and was evicted since
-    if (wanted.fetches >= kMaxFetches) wanted.stage = Wanted::Stage::kMissed;
-  } else if (!first && wanted.stage != Wanted::Stage::kMissed) {
+HostAnswer HostStore::State::want(HostRequest& request, const HostBlock& block) {
+  const auto [entry, first] = request.wanted.try_emplace(block.hash, WantedBlock{.prefix = block.prefix});
+  WantedBlock& wanted = entry->second;
+  if (!first && wanted.stage == WantedBlock::Stage::kArrived) {  // and was evicted since
+    if (wanted.fetches >= kMaxFetches) wanted.stage = WantedBlock::Stage::kMissed;
+  } else if (!first && wanted.stage != WantedBlock::Stage::kMissed) {
     return wanted.known ? HostAnswer::kPending : HostAnswer::kUnknown;
   }
-  if (wanted.stage == Wanted::Stage::kMissed) return HostAnswer::kMiss;
+  if (wanted.stage == WantedBlock::Stage::kMissed) return HostAnswer::kMiss;
   wanted.known = kv.presence(std::span(&block.hash, 1))[0].anywhere();
   if (!wanted.known && !kv.probes()) {
-    wanted.stage = Wanted::Stage::kMissed;
+    wanted.stage = WantedBlock::Stage::kMissed;
     return HostAnswer::kMiss;
   }
-  wanted.stage = Wanted::Stage::kAsked;
+  wanted.stage = WantedBlock::Stage::kAsked;
   request.asked.push_back(block.hash);
   return wanted.known ? HostAnswer::kPending : HostAnswer::kUnknown;
 }
 
-// Takes the outcomes of a fetch that has ended. Blocks behind a miss were not looked for: who still wants them
-// asks again.
-void HostStore::State::collect(Request& request) {
+// Takes the outcomes of a fetch that has ended. Blocks behind a miss were not looked for: who still wants
+// them asks again.
+void HostStore::State::collect(HostRequest& request) {
   if (!request.handle) return;
   if (!request.handle->done()) {
     if (Clock::real().now() >= request.give_up) give_up(request);
@@ -206,13 +215,13 @@ void HostStore::State::collect(Request& request) {
     if (entry == request.wanted.end()) continue;
     const BlockOutcome& outcome = outcomes[i];
     if (outcome.state == OnboardState::kHit) {
-      entry->second.stage = Wanted::Stage::kArrived;
+      entry->second.stage = WantedBlock::Stage::kArrived;
       const events::TierId tier = outcome.tier.value_or(kTierId<G2>);
       if (request.sources.try_emplace(hash, tier).second) count_hit(tier);
     } else if (outcome.miss == Miss::kBehind) {
       request.wanted.erase(entry);
     } else {
-      entry->second.stage = Wanted::Stage::kMissed;
+      entry->second.stage = WantedBlock::Stage::kMissed;
       if (outcome.miss == Miss::kLate) ++counters.late;
     }
   }
@@ -220,24 +229,24 @@ void HostStore::State::collect(Request& request) {
 }
 
 // The fetch ignores its deadline, as a volume that hangs may make it: the request goes on without it.
-void HostStore::State::give_up(Request& request) {
+void HostStore::State::give_up(HostRequest& request) {
   request.handle->cancel();
   request.handle.reset();
   for (const SequenceHash& hash : request.fetching)
     if (const auto entry = request.wanted.find(hash); entry != request.wanted.end()) {
-      entry->second.stage = Wanted::Stage::kMissed;
+      entry->second.stage = WantedBlock::Stage::kMissed;
       ++counters.late;
     }
   request.fetching.clear();
 }
 
-void HostStore::State::fetch(Request& request) {
+void HostStore::State::fetch(HostRequest& request) {
   OnboardOptions how;
   std::vector<SequenceHash> hashes;
   for (const SequenceHash& hash : request.asked) {
     const auto entry = request.wanted.find(hash);
-    if (entry == request.wanted.end() || entry->second.stage != Wanted::Stage::kAsked) continue;
-    entry->second.stage = Wanted::Stage::kFetching;
+    if (entry == request.wanted.end() || entry->second.stage != WantedBlock::Stage::kAsked) continue;
+    entry->second.stage = WantedBlock::Stage::kFetching;
     ++entry->second.fetches;
     hashes.push_back(hash);
     how.prefixes.push_back(digest(entry->second.prefix));
@@ -251,7 +260,7 @@ void HostStore::State::fetch(Request& request) {
   how.compute_tokens_per_second = options.compute_blocks_per_second;
   Result<OnboardHandle> handle = kv.prefetch(hashes, how);
   if (!handle) {  // shut down, or no thread
-    for (const SequenceHash& hash : hashes) request.wanted[hash].stage = Wanted::Stage::kMissed;
+    for (const SequenceHash& hash : hashes) request.wanted[hash].stage = WantedBlock::Stage::kMissed;
     return;
   }
   request.handle = *std::move(handle);
@@ -319,7 +328,7 @@ Result<HostStore::Job> HostStore::begin_store(std::span<const HostBlock> blocks)
   for (std::size_t i = 0; i < job.chosen.size(); ++i) {
     job.slots.push_back(under_way.empty[i].block_id());
     under_way.blocks.push_back(blocks[job.chosen[i]]);
-    state.storing.insert(under_way.blocks.back().hash);
+    state.storing.emplace(under_way.blocks.back().hash, under_way.blocks.back().prefix);
   }
   job.job = JobId(++state.last_id);
   state.jobs.emplace(job.job, std::move(under_way));
@@ -336,20 +345,21 @@ Result<HostStore::Job> HostStore::begin_load(RequestId id, std::span<const HostB
   if (found == state.requests.end())
     return make_error(ErrorCode::kNotFound, "request %llu has ended, or never began",
                       static_cast<unsigned long long>(id.value()));
-  Request& request = found->second;
+  HostRequest& request = found->second;
   Job job;
   HostJob under_way;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     auto pin = request.pins.find(blocks[i].hash);
     if (pin == request.pins.end() && state.pin(request, blocks[i].hash, blocks[i].prefix))
       pin = request.pins.find(blocks[i].hash);
-    if (pin == request.pins.end())
+    if (pin == request.pins.end() || pin->second.prefix != blocks[i].prefix)
       return make_error(ErrorCode::kNotFound, "block %s is not in G2; load only what lookup() called a hit",
                         blocks[i].hash.to_string().c_str());
     job.chosen.push_back(i);
-    job.slots.push_back(pin->second.block_id());
+    job.slots.push_back(pin->second.pin.block_id());
+    job.writers.push_back(state.kv.metadata(blocks[i].hash).value_or(0));
     under_way.blocks.push_back(blocks[i]);
-    under_way.pins.push_back(std::move(pin->second));
+    under_way.pins.push_back(std::move(pin->second.pin));
     request.pins.erase(pin);
   }
   request.pins.clear();
@@ -375,7 +385,9 @@ Result<void> HostStore::end_job(JobId id, bool done) {
       return {};
     }
     if (!job.is_store) {
-      if (done) state_->counters.loaded += job.blocks.size();
+      (done ? state_->counters.loaded : state_->counters.damaged) += job.blocks.size();
+      if (!done)
+        for (HostPin& pin : job.pins) pin.set_reset_on_release(true);
       return {};
     }
     for (std::size_t i = 0; i < job.blocks.size(); ++i) {
@@ -385,6 +397,7 @@ Result<void> HostStore::end_job(JobId id, bool done) {
       block::BlockIdentity identity;
       identity.hash = block.hash;
       identity.prefix = state_->digest(block.prefix);
+      identity.metadata = static_cast<std::uint32_t>(id.value());
       auto registered = state_->kv.g2()->register_block(
           std::move(job.empty[i]).stage(identity, block::KvReady::asserted_by_caller()));
       if (registered)
@@ -411,7 +424,7 @@ Result<void> HostStore::forget_all() {
     for (auto& [id, job] : state_->jobs) job.abandoned = true;
     for (auto& [id, request] : state_->requests) {
       if (request.handle) request.handle->cancel();
-      request = Request();
+      request = HostRequest();
     }
   }
   ASHLAR_RETURN_IF_ERROR(state_->kv.reset(kTierId<G2>));

@@ -3,7 +3,7 @@
 usage: check_sizes.py ROOT
 
 lines    600 for a source file, 800 below tests/; a file that outgrows it is two files
-headers  105 installed ones for rows 0 to 5 of tools/layers.txt together, ashlar.h among them; 10 for each
+headers  106 installed ones for rows 0 to 5 of tools/layers.txt together, ashlar.h among them; 10 for each
          later row, for each folder marked `any`, and for each backend leaf
 users    each public header is included by an example, a program, a benchmark, a leaf, another public header
          or tests/install; those of testing/ by any test
@@ -20,7 +20,7 @@ SUFFIXES = {".h", ".cc", ".cu", ".cuh", ".py"}
 BUDGET = 600
 TEST_BUDGET = 800
 CORE_ROWS = 5
-CORE_HEADERS = 105
+CORE_HEADERS = 106
 PART_HEADERS = 10
 INCLUDE = re.compile(r'^#include "(ashlar/[^"]+)"', re.MULTILINE)
 

@@ -185,7 +185,7 @@ class CheckSizes(Fixture):
 
     def test_as_many_headers_as_the_budget_pass(self):
         self.write("include/ashlar/ashlar.h", "\n")
-        self.write_headers("base", 52)
+        self.write_headers("base", 53)
         self.write_headers("tiers/detail", 52)
         for part in ("service", "testing", "backend/zmq"):
             self.write_headers(part, 10)
@@ -193,9 +193,9 @@ class CheckSizes(Fixture):
 
     def test_the_core_has_one_budget_with_its_first_header(self):
         self.write("include/ashlar/ashlar.h", "\n")
-        self.write_headers("base", 53)
+        self.write_headers("base", 54)
         self.write_headers("tiers", 52)
-        self.assert_fails("106 public headers in rows 0 to 5; the budget is 105")
+        self.assert_fails("107 public headers in rows 0 to 5; the budget is 106")
 
     def test_later_rows_test_support_and_leaves_have_one_each(self):
         for part, shown in (("service", "row 6"), ("testing", "testing"), ("backend/zmq", "backend/zmq")):

@@ -217,6 +217,9 @@ TEST_F(HostStoreTest, AnotherDigestIsAnotherBlock) {
   HostBlock theirs = ours;
   theirs.prefix = PrefixDigest::known(7, 7);
   store({theirs}, 1);
+  EXPECT_THAT(settled(store_->begin_request(), {theirs, ours}),
+              ElementsAre(HostAnswer::kHit, HostAnswer::kMiss))
+      << "in one request";
   EXPECT_THAT(settled(store_->begin_request(), {ours}), ElementsAre(HostAnswer::kMiss));
   EXPECT_EQ(store({ours}), 0u) << "its name is taken";
   EXPECT_THAT(settled(store_->begin_request(), {theirs}), ElementsAre(HostAnswer::kHit));
@@ -313,8 +316,8 @@ TEST_F(HostStoreTest, CallsThatMakeNoSenseAreErrors) {
   EXPECT_FALSE(HostStore::create(*kv_, {.max_jobs = 0}));
 }
 
-// Random engines on several threads: every load has the bytes of its block in its epoch, and no slot is in two
-// jobs.
+// Random engines on several threads: every load has the bytes of its block in its epoch, and no slot is in
+// two jobs.
 TEST_F(HostStoreTest, LoadsHaveTheBytesThatWereStored) {
   open({.slots = 48});
   std::atomic<std::uint64_t> loaded = 0;

@@ -9,19 +9,19 @@ engine is cleared, one is started anew, and the journal is replayed.
 """
 import collections
 import contextlib
-import http.client
 import json
 import os
 import pathlib
 import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import traceback
+
+from fixtures import QUIET, Client, Program, free_ports, wait_for, words, write_model
 
 BLOCK = 32
 BLOCKS = 160  # of one engine's cache
@@ -32,140 +32,15 @@ TURNS = 6
 LEAST_EQUAL = 0.95
 # The thread of an engine that publishes events is late by hundreds of milliseconds where cores are short.
 PATIENCE = "1s"
-START_LIMIT = 600  # seconds: two engines on two busy cores
-
-WORDS = """stone lime mortar chisel arch wall quarry dust hammer mason bench course joint ashlar rubble vault
-pier lintel sill corner plumb level string line square template bed face back rough smooth fine coarse grey
-white sand water clay fire kiln slate roof timber beam joist plank nail iron lead copper glass light window
-door gate tower bridge river road hill valley field tree oak elm ash pine snow rain wind sun morning evening
-how why when where which many much long wide deep high old new first last does do is are was were the a of in
-with without for and or but not very""".split()
-
-CHAT_TEMPLATE = (
-    "{%- if messages[0]['role'] != 'system' -%}{{ '<|im_start|>system\\nYou are a mason.<|im_end|>\\n' }}"
-    "{%- endif -%}{%- for message in messages -%}"
-    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}")
 
 
 def say(text):
     print(f"test-vllm: {text}", flush=True)
 
 
-def words(rng, count):
-    return " ".join(rng.choice(WORDS) for _ in range(count))
-
-
-def write_model(folder):
-    """Weights and a tokenizer: nothing is fetched."""
-    import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
-    rng = random.Random(7)
-    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.train_from_iterator(
-        (words(rng, 30) for _ in range(400)),
-        trainers.BpeTrainer(vocab_size=640, special_tokens=special, show_progress=False,
-                            initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>",
-                                   pad_token="<|endoftext|>", extra_special_tokens=dict(start=special[1]))
-    fast.chat_template = CHAT_TEMPLATE
-    fast.save_pretrained(folder)
-    torch.manual_seed(7)
-    config = LlamaConfig(vocab_size=tokenizer.get_vocab_size(), hidden_size=128, intermediate_size=256,
-                         num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
-                         max_position_embeddings=4096, tie_word_embeddings=False, bos_token_id=None,
-                         pad_token_id=0, eos_token_id=2)
-    LlamaForCausalLM(config).to(torch.float32).save_pretrained(folder)
-    return tokenizer.get_vocab_size()
-
-
-def free_ports(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
-def wait_for(what, is_so, limit=START_LIMIT):
-    """Asks until it is so; returns what it then is."""
-    last = time.monotonic() + limit
-    while True:
-        found = is_so()
-        if found:
-            return found
-        assert time.monotonic() < last, f"after {limit} s still not: {what}"
-        time.sleep(0.1)
-
-
-class Client:
-    """One connection, kept open."""
-
-    def __init__(self, port):
-        self.port = port
-        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
-
-    def request(self, method, path, body=None, headers=()):
-        data = None if body is None else json.dumps(body).encode()
-        sent = {"Content-Type": "application/json", **dict(headers)}
-        try:
-            self.connection.request(method, path, data, sent)
-            response = self.connection.getresponse()
-            return response.status, response.headers, response.read()
-        except BaseException:
-            self.connection.close()
-            raise
-
-    def post(self, path, body=None, headers=()):
-        return self.request("POST", path, body, headers)
-
-    def get(self, path):
-        return self.request("GET", path)
-
-    def json(self, path):
-        status, _, body = self.get(path)
-        assert status == 200, f"GET {path}: {status} {body[:300]}"
-        return json.loads(body)
-
-
-class Program:
-    """A process with its output in a file, ended with all its children."""
-
-    def __init__(self, name, command, folder, environment=None):
-        self.name = name
-        self.log = folder / f"{name}.log"
-        with self.log.open("ab") as out:
-            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=folder,
-                                            env=environment, start_new_session=True)
-
-    def check(self):
-        status = self.process.poll()
-        assert status is None, f"{self.name} ended with {status}:\n{self.tail()}"
-
-    def tail(self, lines=30):
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
-
-    def stop(self, limit=60):
-        status = None
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            status = self.process.wait(timeout=limit)
-        # What is left of its group: workers of an engine that did not hear it.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        return status
-
-
 class Engine:
-    def __init__(self, name, model, folder):
-        self.name, self.model, self.folder = name, model, folder
+    def __init__(self, name, model, folder, connector=None):
+        self.name, self.model, self.folder, self.connector = name, model, folder, connector
         self.port, self.live, self.replay = free_ports(3)
         self.start()
 
@@ -179,9 +54,9 @@ class Engine:
                    "--num-gpu-blocks-override", str(BLOCKS), "--max-model-len", "2048",
                    "--max-num-seqs", "8", "--enable-prompt-tokens-details",
                    "--kv-events-config", json.dumps(events)]
-        environment = dict(os.environ, VLLM_CPU_KVCACHE_SPACE="1", VLLM_SERVER_DEV_MODE="1",
-                           VLLM_NO_USAGE_STATS="1", VLLM_LOGGING_LEVEL="WARNING", HF_HUB_OFFLINE="1",
-                           VLLM_CPU_OMP_THREADS_BIND="nobind", OMP_NUM_THREADS="1")
+        if self.connector:
+            command += ["--kv-transfer-config", json.dumps(self.connector)]
+        environment = {**os.environ, **QUIET, "VLLM_SERVER_DEV_MODE": "1"}
         self.program = Program(self.name, command, self.folder, environment)
 
     def is_ready(self):

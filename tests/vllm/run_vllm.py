@@ -11,13 +11,14 @@ import json
 import os
 import pathlib
 import random
-import socket
 import subprocess
 import sys
 import tempfile
 import traceback
 
 import psutil  # vLLM needs it too
+
+from fixtures import free_ports
 
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -38,16 +39,6 @@ def write_model(folder):
         head_dim=64, max_position_embeddings=4096, rms_norm_eps=1e-5, rope_theta=10000.0, hidden_act="silu",
         tie_word_embeddings=False, bos_token_id=1, eos_token_id=2)
     (folder / "config.json").write_text(json.dumps(config))
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Engine:

@@ -77,6 +77,7 @@ struct HostStoreCounters {
   std::uint64_t loaded = 0;
   std::uint64_t not_stored = 0;  // no room in G2
   std::uint64_t collided = 0;    // G2 has the hash with another digest
+  std::uint64_t damaged = 0;     // of loads that were not done
   std::uint64_t abandoned = 0;   // of jobs that were under way during forget_all()
 };
 
@@ -90,6 +91,10 @@ class HostStore {
     JobId job;
     std::vector<std::size_t> chosen;    // of the blocks that were given, those to copy
     std::vector<block::BlockId> slots;  // one for each chosen block
+    // Of a load: the job that stored each block, its low 32 bits. A worker that keeps checksums of what it
+    // stored finds it by them; where the slot was filled from another tier, the number is not that of the
+    // slot.
+    std::vector<std::uint32_t> writers;
   };
 
   // The manager must outlive the store. Errors: kInvalidArgument: it has no G2; the options.
@@ -122,15 +127,16 @@ class HostStore {
   // The slots of blocks that were hits of the request; its other pins end. Errors: kNotFound: one is not in
   // G2; kCapacity.
   Result<Job> begin_load(RequestId request, std::span<const HostBlock> blocks);
-  // The worker has ended: stored blocks are found from now on if `done`, loaded ones may be evicted again.
+  // The worker has ended: stored blocks are found from now on if `done`, loaded ones may be evicted again. A
+  // load that is not `done` found damage: G2 drops its blocks.
   // Errors: kNotFound: no such job.
   Result<void> end_job(JobId job, bool done);
   std::size_t jobs() const;
 
   // ---- all
 
-  // Forgets every block: those of G2 and G3 are removed, those on volumes and of peers cannot be found by this
-  // store any more. Jobs that are under way still need their end, and store nothing. Errors: kIo: G3.
+  // Forgets every block: those of G2 and G3 are removed, those on volumes and of peers cannot be found by
+  // this store any more. Jobs that are under way still need their end, and store nothing. Errors: kIo: G3.
   Result<void> forget_all();
 
   HostStoreCounters counters() const;
