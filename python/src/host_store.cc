@@ -115,7 +115,7 @@ nb::tuple begin_load(const HostStoreRef& self, std::uint64_t request, const nb::
   return nb::make_tuple(job.job.value(), slots_of(job.slots), job.writers);
 }
 
-nb::dict counters_of(const HostStoreRef& self) {
+nb::dict store_counters_of(const HostStoreRef& self) {
   const tiers::HostStoreCounters seen = self.get().counters();
   nb::dict out;
   out["hits_host"] = seen.hits_host;
@@ -256,7 +256,7 @@ once fetch_asked() was called. No call waits for a disk, a volume or a peer.)")
             value_or_raise(without_gil([&] { return store.forget_all(); }));
           },
           "Forgets every block, wherever a copy of it is. Jobs under way need their end, and store nothing.")
-      .def_prop_ro("counters", &counters_of, "What has happened so far, in blocks, by name.")
+      .def_prop_ro("counters", &store_counters_of, "What has happened so far, in blocks, by name.")
       .def("close", &HostStoreRef::close,
            "Gives back all slots: workers must have stopped. Does nothing the second time.")
       .def_static(
