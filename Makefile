@@ -119,6 +119,7 @@ test-vllm:
 	@$(VLLM_PYTHON) tests/vllm/run_serve.py build/release/bin/ashlar
 	@scripts/vllm_site
 	@PYTHONPATH=$(CURDIR)/build/vllm-site $(VLLM_PYTHON) tests/vllm/run_conformance.py build/release/bin/ashlar
+	@PYTHONPATH=$(CURDIR)/build/vllm-site $(VLLM_PYTHON) -B -m unittest tests/vllm/test_transformers.py
 
 bench:
 	@scripts/bootstrap bench

@@ -22,6 +22,7 @@ Written by `tools/python_reference.py` from the docstrings; do not edit. The gui
 """
 WIDTH = 100  # of signatures
 COLUMNS = 108
+WITH_GUIDES = ("torch", "vllm")  # modules that need packages of their own: docs/guide has a page for each
 
 
 def filled(text):
@@ -145,7 +146,8 @@ def reference(package):
     native = definitions(ast.parse((package / "_native.pyi").read_text()))
     lines = [HEAD]
     modules = [package / "__init__.py"]
-    modules += sorted(path for path in package.glob("*.py") if is_public(path.stem))
+    modules += sorted(path for path in package.glob("*.py")
+                      if is_public(path.stem) and path.stem not in WITH_GUIDES)
     for path in modules:
         name = "ashlar" if path.stem == "__init__" else f"ashlar.{path.stem}"
         lines += describe_module(name, ast.parse(path.read_text()), native)

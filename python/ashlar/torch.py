@@ -12,7 +12,8 @@ as long as one likes.
 
 A prefix is reused only where that is exact. The store first runs the model on a few tokens, whole and in two
 parts: a model whose parts do not make the whole, or whose keys depend on later tokens, gets no hits. So do
-models with layers whose content cannot be kept in blocks; see `ModelStore.declined`.
+models with layers that cannot be kept; see `ModelStore.declined`. For models with recurrent layers
+cache_for() computes the prompt up to its last full block, because a state exists only where a pass ended.
 
 This module needs torch and transformers 5; `import ashlar` does not load it. A store may be used by several
 threads; a cache is for one.
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import inspect
 import json
 import typing
 import weakref
@@ -30,7 +32,7 @@ import numpy
 import torch
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-from ashlar import _native
+from ashlar import _native, _torch_blocks, _torch_states
 
 __all__ = ["ModelStore", "SeededCache", "SeededLayer", "SeededSlidingLayer", "cache_for", "fingerprint"]
 
@@ -112,6 +114,7 @@ class SeededCache(DynamicCache):
         self._prompt, self._padding = prompt, padding
         self._rows = list(range(prompt.shape[0]))  # the row of the prompt that each row of the cache has
         self._reordered = False
+        self._states: typing.Optional[typing.Tuple[int, list]] = None  # blocks, and the state behind them
         self.cached_tokens = 0  # of each row, its padding included
         self.sources: typing.Dict[str, int] = {}  # blocks by the tier that had them, over all rows
         self.declined: typing.Optional[str] = None  # why nothing was looked up
@@ -129,7 +132,7 @@ class SeededCache(DynamicCache):
                **kwargs: object) -> typing.Tuple[torch.Tensor, torch.Tensor]:
         """Appends to a layer. InvalidArgument where the prompt is fed again behind what was found of it."""
         before, length = self.layers[layer_idx].get_seq_length(), self._prompt.shape[1]
-        if self.cached_tokens > 0 and before < length < before + key_states.shape[-2]:
+        if 0 < before < length < before + key_states.shape[-2]:
             raise _native.InvalidArgument(
                 f"{key_states.shape[-2]} tokens were fed, but the prompt has only {length - before} left: "
                 "generate() must be called without prefill_chunk_size, forward() with input_ids[:, "
@@ -138,7 +141,7 @@ class SeededCache(DynamicCache):
 
     def activate_past_recording(self) -> None:
         """Called by assisted decoding, which feeds the whole prompt whatever a cache has: begins anew."""
-        if self.cached_tokens > 0 and self.get_seq_length() == self.cached_tokens:
+        if 0 < self.get_seq_length() < self._prompt.shape[1]:
             for layer in self.layers:
                 layer.reset()
             self.cached_tokens, self.sources = 0, {}
@@ -161,13 +164,6 @@ class SeededCache(DynamicCache):
         self._reordered = True
         self._rows = torch.tensor(self._rows)[indices.cpu()].tolist()
         super().batch_select_indices(indices)
-
-
-class _Place(typing.NamedTuple):
-    """Where a layer has its keys and values in G1: views of the shape (blocks, tokens, heads, dim)."""
-
-    keys: torch.Tensor
-    values: torch.Tensor
 
 
 def fingerprint(model: torch.nn.Module, name: typing.Optional[str] = None) -> str:
@@ -210,8 +206,9 @@ class ModelStore:
     one call can reuse and save as many. g1_memory: a tensor that becomes G1, of the shape `g1_shape` gives,
     instead of one made here. g1_device: where G1 is; by default the model's device. name: of the weights, by
     default the configuration's. prefix_key: 16 secret bytes, for stores whose clients may craft collisions;
-    by default made from the fingerprint. tiers: more arguments of KvBlockManager, such as g2_blocks,
-    g3_blocks, g3_path, g4_blocks, offload, eviction.
+    by default made from the fingerprint. state_blocks: how many states of recurrent layers G1 keeps, for
+    models that have such; G2 and G3 keep as many in proportion to their blocks. tiers: more
+    arguments of KvBlockManager, such as g2_blocks, g3_blocks, g3_path, g4_blocks, offload, eviction.
 
     `kv` is that manager: kv.register_volume() attaches volumes, kv.drain() waits for offloads, kv.status
     counts. close(), or leaving `with`, ends it.
@@ -221,7 +218,7 @@ class ModelStore:
                  g1_memory: typing.Optional[torch.Tensor] = None,
                  g1_device: typing.Union[str, torch.device, None] = None,
                  name: typing.Optional[str] = None, prefix_key: typing.Optional[bytes] = None,
-                 **tiers: typing.Any):
+                 state_blocks: int = 16, **tiers: typing.Any):
         if getattr(model.config, "is_encoder_decoder", False):
             raise _native.Unsupported("models with an encoder keep two caches; only decoders have a store")
         self._model = weakref.ref(model)
@@ -229,7 +226,9 @@ class ModelStore:
         self._block_size = block_size
         self._weights = _weights_of(model)
         self.fingerprint = fingerprint(model, name)
-        self.declined, probe = _examine(model)
+        self._states: typing.Optional[_torch_states.StateStore] = None
+        self.declined, every = _examine(model)
+        probe = _attention(every)
         shapes = [(tuple(layer.keys.shape[1::2]), tuple(layer.values.shape[1::2])) for layer in probe]
         dtypes = {layer.keys.dtype for layer in probe} | {layer.values.dtype for layer in probe}
         if len(dtypes) > 1 or not dtypes <= set(_DTYPES):
@@ -241,7 +240,7 @@ class ModelStore:
             _stores[model] = weakref.ref(self)
             return
         dtype = dtypes.pop()
-        self._shape = _block_shape(shapes, block_size)
+        self._shape = _torch_blocks.block_shape(shapes, block_size)
         self._devices = [layer.keys.device for layer in probe]
         if g1_device is None:
             g1_device = self._devices[0] if self._devices[0].type == "cuda" else "cpu"
@@ -254,9 +253,13 @@ class ModelStore:
                 f"g1_memory is {tuple(g1_memory.shape)} of {g1_memory.dtype}; this model needs "
                 f"(blocks, {', '.join(map(str, self._shape))}) of {dtype}")
         self.memory = g1_memory
-        self._places = _places_of(g1_memory, shapes)
+        self._places = _torch_blocks.places_of(g1_memory, shapes)
         key = hashlib.sha256(self.fingerprint.encode()).digest()[:16] if prefix_key is None else prefix_key
         layers, outer, _, heads, dim = self._shape
+        fields = _torch_states.fields_of(every)
+        if fields:
+            self._states = _torch_states.StateStore(fields, len(g1_memory), state_blocks, block_size,
+                                                    self.fingerprint, key, tiers)
         self.kv = _native.KvBlockManager(
             layers=layers, outer=outer, heads=heads, head_dim=dim, block_size=block_size,
             dtype=_DTYPES[dtype], model=self.fingerprint, g1_memory=g1_memory, prefix_key=key, **tiers)
@@ -272,8 +275,8 @@ class ModelStore:
         declined, probe = _examine(model)
         if declined is not None:
             raise _native.Unsupported(f"the KV of this model is not kept: {declined}")
-        return _block_shape([(layer.keys.shape[1::2], layer.values.shape[1::2]) for layer in probe],
-                            block_size)
+        shapes = [(layer.keys.shape[1::2], layer.values.shape[1::2]) for layer in _attention(probe)]
+        return _torch_blocks.block_shape(shapes, block_size)
 
     @property
     def block_size(self) -> int:
@@ -284,6 +287,8 @@ class ModelStore:
         """Waits for what is queued to go down, and ends the manager."""
         if self.kv is not None:
             self.kv.close()
+        if self._states is not None:
+            self._states.kv.close()
 
     def __enter__(self) -> "ModelStore":
         return self
@@ -317,7 +322,23 @@ class ModelStore:
         cache.declined = reason
         if reason is None:
             self._seed(cache, timeout, compute_tokens_per_second)
+            if self._states is not None and model is not None:
+                self._advance(cache, model)
         return cache
+
+    def _advance(self, cache: SeededCache, model: torch.nn.Module) -> None:
+        """Computes up to the last block of the prompt, where the state is kept."""
+        start, size = cache.get_seq_length(), self._block_size
+        end = (cache._prompt.shape[1] - 1) // size * size
+        if end <= start:
+            return
+        taken = inspect.signature(model.forward).parameters
+        last = {"logits_to_keep": 1} if "logits_to_keep" in taken else {}
+        with torch.no_grad():
+            model(input_ids=cache._prompt[:, start:end].to(model.device), past_key_values=cache,
+                  use_cache=True, **last)
+        cache._states = (end // size, [_torch_states.pack(self._states.fields, cache.layers, row)
+                                       for row in range(cache._prompt.shape[0])])
 
     def _padding_of(self, model: typing.Optional[torch.nn.Module], prompt: torch.Tensor,
                     mask: typing.Optional[torch.Tensor], reason: typing.Optional[str]
@@ -339,7 +360,10 @@ class ModelStore:
         mask = mask.to(torch.int64).clamp(0, 1)
         if bool((mask.diff(dim=1) < 0).any()) or bool((mask.sum(dim=1) == 0).any()):
             return None, reason or "its padding is not on the left"
-        return (mask.shape[1] - mask.sum(dim=1)).tolist(), reason
+        padding = (mask.shape[1] - mask.sum(dim=1)).tolist()
+        if self._states is not None and any(padding):
+            return None, reason or "its padding would be part of the states of recurrent layers"
+        return padding, reason
 
     def _salt_of(self, model: typing.Optional[torch.nn.Module],
                  salt: typing.Union[str, _native.Salt, None]) -> _native.Salt:
@@ -354,34 +378,46 @@ class ModelStore:
         size, padding = self._block_size, cache._padding
         tokens = [row[skipped:].numpy() for row, skipped in zip(cache._prompt, padding)]
         common = cache._prompt.shape[1] - 1
+        hashes = [cache._hasher.hash_blocks(row, size) for row in tokens]
         found = []
-        for skipped, row in zip(padding, tokens):
-            names = cache._hasher.hash_blocks(row, size).sequence
-            found.append(self.kv.find(names, timeout=timeout))
+        for skipped, row in zip(padding, hashes):
+            found.append(self.kv.find(row.sequence, timeout=timeout))
             common = min(common, skipped + size * sum(count for _, _, count, _ in found[-1]))
+        states = []
+        if self._states is not None:
+            depth = self._states.deepest([row.sequence for row in hashes], common // size)
+            states = [self._states.load(row, text, cache._hasher, depth, timeout) if depth > 0 else None
+                      for row, text in zip(hashes, tokens)]
+            if any(state is None for state in states):
+                return
+            common = depth * size
         if common <= min(padding):
             return
         with contextlib.ExitStack() as held:
             tables = []
             for skipped, row in zip(padding, tokens):
-                wanted = _blocks_for(common - skipped, size)
+                wanted = _torch_blocks.blocks_for(common - skipped, size)
                 names = cache._hasher.hash_blocks(row[:wanted * size], size)
                 tables.append(held.enter_context(
                     self.kv.onboard(names, timeout=timeout, compute_tokens_per_second=speed)))
+                if states and len(tables[-1]) < wanted:
+                    return  # a state is exact at its own place alone
                 common = min(common, skipped + len(tables[-1]) * size)
             if common <= min(padding):
                 return
             for skipped, runs in zip(padding, found):
-                wanted = _blocks_for(common - skipped, size)
+                wanted = _torch_blocks.blocks_for(common - skipped, size)
                 for tier, first, count, _ in runs:
                     used = max(0, min(first + count, wanted) - first)
                     cache.sources[tier] = cache.sources.get(tier, 0) + used
             ids = [torch.from_numpy(numpy.asarray(table.block_ids).astype(numpy.int64)).to(self.memory.device)
                    for table in tables]
-            for layer, place, device in zip(cache.layers, self._places, self._devices):
-                layer.seed(_gather(place.keys, ids, padding, common, device),
-                           _gather(place.values, ids, padding, common, device))
-            _wait_for(self.memory)  # the blocks may be overwritten once they are given back
+            for layer, place, device in zip(_attention(cache.layers), self._places, self._devices):
+                layer.seed(_torch_blocks.gather(place.keys, ids, padding, common, device),
+                           _torch_blocks.gather(place.values, ids, padding, common, device))
+            _torch_blocks.wait_for(self.memory)  # the blocks may be overwritten once they are given back
+        if states:
+            _torch_states.unpack(self._states.fields, cache.layers, states)
         cache.cached_tokens = common
 
     def _save(self, cache: SeededCache, output_ids: typing.Any) -> int:
@@ -411,6 +447,12 @@ class ModelStore:
             sequence = _native.TokenSequence(tokens[origin, skipped:max(skipped, end)].numpy(),
                                              self._block_size, cache._hasher)
             saved += self._save_row(cache, row, skipped, sequence)
+        if cache._states is not None:
+            depth, states = cache._states
+            for row, state in zip(cache._prompt, states):
+                sequence = _native.TokenSequence(row[:depth * self._block_size].numpy(), self._block_size,
+                                                 cache._hasher)
+                self._states.save(sequence, depth, state)
         return saved
 
     def _save_row(self, cache: SeededCache, row: int, skipped: int, sequence: _native.TokenSequence) -> int:
@@ -429,10 +471,10 @@ class ModelStore:
                 start = skipped + first * self._block_size
                 end = start + count * self._block_size
                 with torch.no_grad():
-                    for layer, place in zip(cache.layers, self._places):
-                        _scatter(place.keys, ids, layer.keys[row, :, start:end])
-                        _scatter(place.values, ids, layer.values[row, :, start:end])
-                _wait_for(self.memory)  # a block is complete when its bytes are there
+                    for layer, place in zip(_attention(cache.layers), self._places):
+                        _torch_blocks.scatter(place.keys, ids, layer.keys[row, :, start:end])
+                        _torch_blocks.scatter(place.values, ids, layer.values[row, :, start:end])
+                _torch_blocks.wait_for(self.memory)  # a block is complete when its bytes are there
                 self.kv.g1.register(blocks.complete(sequence, first)).release()
         return count
 
@@ -460,6 +502,11 @@ def _layers_of(config: typing.Any) -> list:
     return layers
 
 
+def _attention(layers: list) -> list:
+    """The layers whose keys and values are in blocks."""
+    return [layer for layer in layers if isinstance(layer, (SeededLayer, SeededSlidingLayer))]
+
+
 def _examine(model: torch.nn.Module) -> typing.Tuple[typing.Optional[str], list]:
     """Why the KV of this model cannot be reused, or None, and layers that show its shapes.
 
@@ -472,12 +519,13 @@ def _examine(model: torch.nn.Module) -> typing.Tuple[typing.Optional[str], list]
         return f"its rotary embedding ({rope}) depends on the length of the sequence", []
     layers = _layers_of(model.config)
     other = sorted({type(layer).__name__ for layer in layers
-                    if not isinstance(layer, (SeededLayer, SeededSlidingLayer))})
-    if other or not layers:
-        return f"it has layers that are kept in no blocks: {', '.join(other) or 'none at all'}", []
+                    if not isinstance(layer, (SeededLayer, SeededSlidingLayer))
+                    and not _torch_states.is_recurrent(layer)})
+    if other or not _attention(layers):
+        return f"it has layers that are kept in no blocks: {', '.join(other) or 'no attention'}", []
     ids = (torch.arange(_CHECKED_TOKENS, device=model.device) * 7 + 11)[None] % max(2, config.vocab_size)
     cut = _CHECKED_TOKENS * 2 // 3
-    whole, parts = _bare_cache(layers), _bare_cache(_layers_of(model.config))
+    whole, parts, blank = (_bare_cache(_layers_of(model.config)) for _ in range(3))
     was_training = model.training
     model.eval()
     try:
@@ -485,21 +533,34 @@ def _examine(model: torch.nn.Module) -> typing.Tuple[typing.Optional[str], list]
             full = model(input_ids=ids, past_key_values=whole, use_cache=True)[0]
             model(input_ids=ids[:, :cut], past_key_values=parts, use_cache=True)
             rest = model(input_ids=ids[:, cut:], past_key_values=parts, use_cache=True)[0]
+            fields = _torch_states.fields_of(whole.layers)
+            if fields:
+                model(input_ids=ids[:, :cut], past_key_values=blank, use_cache=True)
+                for field in fields:
+                    _torch_states.state_of(field, blank.layers).zero_()
+                model(input_ids=ids[:, cut:], past_key_values=blank, use_cache=True)
     except Exception as error:  # noqa: BLE001  whatever a model does with tokens alone
         return f"it does not run on tokens alone: {type(error).__name__}: {error}", []
     finally:
         model.train(was_training)
     if any(not layer.is_initialized or layer.get_seq_length() != _CHECKED_TOKENS
-           for layer in whole.layers + parts.layers):
+           for layer in _attention(whole.layers + parts.layers)):
         return "it does not fill its cache", []
-    exact = whole.layers[0].keys.dtype in (torch.float32, torch.float64)
+    exact = _attention(whole.layers)[0].keys.dtype in (torch.float32, torch.float64)
     limit = 1e-3 if exact else 0.1
     pairs = [(full[:, cut:], rest)]
-    for one, two in zip(whole.layers, parts.layers):
+    for one, two in zip(_attention(whole.layers), _attention(parts.layers)):
         for name in ("keys", "values"):
             left, right = (getattr(layer, name).transpose(1, 2).flatten(2) for layer in (one, two))
             pairs += [(left[:, :cut], right[:, :cut]), (left[:, cut:], right[:, cut:])]
     worst = max(_difference(left, right) for left, right in pairs)
+    for field in fields:
+        # A layer that did not take its state up differs as much as one that lost it, however little that is.
+        right, found, lost = (_torch_states.state_of(field, cache.layers).reshape(1, 1, -1)
+                              for cache in (whole, parts, blank))
+        worst = max(worst, _difference(right, found))
+        if field.kind == "recurrent_states" and _difference(right, found) > _difference(right, lost) / 4:
+            return f"layer {field.layer} does not continue from its state", []
     if not worst <= limit:
         return f"its prefixes cannot be continued: parts differ from the whole by {worst:.2g}", []
     return None, whole.layers
@@ -530,71 +591,3 @@ def _weights_of(model: torch.nn.Module) -> int:
     """Changes when a parameter is written in place or replaced."""
     return hash(tuple((value.data_ptr(), 0 if value.is_inference() else value._version)
                       for value in model.parameters()))
-
-
-def _block_shape(shapes: typing.Sequence[typing.Tuple[typing.Tuple[int, int], typing.Tuple[int, int]]],
-                 tokens: int) -> typing.Tuple[int, ...]:
-    """The shape of a block, from (heads, dim) of the keys and values of every layer."""
-    (heads, key_dim), (value_heads, value_dim) = shapes[0]
-    if any(shape != shapes[0] for shape in shapes) or heads != value_heads:
-        return (1, 1, tokens, 1, sum(heads * dim for shape in shapes for heads, dim in shape))
-    if key_dim == value_dim:
-        return (len(shapes), 2, tokens, heads, key_dim)
-    return (len(shapes), 1, tokens, heads, key_dim + value_dim)
-
-
-def _places_of(memory: torch.Tensor, shapes: typing.Sequence) -> typing.List[_Place]:
-    """Where each layer has its keys and values in memory of that shape."""
-    _, layers, outer, _, _, _ = memory.shape
-    (_, key_dim), _ = shapes[0]
-    if outer == 2:
-        return [_Place(memory[:, layer, 0], memory[:, layer, 1]) for layer in range(layers)]
-    if layers == len(shapes) and shapes[0][0][0] == memory.shape[4]:
-        return [_Place(memory[:, layer, 0, :, :, :key_dim], memory[:, layer, 0, :, :, key_dim:])
-                for layer in range(layers)]
-    views, start = [], 0
-    for shape in shapes:
-        for heads, dim in shape:
-            piece = memory[:, 0, 0, :, 0, start:start + heads * dim]
-            views.append(piece.unflatten(-1, (heads, dim)))
-            start += heads * dim
-    return [_Place(keys, values) for keys, values in zip(views[::2], views[1::2])]
-
-
-def _blocks_for(tokens: int, size: int) -> int:
-    return -(-max(0, tokens) // size)
-
-
-def _wide(view: torch.Tensor) -> torch.Tensor:
-    """The same bytes in the widest elements that fit: copies then run at the speed of the memory."""
-    ratio = 8 // view.element_size()
-    if ratio < 2 or view.shape[-1] % ratio or view.storage_offset() % ratio or view.stride(-1) != 1:
-        return view
-    if any(stride % ratio for stride in view.stride()[:-1]):
-        return view
-    return view.view(torch.int64)
-
-
-def _gather(place: torch.Tensor, tables: typing.Sequence[torch.Tensor], padding: typing.Sequence[int],
-            length: int, device: torch.device) -> torch.Tensor:
-    """The tokens of the blocks of each row, [batch, heads, length, dim]; zeros where a row is padded."""
-    _, size, heads, _ = place.shape
-    by_head = _wide(place).permute(2, 0, 1, 3)
-    rows = []
-    for ids, skipped in zip(tables, padding):
-        count = max(0, length - skipped)
-        row = by_head.index_select(1, ids[:_blocks_for(count, size)]).flatten(1, 2).view(place.dtype)
-        row = row[:, :count].to(device)
-        rows.append(torch.nn.functional.pad(row, (0, 0, length - count, 0)) if count < length else row)
-    return rows[0][None] if len(rows) == 1 else torch.stack(rows)
-
-
-def _scatter(place: torch.Tensor, ids: torch.Tensor, states: torch.Tensor) -> None:
-    """Writes [heads, tokens, dim] into the blocks."""
-    blocks = states.to(place.device).unflatten(1, (len(ids), place.shape[1])).permute(1, 2, 0, 3).contiguous()
-    _wide(place).index_copy_(0, ids, _wide(blocks))
-
-
-def _wait_for(memory: torch.Tensor) -> None:
-    if memory.device.type == "cuda":
-        torch.cuda.current_stream(memory.device).synchronize()

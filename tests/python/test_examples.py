@@ -38,6 +38,14 @@ PRINTED = {
         "one block: (2, 2, 16, 2, 64) float32 read-only",
         "by DLPack: True",
     ],
+    "transformers_chat": [
+        " 120 tokens,    0 reused: nothing yet",
+        " 256 tokens,  128 reused: 8 blocks from g1",
+        " 392 tokens,  256 reused: 16 blocks from g1",
+        " 528 tokens,  400 reused: 25 blocks from g2",
+        " 528 tokens,  527 reused: 33 blocks from g3",
+        "the answer without a store is the same: True",
+    ],
     "torch_tensors": ["cpu: (2, 16, 2, 64) torch.bfloat16, without a copy: True, its bytes are back: True"],
 }
 
@@ -56,7 +64,7 @@ def test_every_example_is_run():
 @pytest.mark.parametrize("name", PRINTED)
 def test_an_example_prints_what_it_promises(name, tmp_path):
     printed = run(EXAMPLES / f"{name}.py", tmp_path)
-    if printed == ["torch is not installed: nothing to show"]:
+    if printed and printed[0].endswith("is not installed: nothing to show"):
         pytest.skip(printed[0])
     assert printed[:len(PRINTED[name])] == PRINTED[name]
 

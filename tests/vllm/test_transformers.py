@@ -1,6 +1,6 @@
 """Prefix reuse in transformers: real models with random weights, computed with and without ashlar.torch.
 
-    python3 -m unittest -v tests/vllm/test_transformers.py     # with torch, transformers and the package ashlar
+    python3 -m unittest -v tests/vllm/test_transformers.py    # with torch, transformers and ashlar
 
 ASHLAR_TEST_DEVICE=cuda runs the models on a GPU. Weights and keys are float32. Logits that come from blocks
 must equal, bit for bit, those of the library's own cache that was filled and continued with the same calls.
@@ -10,6 +10,9 @@ sizes round differently.
 
 import os
 import pathlib
+import re
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -22,6 +25,7 @@ import torch
 import transformers
 from transformers.cache_utils import DynamicCache
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEVICE = os.environ.get("ASHLAR_TEST_DEVICE", "cpu")
 BLOCK = 8
 PROMPT = 45  # five blocks and five tokens
@@ -118,6 +122,8 @@ class Case(unittest.TestCase):
         for tier in tiers:
             store.kv.reset(tier)
         store.memory.fill_(float("nan"))
+        if DEVICE == "cuda":
+            torch.cuda.synchronize()  # before other streams copy into it
 
     def check_logits(self, model, store, ids, tier, cut):
         cache = store.cache_for(ids)
@@ -265,6 +271,85 @@ class ReusedPrefixes(Case):
         self.check_logits(model, store, ids, "g4", 4 * BLOCK)
 
 
+HYBRIDS = {
+    "qwen 3 next": lambda: make(
+        "Qwen3NextConfig", "Qwen3NextForCausalLM", num_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=32, shared_expert_intermediate_size=32, linear_num_value_heads=4,
+        linear_num_key_heads=2, linear_key_head_dim=16, linear_value_head_dim=16),
+    "lfm 2": lambda: make("Lfm2Config", "Lfm2ForCausalLM",
+                          layer_types=["conv", "full_attention", "conv", "full_attention"]),
+    "bamba": lambda: make("BambaConfig", "BambaForCausalLM", attn_layer_indices=[1, 3], mamba_n_heads=8,
+                          mamba_d_head=16, mamba_d_state=16, mamba_n_groups=1, pad_token_id=0),
+    "jamba": lambda: make("JambaConfig", "JambaForCausalLM", attn_layer_offset=1, attn_layer_period=2,
+                          num_experts=2, num_experts_per_tok=1, mamba_d_state=8, pad_token_id=0),
+}
+ALWAYS_REUSED = ("qwen 3 next", "lfm 2")  # the others where this version of transformers continues them
+
+
+class States(Case):
+    """Recurrent layers: a hit ends where a state was kept, or there is none."""
+
+    def leave_states(self, store, *tiers):
+        self.leave(store, *tiers)
+        self.assertTrue(store._states.kv.drain(60))
+        for tier in tiers:
+            store._states.kv.reset(tier)
+        store._states.memory.fill_(255)
+        if DEVICE == "cuda":
+            torch.cuda.synchronize()
+
+    def test_states_come_back_from_every_tier(self):
+        for name, made in HYBRIDS.items():
+            with self.subTest(name):
+                model = made()
+                tiers = dict(g2_blocks=64, g3_blocks=64, g3_path=str(self.folder / f"{name}.g3"))
+                store = self.store(model, **tiers)
+                ids = tokens(PROMPT, 41)
+                cut = PROMPT // BLOCK * BLOCK
+                expected = generate(model, ids)
+                first = store.cache_for(ids)
+                output = generate(model, ids, first)
+                self.assertTrue(torch.equal(output, expected))
+                if name not in ALWAYS_REUSED and store.declined is not None:
+                    self.assertEqual((first.save(output), store.cache_for(ids).cached_tokens), (0, 0))
+                    continue
+                self.assertIsNone(store.declined)
+                self.assertEqual((first.cached_tokens, first.save(output)), (0, (PROMPT + 11) // BLOCK))
+                for tier, above in (("g1", ()), ("g2", ("g1",)), ("g3", ("g1", "g2"))):
+                    if above:
+                        self.leave_states(store, *above)
+                    self.check_logits(model, store, ids, tier, cut)
+                    self.assertTrue(torch.equal(generate(model, ids, store.cache_for(ids)), expected))
+                store.close()
+                again = self.store(model, **tiers)
+                self.check_logits(model, again, ids, "g3", cut)
+                turn = torch.cat([output, tokens(9, 42)], dim=1)
+                cache = again.cache_for(turn)
+                self.assertEqual(cache.cached_tokens, cut)
+                self.assertTrue(torch.equal(generate(model, turn, cache), generate(model, turn)))
+                again.close()
+
+    def test_without_a_state_there_is_no_hit(self):
+        model = HYBRIDS["lfm 2"]()
+        store = self.store(model, state_blocks=1)
+        ids = tokens(5 * BLOCK + 1, 43)
+        generate_and_save = store.cache_for(ids)
+        generate_and_save.save(generate(model, ids, generate_and_save))
+        short = torch.cat([ids[:, :3 * BLOCK], tokens(6, 44)], dim=1)  # its blocks are there, no state is
+        cache = store.cache_for(short)
+        self.assertEqual((cache.cached_tokens, cache.sources), (0, {}))
+        self.assertTrue(torch.equal(generate(model, short, cache), generate(model, short)))
+        self.assertEqual(store.cache_for(ids).cached_tokens, 5 * BLOCK)
+        self.assertEqual(store.cache_for(ids, salt="another").cached_tokens, 0)
+        cache.save()  # takes the only place of a state
+        self.assertEqual(store.cache_for(ids).cached_tokens, 3 * BLOCK)
+        both = torch.cat([ids, tokens(5 * BLOCK + 1, 45)])
+        self.assertEqual(store.cache_for(both).cached_tokens, 0)
+        mask = torch.ones_like(ids)
+        mask[0, 0] = 0
+        self.assertIn("padding", store.cache_for(ids, attention_mask=mask).declined)
+
+
 class Batches(Case):
     """Rows of one cache have one length."""
 
@@ -374,8 +459,8 @@ class Separation(Case):
     def test_other_models_share_nothing(self):
         (self.folder / "volume").mkdir()
         ids = tokens(3 * BLOCK + 1, 22)
-        models = {"first": llama(), "other weights": llama(seed=1), "other settings": llama(rms_norm_eps=1e-3),
-                  "other dtype": llama().bfloat16()}
+        models = {"first": llama(), "other weights": llama(seed=1),
+                  "other settings": llama(rms_norm_eps=1e-3), "other dtype": llama().bfloat16()}
         seen = set()
         for name, model in models.items():
             store = self.store(model, g2_blocks=64, g4_blocks=64)
@@ -481,9 +566,44 @@ class Declined(Case):
         with self.assertRaises(ashlar.Unsupported):
             ashlar.torch.ModelStore(transformers.T5ForConditionalGeneration(config), g1_blocks=4)
 
+    def test_layers_with_attention_and_a_state(self):
+        self.check(make("FalconH1Config", "FalconH1ForCausalLM", mamba_d_ssm=64, mamba_n_heads=4,
+                        mamba_d_head=16, mamba_d_state=16, mamba_n_groups=1,
+                        mamba_chunk_size=16, pad_token_id=0),
+                   "LinearAttentionAndFullAttentionLayer")
+
     def test_a_model_without_a_store_is_not_found(self):
         with self.assertRaises(ashlar.NotFound):
             ashlar.torch.cache_for(llama(), tokens(9, 1))
+
+
+class Pages(unittest.TestCase):
+    """The example prints what tests/python/test_examples.py promises, and the guide what it says itself."""
+
+    def run_program(self, path):
+        with tempfile.TemporaryDirectory() as folder:
+            ended = subprocess.run([sys.executable, "-B", str(path)], cwd=folder, capture_output=True,
+                                   text=True, timeout=300,
+                                   env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        return ended.stdout.splitlines()
+
+    def test_the_example_reuses_every_turn(self):
+        printed = self.run_program(ROOT / "examples/python/transformers_chat.py")
+        promised = (ROOT / "tests/python/test_examples.py").read_text()
+        self.assertEqual(len(printed), 6)
+        for line in printed:
+            self.assertIn(f'"{line}"', promised)
+
+    def test_the_guide_runs(self):
+        page = (ROOT / "docs/guide/transformers.md").read_text()
+        program = "\n".join(re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE))
+        promised = re.findall(r"\)  # (.*)$", program, re.MULTILINE)
+        self.assertGreaterEqual(len(promised), 4)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "guide.py"
+            path.write_text(program)
+            self.assertEqual(self.run_program(path), promised)
 
 
 if __name__ == "__main__":
