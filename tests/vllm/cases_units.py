@@ -166,7 +166,7 @@ def restarted_with_another_layout_name(lab):
 @unit("1")
 def restarted_with_another_version_of_vllm(lab):
     def change(lab):
-        import ashlar.vllm as spec
+        import ashlar._vllm_fingerprint as spec
         kept, spec._vllm_version = spec._vllm_version, "0.31.9"
 
         def make():
@@ -567,7 +567,7 @@ def volume_vanishes_while_the_engine_runs(lab):
     for i in range(4):
         engine.run(tokens(f"pushes {i}", 1500))
     for path in objects(lab.folder / "volume"):
-        path.unlink()
+        path.unlink(missing_ok=True)
     (lab.folder / "volume").rename(lab.folder / "elsewhere")
     for i in range(3):
         assert engine.reset()

@@ -183,8 +183,9 @@ def g3_file(folder):
 
 
 def objects(folder):
-    """The objects of a directory volume."""
-    return sorted(each for each in pathlib.Path(folder).rglob("*") if each.is_file())
+    """The objects of a directory volume, without files that are being written."""
+    return sorted(each for each in pathlib.Path(folder).rglob("*")
+                  if each.is_file() and not each.name.startswith("."))
 
 
 __all__ = ["BLOCK", "CASES", "STOCK", "TOKENS", "Engine", "EngineFailed", "Lab", "Skipped", "case", "g3_file",

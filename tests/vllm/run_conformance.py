@@ -7,6 +7,7 @@ table. Engines are shared between cases where they can be, for each start takes 
 """
 import argparse
 import pathlib
+import re
 import signal
 import sys
 import tempfile
@@ -29,6 +30,15 @@ def chosen(parts):
     if not names:
         sys.exit(f"no case is named like {' or '.join(parts)}; --list shows all")
     return {name: CASES[name] for name in names}
+
+
+def check_table():
+    """The page has every case, and no other."""
+    page = pathlib.Path(__file__).resolve().parents[2] / "docs" / "guide" / "vllm_conformance.md"
+    told = set(re.findall(r"`(\d\.[a-z0-9_]+)`", page.read_text()))
+    for what, names in (("lacks", set(CASES) - told), ("has cases that do not exist:", told - set(CASES))):
+        if names:
+            sys.exit(f"{page} {what} {', '.join(sorted(names))}")
 
 
 def run(lab, cases):
@@ -57,6 +67,7 @@ def main():
     parser.add_argument("--kills", type=int, default=50, help="how often a storing process is killed")
     parser.add_argument("--keep", type=pathlib.Path, help="a folder for models, logs and stores, kept")
     options = parser.parse_args()
+    check_table()
     cases = chosen(options.only)
     if options.list:
         print("\n".join(cases))
