@@ -156,9 +156,9 @@ class HostRegion:
         """A rank reports a job. Its bytes were written before."""
         self._done[rank, job % RING] = np.uint64(job) | _FAILED if failed else np.uint64(job)
 
-    def has_ended(self, job: int) -> bool:
-        """Whether every rank has reported it."""
-        return bool((self._done[:, job % RING] & ~_FAILED == job).all())
+    def has_ended(self, job: int, ranks: int | None = None) -> bool:
+        """Whether every rank has reported it, or each of the first `ranks`."""
+        return bool((self._done[:ranks, job % RING] & ~_FAILED == job).all())
 
     def has_failed(self, job: int) -> bool:
         """Whether some rank has reported that it failed."""

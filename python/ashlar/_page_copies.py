@@ -101,9 +101,9 @@ class PageCopier:
         """Pages to slots. Returns the bytes. `after`: an event of the device that must pass first."""
         return self._copy(places, True, after)
 
-    def load(self, places: list) -> int:
-        """Slots to pages. Returns the bytes."""
-        return self._copy(places, False, None)
+    def load(self, places: list, after: object = None) -> int:
+        """Slots to pages. Returns the bytes. `after`: as for store()."""
+        return self._copy(places, False, after)
 
     def _copy(self, places: list, to_slots: bool, after: object) -> int:
         copied = 0

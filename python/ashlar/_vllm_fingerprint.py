@@ -70,6 +70,8 @@ def fingerprint_of(config: OffloadingConfig) -> str:
     """Everything that the bytes of a block depend on, as text: blocks of another text are never used."""
     parallel = config.parallel
     extra = config.extra_config
+    of_no_rank = config.canonical_layout and parallel.is_parallelism_agnostic
+    bytes_of_block = config.worker_kv_bytes_per_block * (parallel.world_size if of_no_rank else 1)
     parts = [
         f"vllm {_vllm_version}",
         f"model {extra.get('model') or config.model.name}",
@@ -78,14 +80,15 @@ def fingerprint_of(config: OffloadingConfig) -> str:
         f"layout {config.kv_cache_layout}",
         f"canonical {config.canonical_layout}",
         f"chunk {config.cache.blocks_per_chunk} hash {config.cache.tokens_per_hash}",
-        f"bytes {config.worker_kv_bytes_per_block}",
+        f"bytes {bytes_of_block}",
         "groups " + " ".join(f"{group.group_id}:{group.tokens_per_block}:{','.join(group.layer_names)}"
                              for group in config.groups),
     ]
-    if not (config.canonical_layout and parallel.is_parallelism_agnostic):
+    if not of_no_rank:
         parts.append(f"ranks {parallel.world_size} tp {parallel.tp_size} pp {parallel.pp_size} "
                      f"pcp {parallel.pcp_size} dcp {parallel.dcp_size} once {config.replicated_layout}")
     if not torch.cuda.is_available():
         # The kernels of the CPU choose how they pack a block.
-        parts.append(f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}")
+        amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: None)()
+        parts.append(f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()} amx {amx}")
     return "; ".join(parts)

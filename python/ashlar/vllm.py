@@ -101,7 +101,7 @@ class AshlarOffloadingManager(OffloadingManager):
     """Runs in the scheduler. Every call returns at once: slower tiers work in threads of the library."""
 
     def __init__(self, region: HostRegion, kv: KvBlockManager, store: HostStore, *, events: bool,
-                 shutdown_limit: float):
+                 shutdown_limit: float, writers: int | None = None):
         self._region = region
         self._kv = kv
         self._store = store
@@ -110,7 +110,8 @@ class AshlarOffloadingManager(OffloadingManager):
         self._hints = HintDesk(kv)
         self._storing: dict[OffloadKey, int] = {}  # the job of each key
         self._loading: dict[str, list[tuple[int, frozenset[OffloadKey]]]] = {}  # by request
-        self._abandoned: list[int] = []
+        self._writers = writers  # ranks that take part in a store; None: all
+        self._abandoned: list[tuple[int, bool]] = []  # jobs, and whether they store
         self._keys: dict[bytes, OffloadKey] = {}  # by name, for events
         self._reported: dict[str, int] = {}
         self._warned = False
@@ -214,17 +215,17 @@ class AshlarOffloadingManager(OffloadingManager):
         if not self._abandoned:
             return
         left = []
-        for job in self._abandoned:
-            if self._region.has_ended(job):
+        for job, is_store in self._abandoned:
+            if self._region.has_ended(job, self._writers if is_store else None):
                 self._store.end_job(job, False)
             else:
-                left.append(job)
+                left.append((job, is_store))
         self._abandoned = left
 
     def reset_cache(self) -> None:
         """Forgets every block, in all tiers: after new weights no block of the old ones is found."""
-        self._abandoned += sorted({*self._storing.values(),
-                                   *(job for jobs in self._loading.values() for job, _ in jobs)})
+        self._abandoned += [(job, True) for job in sorted(set(self._storing.values()))]
+        self._abandoned += [(job, False) for jobs in self._loading.values() for job, _ in jobs]
         self._storing.clear()
         self._loading.clear()
         self._hints.forget()
@@ -311,18 +312,18 @@ class AshlarOffloadingWorker(OffloadingWorker):
             thread.start()
 
     def submit_store(self, job_id: int, src_spec: GPULoadStoreSpec, dst_spec: LoadStoreSpec) -> bool:
-        after = None
-        if self._cuda:
-            after = torch.cuda.Event()
-            after.record()  # behind the forward pass that writes the pages
-        return self._submit(1, job_id, src_spec, dst_spec, after)
+        return self._submit(1, job_id, src_spec, dst_spec)
 
     def submit_load(self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec) -> bool:
-        return self._submit(0, job_id, dst_spec, src_spec, None)
+        return self._submit(0, job_id, dst_spec, src_spec)
 
-    def _submit(self, which: int, job_id: int, pages: GPULoadStoreSpec, slots: LoadStoreSpec,
-                after: object) -> bool:
+    def _submit(self, which: int, job_id: int, pages: GPULoadStoreSpec, slots: LoadStoreSpec) -> bool:
         assert isinstance(slots, SlotSpec)
+        after = None
+        if self._cuda:
+            # Behind the forward pass, which writes the pages of a store and may still use those of a load.
+            after = torch.cuda.Event()
+            after.record()
         places = self._copier.places(pages.block_ids, pages.group_sizes, pages.block_indices, slots.slots)
         with self._changed:
             self._pending.add(job_id)
@@ -347,7 +348,7 @@ class AshlarOffloadingWorker(OffloadingWorker):
         if not is_store:
             if self._part is not None and not self._is_whole(spec):
                 return 0, False
-            return self._copier.load(places), True
+            return self._copier.load(places, after), True
         size = self._copier.store(places, after)
         if self._part is not None:
             self._region.seal(self._rank, spec.slots, spec.job, self._checksums(spec.slots))
@@ -429,6 +430,10 @@ class AshlarOffloadingSpec(OffloadingSpec):
         if "g2_bytes" not in self.extra_config:
             raise ValueError("ashlar: give g2_bytes in kv_connector_extra_config: the host memory for "
                              "blocks, such as \"8GiB\"")
+        if self.blocks_per_chunk > 1 and len(config.groups) > 1:
+            # Windows leave holes in chunks, and vLLM does not say where.
+            raise ValueError("ashlar: this model has several groups of layers; leave blocks_per_chunk and "
+                             "block_size out of kv_connector_extra_config")
         self.replicated_layout = config.replicated_layout
         self._copies = 1 if config.replicated_layout else config.parallel.world_size
         self._rank_bytes = config.worker_kv_bytes_per_block * self.blocks_per_chunk
@@ -493,7 +498,9 @@ class AshlarOffloadingSpec(OffloadingSpec):
                           compute_blocks_per_second=float(speed) / tokens if speed else None)
         _log.info("ashlar: G2 has %d slots of %d bytes; %s", self._slots, self._slot_bytes, self._fingerprint)
         return AshlarOffloadingManager(region, kv, store, events=self.kv_events_config.enable_kv_cache_events,
-                                       shutdown_limit=float(extra.get("shutdown_limit", 30)))
+                                       shutdown_limit=float(extra.get("shutdown_limit", 30)),
+                                       writers=1 if self.replicated_layout and
+                                       not self.config.canonical_layout else None)
 
     def get_worker(self, kv_caches: CanonicalKVCaches) -> OffloadingWorker:
         if self._worker is None:
@@ -514,12 +521,14 @@ class AshlarOffloadingSpec(OffloadingSpec):
         canonical = self.config.canonical_layout
         sizes = [each.page_size_bytes for each in kv_caches.tensors]
         if canonical:
+            sizes = [0] * len(sizes)
             for refs in kv_caches.group_data_refs:
                 for ref in refs:
                     if ref.mapping is None:
                         raise ValueError("ashlar: canonical_layout is set, and vLLM knows no such layout for "
                                          "a layer of this model; leave it out")
-                    sizes[ref.tensor_idx] = ref.mapping.canonical_page_size_bytes
+                    sizes[ref.tensor_idx] = max(sizes[ref.tensor_idx],
+                                                ref.mapping.canonical_page_size_bytes)
         first = 0 if canonical or self.replicated_layout else rank * self._rank_bytes
         places = []
         for size in sizes:

@@ -70,6 +70,11 @@ PrefixDigest draw_epoch() {
   return PrefixDigest::from_bits(bits[0], bits[1]);
 }
 
+// Blocks remember the job that stored them, in files too: the numbers of two processes should differ.
+std::uint64_t draw_first_number() {
+  return draw_epoch().hi() >> 33;
+}
+
 }  // namespace
 
 struct HostStore::State {
@@ -90,10 +95,12 @@ struct HostStore::State {
   const HostStoreOptions options;
   mutable Mutex mu;
   PrefixDigest epoch ASHLAR_GUARDED_BY(mu);
-  std::uint64_t last_id ASHLAR_GUARDED_BY(mu) = 0;
+  std::uint64_t last_id ASHLAR_GUARDED_BY(mu) = draw_first_number();
   std::unordered_map<RequestId, HostRequest> requests ASHLAR_GUARDED_BY(mu);
   std::unordered_map<JobId, HostJob> jobs ASHLAR_GUARDED_BY(mu);
   std::unordered_map<SequenceHash, PrefixDigest> storing ASHLAR_GUARDED_BY(mu);
+  // Blocks that a load found damaged, and who stored them: others may still pin them in G2.
+  std::unordered_map<SequenceHash, std::uint32_t> damaged ASHLAR_GUARDED_BY(mu);
   HostStoreCounters counters ASHLAR_GUARDED_BY(mu);
 };
 
@@ -138,6 +145,10 @@ bool HostStore::State::pin(HostRequest& request, const SequenceHash& hash, const
   block::BlockList<HostPin> found;
   const PrefixDigest wanted = digest(prefix);
   if (kv.g2()->match_blocks(std::span(&hash, 1), std::span(&wanted, 1), found) == 0) return false;
+  if (const auto bad = damaged.find(hash); bad != damaged.end()) {
+    if (kv.metadata(hash) == bad->second) return false;
+    damaged.erase(bad);
+  }
   request.pins.emplace(hash, PinnedBlock{std::move(found[0]), prefix});
   return true;
 }
@@ -386,8 +397,11 @@ Result<void> HostStore::end_job(JobId id, bool done) {
     }
     if (!job.is_store) {
       (done ? state_->counters.loaded : state_->counters.damaged) += job.blocks.size();
-      if (!done)
-        for (HostPin& pin : job.pins) pin.set_reset_on_release(true);
+      for (std::size_t i = 0; !done && i < job.pins.size(); ++i) {
+        state_->damaged.insert_or_assign(job.blocks[i].hash,
+                                         state_->kv.metadata(job.blocks[i].hash).value_or(0));
+        job.pins[i].set_reset_on_release(true);
+      }
       return {};
     }
     for (std::size_t i = 0; i < job.blocks.size(); ++i) {
@@ -421,6 +435,7 @@ Result<void> HostStore::forget_all() {
     const MutexLock lock(state_->mu);
     state_->epoch = draw_epoch();
     state_->storing.clear();
+    state_->damaged.clear();
     for (auto& [id, job] : state_->jobs) job.abandoned = true;
     for (auto& [id, request] : state_->requests) {
       if (request.handle) request.handle->cancel();

@@ -301,6 +301,25 @@ TEST_F(HostStoreTest, ForgottenBlocksAreFoundNowhere) {
   EXPECT_THAT(settled(again, blocks), Each(HostAnswer::kHit));
 }
 
+// While another request pins the block it stays in G2, but nobody finds it any more.
+TEST_F(HostStoreTest, DamagedBlocksAreNotFoundAgain) {
+  open({.disk = false});
+  const auto blocks = host_blocks(1, 2);
+  store(blocks);
+  const auto reader = store_->begin_request();
+  const auto other = store_->begin_request();
+  ASSERT_THAT(settled(reader, blocks), Each(HostAnswer::kHit));
+  ASSERT_THAT(settled(other, blocks), Each(HostAnswer::kHit));
+  const HostStore::Job load = store_->begin_load(reader, blocks).value();
+  ASSERT_TRUE(store_->end_job(load.job, false));
+  EXPECT_EQ(store_->counters().damaged, 2u);
+  EXPECT_THAT(settled(reader, blocks), Each(HostAnswer::kMiss));
+  EXPECT_THAT(settled(store_->begin_request(), blocks), Each(HostAnswer::kMiss));
+  store_->end_request(other);
+  EXPECT_EQ(store(blocks), 2u);
+  EXPECT_THAT(settled(store_->begin_request(), blocks), Each(HostAnswer::kHit));
+}
+
 TEST_F(HostStoreTest, CallsThatMakeNoSenseAreErrors) {
   open({.disk = false, .store = {.max_jobs = 1}});
   const HostStore::RequestId nobody(77);
