@@ -33,7 +33,7 @@ class PageCopier:
     """Copies blocks of tensors of the shape (blocks, bytes), on the host or on a CUDA device."""
 
     # Of device memory: what one batch may take.
-    STAGING = 128 << 20
+    STAGING = 64 << 20
 
     def __init__(self, tensors: Sequence[torch.Tensor], groups: Sequence[Sequence[Piece]], slots: np.ndarray,
                  blocks_per_chunk: int = 1):
@@ -147,15 +147,18 @@ class PageCopier:
         high = max(piece.in_slot + piece.size for piece in pieces)
         batch = max(1, self.STAGING // (high - low))
         copied = 0
-        stream = torch.cuda.Stream(self._device)
-        with torch.cuda.stream(stream):
+        # One gathers while the other's slots cross the link.
+        streams = [torch.cuda.Stream(self._device) for _ in range(2)]
+        for stream in streams:
             if after is not None:
                 stream.wait_event(after)
-            for first in range(0, len(blocks), batch):
-                part = slice(first, first + batch)
+        for turn, first in enumerate(range(0, len(blocks), batch)):
+            part = slice(first, first + batch)
+            with torch.cuda.stream(streams[turn % 2]):
                 copied += self._device_batch(pieces, blocks[part], slots[part], within[part], low, high,
                                              to_slots)
-        stream.synchronize()
+        for stream in streams:
+            stream.synchronize()
         return copied
 
     def _device_batch(self, pieces: list[Piece], blocks: np.ndarray, slots: np.ndarray, within: np.ndarray,
@@ -163,16 +166,20 @@ class PageCopier:
         ids = torch.from_numpy(blocks).to(self._device)
         staging = torch.empty((len(blocks), high - low), dtype=torch.int8, device=self._device)
         stride = pieces[0].block_stride
-        rows = [self._rows[slot, low + at * stride:high + at * stride] for slot, at in zip(slots, within)]
+        # Few operations per slot: each costs microseconds, and a slot crosses the link in twenty.
+        staged = staging.unbind(0)
+        rows = [self._rows[slot] for slot in slots.tolist()]
+        if high - low != self._rows.shape[1]:
+            rows = [row[low + at * stride:high + at * stride] for row, at in zip(rows, within.tolist())]
         apart = any(piece.block_stride != stride for piece in pieces) and self._chunk > 1
         whole = not apart and all(piece.writers == 1 for piece in pieces) and \
             sum(piece.size for piece in pieces) == high - low
         if not to_slots:
             for i in range(len(blocks)):
                 if apart:
-                    self._piece_rows(pieces, slots[i], int(within[i]), staging[i], low, False)
+                    self._piece_rows(pieces, slots[i], int(within[i]), staged[i], low, False)
                 else:
-                    staging[i].copy_(rows[i], non_blocking=True)
+                    staged[i].copy_(rows[i], non_blocking=True)
         for piece in pieces:
             page = self._tensors[piece.tensor][:, piece.in_page:piece.in_page + piece.size]
             place = staging[:, piece.in_slot - low:piece.in_slot - low + piece.size]
@@ -183,9 +190,9 @@ class PageCopier:
         if to_slots:
             for i in range(len(blocks)):
                 if whole:
-                    rows[i].copy_(staging[i], non_blocking=True)
+                    rows[i].copy_(staged[i], non_blocking=True)
                 else:
-                    self._piece_rows(pieces, slots[i], int(within[i]), staging[i], low, True)
+                    self._piece_rows(pieces, slots[i], int(within[i]), staged[i], low, True)
         return len(blocks) * sum(piece.size for piece in pieces)
 
     # Piece by piece, where other ranks write the bytes between.

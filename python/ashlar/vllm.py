@@ -504,7 +504,7 @@ class AshlarOffloadingSpec(OffloadingSpec):
             cuda = bool(tensors) and tensors[0].is_cuda
             # Ranks write each other's bytes in the canonical layout: no part is one rank's.
             part = None
-            if self.checks_loads and not self.config.canonical_layout:
+            if self.checks_loads and not self.config.canonical_layout and self._rank_bytes % 4 == 0:
                 part = (0 if self.replicated_layout else rank * self._rank_bytes, self._rank_bytes)
             self._worker = AshlarOffloadingWorker(copier, region, rank, cuda, part)
         return self._worker

@@ -37,9 +37,6 @@ using block::RegistrationOptions;
 using tokens::PrefixDigest;
 using tokens::SequenceHash;
 
-// Blocks whose matching or registration is worth giving up the GIL.
-constexpr std::size_t kManyBlocks = 256;
-
 block::ManagerOptions options_of(std::uint32_t block_count, std::uint32_t block_size,
                                  const std::string& eviction, const std::string& duplicates,
                                  const std::string& reset_order) {

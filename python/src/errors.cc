@@ -110,6 +110,10 @@ void raise(const Error& error) {
   raise_object(exception_of(error));
 }
 
+void refuse(const std::string& why) {
+  raise(Error(ErrorCode::kInvalidArgument, why));
+}
+
 void raise(const block::AllocationRefusal& refusal) {
   const nb::object exception = exception_of(refusal.to_error());
   exception.attr("reason") = identifier(name_of(refusal.reason));

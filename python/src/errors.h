@@ -12,6 +12,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -28,6 +29,7 @@ namespace ashlar::python {
 
 // Raises the exception of the error's code. Call with the GIL held.
 [[noreturn]] void raise(const Error& error);
+[[noreturn]] void refuse(const std::string& why);  // an InvalidArgument
 [[noreturn]] void raise(const block::AllocationRefusal& refusal);
 [[noreturn]] void raise(const block::SequenceError& error);
 [[noreturn]] void raise(const block::BatchError& error);

@@ -313,7 +313,7 @@ std::shared_ptr<OpenStream> open_stream(nb::handle source, nb::callable callback
   return stream;
 }
 
-nb::dict counters_of(const StreamObject& self) {
+nb::dict stream_counters_of(const StreamObject& self) {
   const std::shared_ptr<OpenStream> stream = self.get();
   const events::EventCounters seen = without_gil([&] { return stream->events->counters(); });
   nb::dict out;
@@ -492,7 +492,7 @@ earlier.)")
             return Batch(without_gil([&] { return stream->events->snapshot(); }));
           },
           "What the manager holds now, as one batch.")
-      .def_prop_ro("counters", &counters_of, "Events, losses and batches so far, by name.")
+      .def_prop_ro("counters", &stream_counters_of, "Events, losses and batches so far, by name.")
       .def("close", &StreamObject::close, "timeout"_a = 5.0,
            "Delivers what waits, within the timeout; then the function is called no more. Does nothing the "
            "second time. InvalidArgument: called by the function itself.")

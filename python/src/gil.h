@@ -10,6 +10,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstddef>
 #include <utility>
 
 namespace ashlar::python {
@@ -64,6 +65,9 @@ decltype(auto) without_gil(F&& f) {
   const WithoutGil released;
   return std::forward<F>(f)();
 }
+// Blocks whose look-up or registration is worth giving up the GIL.
+inline constexpr std::size_t kManyBlocks = 256;
+
 // The same only if `work` is large: giving the GIL up costs about as much as 1 µs of work when other threads
 // wait for it.
 template <class F>

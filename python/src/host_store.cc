@@ -6,9 +6,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <bit>
 #include <cstring>
 #include <memory>
@@ -20,6 +17,7 @@
 #include "arrays.h"
 #include "ashlar/base/random.h"
 #include "ashlar/tiers/host_store.h"
+#include "ashlar/tokens/engine_hash.h"
 #include "errors.h"
 #include "gil.h"
 #include "guards.h"
@@ -117,7 +115,7 @@ nb::tuple begin_load(const HostStoreRef& self, std::uint64_t request, const nb::
   return nb::make_tuple(job.job.value(), slots_of(job.slots), job.writers);
 }
 
-nb::dict counters_of(const HostStoreRef& self) {
+nb::dict store_counters_of(const HostStoreRef& self) {
   const tiers::HostStoreCounters seen = self.get().counters();
   nb::dict out;
   out["hits_host"] = seen.hits_host;
@@ -148,12 +146,18 @@ void copy_pieces(Addresses to, Addresses from, Addresses sizes) {
   });
 }
 
+// The XXH3 of the library, which takes words of 32 bits.
 std::vector<std::uint64_t> checksums(Addresses from, std::uint64_t size) {
+  if (size % sizeof(tokens::Token) != 0)
+    raise(Error(ErrorCode::kInvalidArgument, "pieces of whole 32-bit words have checksums"));
   std::vector<std::uint64_t> out(from.shape(0));
   without_gil([&] {
     for (std::size_t i = 0; i < out.size(); ++i)
-      out[i] = XXH3_64bits(std::bit_cast<const void*>(static_cast<std::uintptr_t>(from.data()[i])),
-                           static_cast<std::size_t>(size));
+      out[i] = tokens::router_local_hash(
+                   std::span(std::bit_cast<const tokens::Token*>(static_cast<std::uintptr_t>(from.data()[i])),
+                             static_cast<std::size_t>(size) / sizeof(tokens::Token)),
+                   {}, tokens::Salt::kBaseSeed)
+                   .value();
   });
   return out;
 }
@@ -252,7 +256,7 @@ once fetch_asked() was called. No call waits for a disk, a volume or a peer.)")
             value_or_raise(without_gil([&] { return store.forget_all(); }));
           },
           "Forgets every block, wherever a copy of it is. Jobs under way need their end, and store nothing.")
-      .def_prop_ro("counters", &counters_of, "What has happened so far, in blocks, by name.")
+      .def_prop_ro("counters", &store_counters_of, "What has happened so far, in blocks, by name.")
       .def("close", &HostStoreRef::close,
            "Gives back all slots: workers must have stopped. Does nothing the second time.")
       .def_static(

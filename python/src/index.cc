@@ -65,9 +65,6 @@ class Hashes {
   Buffer buffer_;
 };
 
-// Blocks whose look-up is worth giving up the GIL.
-constexpr std::size_t kManyBlocks = 256;
-
 // One worker's score.
 struct Match {
   std::uint64_t worker = 0;

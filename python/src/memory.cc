@@ -25,10 +25,6 @@ namespace {
 
 using layout::Dtype;
 
-[[noreturn]] void refuse(const std::string& why) {
-  raise(Error(ErrorCode::kInvalidArgument, why));
-}
-
 // Keeps a Python object until the last user of its memory is gone, on whatever thread that is.
 std::shared_ptr<const void> keep(nb::ndarray<> array) {
   return std::shared_ptr<nb::ndarray<>>(new nb::ndarray<>(std::move(array)), [](nb::ndarray<>* kept) {

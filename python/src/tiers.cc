@@ -142,10 +142,6 @@ namespace {
 
 using tiers::KvOptions;
 
-[[noreturn]] void refuse(const std::string& why) {
-  raise(Error(ErrorCode::kInvalidArgument, why));
-}
-
 layout::Dtype dtype_by_name(std::string_view name) {
   std::string known;
   for (std::size_t i = 0; i < layout::kDtypes; ++i) {

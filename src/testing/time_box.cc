@@ -7,7 +7,7 @@ namespace ashlar::testing {
 namespace {
 
 // Of a loop's own default, in a run of all tests. `make test-long` gives every loop its time.
-constexpr double kShare = 0.5;
+constexpr double kShare = 0.25;
 
 }  // namespace
 

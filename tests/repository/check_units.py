@@ -4,8 +4,8 @@ usage: check_units.py ROOT
 
 Sources of a folder share a unit (cmake/ashlar_unity.cmake). A name that one of them defines in an anonymous
 namespace hides the same name of a header from all later sources, silently where the types agree. So a name at
-the top of an anonymous namespace below src, c, apps or tests must not appear in a header that a source of its
-folder includes, in the same namespace or one around it.
+the top of an anonymous namespace below src, c, apps, python or tests must not appear in a header that a
+source of its folder includes, in the same namespace or one around it.
 """
 
 import collections
@@ -55,7 +55,7 @@ def check(root):
         return headers[path]
 
     folders = collections.defaultdict(list)
-    for top in ("src", "c", "apps", "tests"):
+    for top in ("src", "c", "apps", "python", "tests"):
         for source in sorted((root / top).rglob("*.cc")):
             folders[source.parent].append(source)
     for sources in folders.values():
@@ -63,7 +63,7 @@ def check(root):
         included = set()
         for text in texts.values():
             for name in INCLUDE.findall(text):
-                places = [root / folder / name for folder in ("include", "src", "tests", ".")]
+                places = [root / folder / name for folder in ("include", "src", "python/src", "tests", ".")]
                 included |= {place for place in places if place.is_file()}
         for source, text in texts.items():
             for namespace, name, anonymous in defined(text):

@@ -12,6 +12,7 @@
 
 #include "ashlar/base/random.h"
 #include "index/chain.h"
+#include "support/rounds.h"
 
 namespace ashlar::index {
 namespace {
@@ -80,7 +81,7 @@ TEST(PositionalLookupsTest, ADepthCostsOneLookupPerJump) {
   const Chain other_end = branch_of(chain, kDepth - 1, 3, kDepth);
   for (const std::uint32_t jump_size : {1u, 8u, 32u, 64u, 1'000u, ~0u}) {
     PositionalIndexer index = PositionalIndexer::create({.jump_size = jump_size}).value();
-    for (std::uint64_t id = 1; id <= 200; ++id) store(index, id, chain, kDepth);
+    for (std::uint64_t id = 1; id <= testing::rounds(200); ++id) store(index, id, chain, kDepth);
     const auto lookups_for = [&](std::span<const LocalHash> query, std::size_t shared) {
       EXPECT_EQ(depth_of(index, 1, query), shared) << jump_size;
       return PositionalIndexer::lookups_of_last_find();

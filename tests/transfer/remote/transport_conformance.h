@@ -113,7 +113,7 @@ TEST_P(TransportTest, MovesBetweenEveryPairOfLayouts) {
   std::vector<std::shared_ptr<const BlockSet>> locals;
   for (const layout::Layout& one : layouts) locals.push_back(near({PlaneShape::whole(one)}));
   // All of this side for every one of the other, or a part.
-  const std::size_t step = testing::kSanitized ? 5 : GetParam().layout_step;
+  const std::size_t step = testing::few_shapes() ? 15 : testing::kSanitized ? 5 : GetParam().layout_step;
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     const PeerSet theirs = peer.share(static_cast<std::uint32_t>(i));
     const auto remote = PeerProcess::open(*path, theirs);
@@ -141,11 +141,11 @@ TEST_P(TransportTest, MovesPartsPlanesAndManyPieces) {
   layout::LayoutConfig config = scattered.shapes[0].layout.config();
   const auto joined =
       near({PlaneShape::whole(layout::Layout::create(config, layout::order::kFullyContiguousNhd).value())});
-  std::vector<std::uint32_t> there(500);
+  std::vector<std::uint32_t> there(testing::few_shapes() ? 120 : 500);
   std::iota(there.begin(), there.end(), 0u);
   std::vector<std::uint32_t> here(there);
   for (std::uint32_t& block : here) block += 37;
-  std::swap(here[100], here[400]);
+  std::swap(here[20], here[100]);
   expect_moves(peer, scattered, pieces, there, joined, here);
   expect_moves(peer, scattered, pieces, there, near(scattered.shapes), here);
 }
