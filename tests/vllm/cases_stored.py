@@ -135,15 +135,6 @@ def one_corrupt_block_in_g3_ends_its_prefix(lab):
 
 
 @case("2")
-def truncated_g3(lab):
-    folder = lab.copy_of_stock("truncated", without=["volume"])
-    G3File(g3_file(folder)).truncate()
-    with lab.engine(stocked(folder, volume=False)) as engine:
-        found = ask_for_stock(lab, engine)
-        assert sum(found.values()) < sum(STOCK.values()), "a truncated file has all blocks"
-
-
-@case("2")
 def damaged_objects_on_a_volume(lab):
     """A header and a body with one byte inverted, half an object, an empty one: in turn, over all objects."""
     folder = lab.copy_of_stock("objects", without=["g3"])

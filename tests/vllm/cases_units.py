@@ -206,7 +206,32 @@ def other_weights_under_one_name(lab):
     second.close()
 
 
-# ---- 2: killed while it stores
+# ---- 2: a file that does not fit, killed while it stores
+
+
+@unit("2")
+def truncated_g3_is_refused(lab):
+    """The engine does not start over half a file, nor over one of another size: the error names the file,
+    which stays as it is. Without it the engine starts."""
+    ids = tokens("truncated", 700)
+    engine = lab.stepper()
+    engine.run(ids)
+    engine.close()
+    path = g3_file(lab.folder)
+    G3File(path).truncate()
+    kept = path.read_bytes()
+    for changes in ({}, dict(g3_bytes=64 << 20)):
+        try:
+            lab.stepper(**changes)
+        except Exception as refused:
+            assert str(path) in str(refused), refused
+        else:
+            raise AssertionError("an engine started over half a file")
+        assert path.read_bytes() == kept, "a refused file was changed"
+    path.unlink()
+    engine = lab.stepper()
+    assert engine.run(ids) == 0
+    engine.close()
 
 
 def store_until_killed(lab, folder, round_number, pipe):
