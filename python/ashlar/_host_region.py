@@ -17,6 +17,7 @@ import mmap
 import os
 import struct
 import tempfile
+import time
 
 import numpy as np
 
@@ -28,6 +29,7 @@ _GREETINGS = 128
 _MAX_RANKS = 1024
 RING = 32768  # jobs that may be under way at once, twice
 _FAILED = np.uint64(1 << 63)
+_START = 900.0  # seconds: no engine takes longer from its first process to its last
 _FOLDER = "/dev/shm"
 _PREFIX = "ashlar-g2-"
 
@@ -47,12 +49,17 @@ def _alive(pid: int) -> bool:
 
 
 def _sweep(folder: str) -> None:
-    """Removes files whose maker was killed before they lost their names."""
+    """Removes files whose maker was killed before they lost their names, some minutes ago.
+
+    Containers may share the folder and not see each other's processes: what is young may be of a living one.
+    """
     for path in glob.glob(os.path.join(folder, _PREFIX + "*")):
         try:
             with open(path, "rb") as file:
                 head = file.read(_HEAD.size)
-            if len(head) == _HEAD.size and head[:8] == _MAGIC and not _alive(_HEAD.unpack(head)[6]):
+            if len(head) < _HEAD.size or head[:8] != _MAGIC or _alive(_HEAD.unpack(head)[6]):
+                continue
+            if time.time() - os.path.getmtime(path) > _START:
                 os.unlink(path)
         except OSError:
             continue
@@ -129,7 +136,12 @@ class HostRegion:
         try:
             if hasattr(self, "_map"):
                 words = np.frombuffer(self._map, np.uint64, self.ranks + 1, _GREETINGS)
-                words[0 if rank is None else rank + 1] = os.getpid()
+                place = 0 if rank is None else rank + 1
+                if words[place] and int(words[place]) != os.getpid() and _alive(int(words[place])):
+                    del self._map
+                    raise ValueError(f"{self._path} has a manager or rank {rank} already, process "
+                                     f"{int(words[place])}: give each engine an engine_id of its own")
+                words[place] = os.getpid()
                 if words.all():
                     os.unlink(self._path)
                 self._greetings = words

@@ -97,6 +97,10 @@ class PageCopier:
                              f"{block} belong together")
         return out
 
+    def is_whole(self, places: list) -> bool:
+        """Whether every slot gets all blocks of its chunk."""
+        return all(within[0] == 0 and (within[-1] + 1) % self._chunk == 0 for _, _, _, within in places)
+
     def store(self, places: list, after: object = None) -> int:
         """Pages to slots. Returns the bytes. `after`: an event of the device that must pass first."""
         return self._copy(places, True, after)

@@ -71,7 +71,8 @@ def fingerprint_of(config: OffloadingConfig) -> str:
     parallel = config.parallel
     extra = config.extra_config
     of_no_rank = config.canonical_layout and parallel.is_parallelism_agnostic
-    bytes_of_block = config.worker_kv_bytes_per_block * (parallel.world_size if of_no_rank else 1)
+    copies = parallel.world_size if of_no_rank and not config.replicated_layout else 1
+    bytes_of_block = config.worker_kv_bytes_per_block * copies
     parts = [
         f"vllm {_vllm_version}",
         f"model {extra.get('model') or config.model.name}",

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from ashlar import AshlarError, HostStore, KvBlockManager
 
 MAX_ACTIONS = 64
-MAX_BLOCKS = 65536
+MAX_BLOCKS = 4096
 MAX_SECONDS = 3600.0
 MAX_DEFERRED = 1024
 

@@ -49,7 +49,7 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 from ashlar import AshlarError, HostStore, KvBlockManager, _native
 from ashlar._host_region import HostRegion
 from ashlar._page_copies import PageCopier, Piece
-from ashlar._vllm_fingerprint import bytes_of, fingerprint_of
+from ashlar._vllm_fingerprint import bytes_of, fingerprint_of, weights_of
 from ashlar._vllm_hints import HintDesk
 
 _log = logging.getLogger("vllm.ashlar")
@@ -113,6 +113,7 @@ class AshlarOffloadingManager(OffloadingManager):
         self._writers = writers  # ranks that take part in a store; None: all
         self._abandoned: list[tuple[int, bool]] = []  # jobs, and whether they store
         self._keys: dict[bytes, OffloadKey] = {}  # by name, for events
+        self._numbers: dict[str, int] = {}  # of requests that were not scheduled yet
         self._reported: dict[str, int] = {}
         self._warned = False
 
@@ -120,7 +121,9 @@ class AshlarOffloadingManager(OffloadingManager):
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
         if req_context.get_state(_Request) is None:
-            req_context.set_state(_Request(self._store.begin_request()))
+            number = self._store.begin_request()
+            req_context.set_state(_Request(number))
+            self._numbers[req_context.req_id] = number
             if req_context.kv_hints is not None:
                 self._hints.take(req_context.kv_hints)
         return RequestOffloadingContext()
@@ -134,6 +137,7 @@ class AshlarOffloadingManager(OffloadingManager):
 
     def on_request_finished(self, req_context: ReqContext) -> None:
         request = req_context.get_state(_Request)
+        self._numbers.pop(req_context.req_id, None)
         if request is not None:
             self._store.end_request(request.number)
 
@@ -142,7 +146,7 @@ class AshlarOffloadingManager(OffloadingManager):
         if not (allowed.allows(Medium.CPU, Locality.LOCAL) or allowed.allows(Medium.STORAGE, None)):
             return LookupResult.MISS
         answer = self._store.lookup(self._number(req_context), key)
-        if self._events and answer != "miss":
+        if self._events and answer in ("hit", "pending"):
             self._remember(key)
         return _ANSWERS[answer]
 
@@ -198,17 +202,22 @@ class AshlarOffloadingManager(OffloadingManager):
                        success: bool = True) -> None:
         jobs = {self._storing.pop(key) for key in keys if key in self._storing}
         for job in jobs:
-            self._store.end_job(job, success)
+            self._store.end_job(job, success and not self._region.has_failed(job))
 
     # ---- steps
 
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
+        # What they have not loaded by now they compute.
+        for name in context.new_req_ids:
+            number = self._numbers.pop(name, None)
+            if number is not None:
+                self._store.drop_pins(number)
         self._store.fetch_asked()
         self._hints.step()
         self._reap()
 
     def has_pending_work(self) -> bool:
-        return bool(self._abandoned) or self._hints.busy or self._store.fetching
+        return bool(self._abandoned)  # a request that waits for a fetch keeps the engine stepping itself
 
     # Jobs that a reset left behind: vLLM does not report their end, the workers do.
     def _reap(self) -> None:
@@ -260,7 +269,7 @@ class AshlarOffloadingManager(OffloadingManager):
                 ownership=None if tier == 1 else "ashlar",
                 removal_expected=True,
             )
-            if kind == 1 and not self._kv.presence([HostStore.name(key)])[0]:
+            if kind == 1 and key not in self._storing and not self._kv.presence([HostStore.name(key)])[0]:
                 self._keys.pop(name, None)
 
     def get_stats(self) -> OffloadingConnectorStats | None:
@@ -349,6 +358,8 @@ class AshlarOffloadingWorker(OffloadingWorker):
             if self._part is not None and not self._is_whole(spec):
                 return 0, False
             return self._copier.load(places, after), True
+        if not self._copier.is_whole(places):
+            return 0, False  # a window left a hole in a chunk: it is not stored
         size = self._copier.store(places, after)
         if self._part is not None:
             self._region.seal(self._rank, spec.slots, spec.job, self._checksums(spec.slots))
@@ -367,7 +378,9 @@ class AshlarOffloadingWorker(OffloadingWorker):
             with self._changed:
                 self._failure = self._failure or failure
                 self._pending.discard(job_id)
-                self._finished.append(TransferResult(job_id, done, size, time.perf_counter() - begun))
+                # vLLM knows no store that fails: the manager hears of it from the region.
+                self._finished.append(TransferResult(job_id, done or is_store, size,
+                                                     time.perf_counter() - begun))
                 self._changed.notify_all()
 
     def _check(self) -> None:
@@ -434,6 +447,14 @@ class AshlarOffloadingSpec(OffloadingSpec):
             # Windows leave holes in chunks, and vLLM does not say where.
             raise ValueError("ashlar: this model has several groups of layers; leave blocks_per_chunk and "
                              "block_size out of kv_connector_extra_config")
+        if config.parallel.pp_size > 1:
+            raise ValueError("ashlar: stages of a pipeline have blocks of different layers; "
+                             "pipeline_parallel_size must be 1")
+        kept = [name for name in ("g3_path", "volumes", "remote") if self.extra_config.get(name)]
+        if kept and not self.extra_config.get("model") and not weights_of(config.model.name):
+            raise ValueError(f"ashlar: {', '.join(kept)}: the weights of {config.model.name} are not in a "
+                             "folder or in the Hugging Face cache, so nothing tells them from others of that "
+                             "name; give \"model\", a name for these weights, in kv_connector_extra_config")
         self.replicated_layout = config.replicated_layout
         self._copies = 1 if config.replicated_layout else config.parallel.world_size
         self._rank_bytes = config.worker_kv_bytes_per_block * self.blocks_per_chunk

@@ -171,7 +171,8 @@ void bind_host_store(nb::module_& module) {
 A key is the engine's digest of a block and all before it (16 or 32 bytes), followed by its group of layers (4
 bytes, big endian). lookup() answers "hit" only for a block that is complete in G2, has this very digest, and
 is pinned until its request ends or loads it; slower tiers are "pending" or "unknown" while they bring it up,
-once fetch_asked() was called. No call waits for a disk, a volume or a peer.)")
+once fetch_asked() was called. No call but forget_all() waits for a disk, and none for a volume or a
+peer.)")
       .def(
           "__init__",
           [](HostStoreRef* self, const KvRef& kv, double fetch_limit,
@@ -187,10 +188,16 @@ once fetch_asked() was called. No call waits for a disk, a volume or a peer.)")
           "max_jobs"_a = 16384,
           "kv: a manager with G2. fetch_limit: the seconds that a request waits for slower tiers. "
           "compute_blocks_per_second: blocks that take longer to bring up are misses. max_jobs: how many may "
-          "be under way.")
+          "be under way before further stores are refused.")
       .def(
           "begin_request", [](const HostStoreRef& self) { return self.get().begin_request().value(); },
           "A number for a request.")
+      .def(
+          "drop_pins",
+          [](const HostStoreRef& self, std::uint64_t request) {
+            self.get().drop_pins(HostStore::RequestId(request));
+          },
+          "request"_a, "Ends its pins, for a request that loads nothing more.")
       .def(
           "end_request",
           [](const HostStoreRef& self, std::uint64_t request) {

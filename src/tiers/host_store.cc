@@ -51,7 +51,7 @@ struct HostRequest {
   std::vector<SequenceHash> asked;     // in the order of the look-ups
   std::vector<SequenceHash> fetching;  // those of `handle`
   std::optional<OnboardHandle> handle;
-  Clock::TimePoint give_up = {};
+  std::optional<Clock::TimePoint> deadline = {};  // from its first fetch on
 };
 
 struct HostJob {
@@ -133,6 +133,12 @@ HostStore::RequestId HostStore::begin_request() {
   return id;
 }
 
+void HostStore::drop_pins(RequestId request) {
+  const MutexLock lock(state_->mu);
+  if (const auto found = state_->requests.find(request); found != state_->requests.end())
+    found->second.pins.clear();
+}
+
 void HostStore::end_request(RequestId request) {
   const MutexLock lock(state_->mu);
   const auto found = state_->requests.find(request);
@@ -144,7 +150,11 @@ void HostStore::end_request(RequestId request) {
 bool HostStore::State::pin(HostRequest& request, const SequenceHash& hash, const PrefixDigest& prefix) {
   block::BlockList<HostPin> found;
   const PrefixDigest wanted = digest(prefix);
-  if (kv.g2()->match_blocks(std::span(&hash, 1), std::span(&wanted, 1), found) == 0) return false;
+  if (kv.g2()->match_blocks(std::span(&hash, 1), std::span(&wanted, 1), found) == 0) {
+    // Gone: the next one of its name is another copy.
+    if (!damaged.empty() && !kv.presence(std::span(&hash, 1))[0].in(kTierId<G2>)) damaged.erase(hash);
+    return false;
+  }
   if (const auto bad = damaged.find(hash); bad != damaged.end()) {
     if (kv.metadata(hash) == bad->second) return false;
     damaged.erase(bad);
@@ -215,7 +225,9 @@ HostAnswer HostStore::State::want(HostRequest& request, const HostBlock& block) 
 void HostStore::State::collect(HostRequest& request) {
   if (!request.handle) return;
   if (!request.handle->done()) {
-    if (Clock::real().now() >= request.give_up) give_up(request);
+    // The limit of the call first; this is for calls that do not keep it.
+    constexpr auto kGrace = std::chrono::seconds(1);
+    if (Clock::real().now() >= *request.deadline + kGrace) give_up(request);
     return;
   }
   const std::vector<BlockOutcome> outcomes = request.handle->blocks();
@@ -252,11 +264,19 @@ void HostStore::State::give_up(HostRequest& request) {
 }
 
 void HostStore::State::fetch(HostRequest& request) {
+  const Clock::TimePoint now = Clock::real().now();
+  if (!request.deadline) request.deadline = now + options.fetch_limit;
+  const bool late = now >= *request.deadline;
   OnboardOptions how;
   std::vector<SequenceHash> hashes;
   for (const SequenceHash& hash : request.asked) {
     const auto entry = request.wanted.find(hash);
     if (entry == request.wanted.end() || entry->second.stage != WantedBlock::Stage::kAsked) continue;
+    if (late) {
+      entry->second.stage = WantedBlock::Stage::kMissed;
+      ++counters.late;
+      continue;
+    }
     entry->second.stage = WantedBlock::Stage::kFetching;
     ++entry->second.fetches;
     hashes.push_back(hash);
@@ -264,10 +284,7 @@ void HostStore::State::fetch(HostRequest& request) {
   }
   request.asked.clear();
   if (hashes.empty()) return;
-  // The limit of the call first; give_up() is for calls that do not keep it.
-  constexpr auto kGrace = std::chrono::seconds(1);
-  const Clock::TimePoint now = Clock::real().now();
-  how.deadline = now + options.fetch_limit;
+  how.deadline = request.deadline;
   how.compute_tokens_per_second = options.compute_blocks_per_second;
   Result<OnboardHandle> handle = kv.prefetch(hashes, how);
   if (!handle) {  // shut down, or no thread
@@ -276,7 +293,6 @@ void HostStore::State::fetch(HostRequest& request) {
   }
   request.handle = *std::move(handle);
   request.fetching = std::move(hashes);
-  request.give_up = now + options.fetch_limit + kGrace;
 }
 
 void HostStore::fetch_asked() {
@@ -349,9 +365,6 @@ Result<HostStore::Job> HostStore::begin_store(std::span<const HostBlock> blocks)
 Result<HostStore::Job> HostStore::begin_load(RequestId id, std::span<const HostBlock> blocks) {
   State& state = *state_;
   const MutexLock lock(state.mu);
-  if (state.jobs.size() >= state.options.max_jobs)
-    return make_error(ErrorCode::kCapacity, "%zu jobs are under way; raise max_jobs, or end them first",
-                      state.jobs.size());
   const auto found = state.requests.find(id);
   if (found == state.requests.end())
     return make_error(ErrorCode::kNotFound, "request %llu has ended, or never began",

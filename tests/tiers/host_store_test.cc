@@ -320,6 +320,21 @@ TEST_F(HostStoreTest, DamagedBlocksAreNotFoundAgain) {
   EXPECT_THAT(settled(store_->begin_request(), blocks), Each(HostAnswer::kHit));
 }
 
+TEST_F(HostStoreTest, ASoundCopyBelowReplacesADamagedBlock) {
+  open({});
+  const auto blocks = host_blocks(1, 2);
+  store(blocks);
+  kv_->drain();
+  const auto request = store_->begin_request();
+  ASSERT_THAT(settled(request, blocks), Each(HostAnswer::kHit));
+  const HostStore::Job load = store_->begin_load(request, blocks).value();
+  ASSERT_TRUE(store_->end_job(load.job, false));
+  const auto again = store_->begin_request();
+  EXPECT_THAT(settled(again, blocks), Each(HostAnswer::kHit));
+  EXPECT_EQ(store_->source(again, blocks[0].hash), kTierId<G3>);
+  expect_loads(again, blocks);
+}
+
 TEST_F(HostStoreTest, CallsThatMakeNoSenseAreErrors) {
   open({.disk = false, .store = {.max_jobs = 1}});
   const HostStore::RequestId nobody(77);

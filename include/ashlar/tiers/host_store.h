@@ -17,7 +17,7 @@
 // forget_all() makes every block that was stored before unreachable, wherever a copy of it is: digests are
 // tied to an epoch that nobody else has.
 //
-// Thread safety: thread-safe. No call waits for a disk, a volume or a peer.
+// Thread safety: thread-safe. No call but forget_all() waits for a disk, and none for a volume or a peer.
 // Complexity:    lookup() is one look-up in G2, and one in the tiers below it for what is not there.
 // Invariant:     a slot of a job is neither evicted nor given to another job before end_job().
 #pragma once
@@ -57,11 +57,11 @@ enum class HostAnswer : std::uint8_t {
 std::string_view to_string(HostAnswer answer) noexcept;
 
 struct HostStoreOptions {
-  // How long a request waits for blocks of slower tiers; then they are misses.
+  // How long a request waits for blocks of slower tiers, all in all; then they are misses.
   Clock::Duration fetch_limit = std::chrono::seconds(30);
   // How fast the engine computes, in blocks: those that take longer to bring up are misses. Empty: none is.
   std::optional<double> compute_blocks_per_second = {};
-  // Jobs that may be under way at once.
+  // Stores that may be under way, with loads, before further stores are refused.
   std::size_t max_jobs = 16384;
 };
 
@@ -105,7 +105,9 @@ class HostStore {
   // ---- requests
 
   RequestId begin_request();
-  // Ends its pins. Jobs go on.
+  // Ends its pins, for a request that loads nothing more.
+  void drop_pins(RequestId request);
+  // The same, and forgets it. Jobs go on.
   void end_request(RequestId request);
 
   // A request that is not known gets kMiss.
@@ -125,7 +127,7 @@ class HostStore {
   // short. Nothing to do: a job without slots, which needs no end. Errors: kCapacity: max_jobs.
   Result<Job> begin_store(std::span<const HostBlock> blocks);
   // The slots of blocks that were hits of the request; its other pins end. Errors: kNotFound: one is not in
-  // G2; kCapacity.
+  // G2.
   Result<Job> begin_load(RequestId request, std::span<const HostBlock> blocks);
   // The worker has ended: stored blocks are found from now on if `done`, loaded ones may be evicted again. A
   // load that is not `done` found damage: G2 drops its blocks.
