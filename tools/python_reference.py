@@ -22,7 +22,8 @@ Written by `tools/python_reference.py` from the docstrings; do not edit. The gui
 """
 WIDTH = 100  # of signatures
 COLUMNS = 108
-WITH_GUIDES = ("torch", "vllm", "vllm_connector")  # modules that need packages of their own: docs/guide has a page for each
+# Modules that need packages of their own: docs/guide has a page for them.
+WITH_GUIDES = ("torch", "vllm", "vllm_connector")
 
 
 def filled(text):
