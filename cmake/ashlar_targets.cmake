@@ -85,7 +85,7 @@ endfunction()
 # ashlar_test(NAME x [WHOLE] [OPTIMIZED] SOURCES … LABELS unit|concurrency|… [STAGES release|tsan|asan …]
 # [LIBRARIES …]): one GoogleTest executable; its ctests are x.1, x.2 … WHOLE: its cases share something that
 # is dear to start, so the program is one ctest. OPTIMIZED: its own code, not the library, is what takes the
-# time under a sanitizer. STAGES: where `make test` runs it, if not where its labels say; see
+# time. STAGES: where `make test` runs it, if not where its labels say; see
 # docs/decisions/0031-stages-by-layer.md.
 function(ashlar_test)
   cmake_parse_arguments(T "WHOLE;OPTIMIZED" "NAME" "SOURCES;LABELS;STAGES;LIBRARIES" ${ARGN})
@@ -99,9 +99,14 @@ function(ashlar_test)
     GTest::gmock_main ${T_LIBRARIES})
   target_include_directories(${T_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests
     ${ASHLAR_XXHASH_INCLUDE})
-  # The library is what ships; cases run once, and compile in a half to a third of the time.
+  # The library is what ships; cases run once. Not optimised they compile in a third of the time, and a little
+  # optimised, for those that search or race, in a half.
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
-    target_compile_options(${T_NAME} PRIVATE $<IF:$<CXX_COMPILER_ID:GNU>,-Og,-O1>)
+    if(T_OPTIMIZED OR "concurrency" IN_LIST T_LABELS OR "model" IN_LIST T_LABELS)
+      target_compile_options(${T_NAME} PRIVATE $<IF:$<CXX_COMPILER_ID:GNU>,-Og,-O1>)
+    else()
+      target_compile_options(${T_NAME} PRIVATE -O0)
+    endif()
   endif()
   # What is checked is the library; a fifth of the time to compile a test goes into checks of its own code.
   if(ASHLAR_SANITIZE MATCHES undefined)
