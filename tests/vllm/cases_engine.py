@@ -4,7 +4,7 @@ All share the engine `Lab.tiers`; each has prompts of its own.
 """
 import pathlib
 
-from lab import BLOCK, TOKENS, case, offloading, prompt
+from lab import BLOCK, TOKENS, case, objects, offloading, prompt, wait_for
 
 
 @case("0")
@@ -129,12 +129,14 @@ def volume_that_never_answers_stalls_nothing(lab):
         ids = prompt("before it hangs", 10)
         lab.same(engine, ids)
         lab.until_cached(engine, ids, 10)
+        wait_for("the volume has all blocks", lambda: len(objects(volume)) == 10, 300)
         volume.with_name("volume.now").touch()
         for i in range(4):
             asked = [prompt(f"hangs {i}", 12), ids + prompt(f"hangs too {i}", 2)]
             for each, answer in zip(asked, engine.together([dict(ids=each, tokens=30) for each in asked])):
                 lab.is_right(answer, each, 30)
         lab.until_cached(engine, prompt("hangs 0", 12), 12)
+        assert len(objects(volume)) == 10, "the volume does not hang"
     finally:
         volume.with_name("volume.now").unlink(missing_ok=True)
         lab.end(engine)
