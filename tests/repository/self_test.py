@@ -9,6 +9,7 @@ CheckHeaders and CheckBenchmarks take COMPILER from the environment, CheckFormat
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -600,6 +601,16 @@ class CheckBenchmarks(Fixture):
     def test_what_does_not_parse_is_refused(self):
         self.write("bench/a.cc", "int main() { return NO_ANSWER; }\n")
         self.assert_fails("bench/a.cc: does not parse:", self.commands)
+
+    def test_clang_says_the_same_with_shared_headers_precompiled(self):
+        clang = shutil.which("clang++-19")
+        if not clang:
+            self.skipTest("no clang++-19")
+        text = "#include <cstdlib>\nint main() {{ return std::abs({}); }}\n"
+        self.write("bench/a.cc", text.format("ANSWER"))
+        self.assert_passes(self.commands, self.root / "scratch", clang)
+        self.write("bench/a.cc", text.format("NO_ANSWER"))
+        self.assert_fails("bench/a.cc: does not parse:", self.commands, self.root / "scratch", clang)
 
     def test_no_benchmarks_at_all_are_refused(self):
         self.commands.write_text("[]")

@@ -12,7 +12,7 @@
 
 namespace ashlar::testing {
 
-inline constexpr std::uint64_t kSanitizedPart = 8;
+inline constexpr std::uint64_t kSanitizedPart = 16;
 
 inline bool all_rounds() {
   return !kSanitized ||
