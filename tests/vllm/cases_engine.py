@@ -142,6 +142,36 @@ def volume_that_never_answers_stalls_nothing(lab):
         lab.end(engine)
 
 
+@case("3")
+def backlog_on_a_slow_volume_stalls_no_step(lab):
+    """The volume takes nothing until a request has ended all its steps, behind a backlog of stores: had one
+    step waited for it, the request would not have ended. Then it takes the backlog."""
+    library = pathlib.Path(lab.program).with_name("vllm_never_answers.so")
+    folder = lab.fresh("slow")
+    volume = folder / "volume"
+    volume.mkdir()
+    connector = offloading(folder, volumes=[dict(name="shared", kind="directory", location=str(volume))],
+                           g3_path=None, g3_bytes=None, fetch_limit=1)
+    preloaded = dict(LD_PRELOAD=str(library), ASHLAR_TEST_NEVER_ANSWERS=str(volume))
+    now = volume.with_name("volume.now")
+    now.touch()
+    engine = lab.start(connector, environment=preloaded)
+    try:
+        backlog = [prompt(f"backlog {i}", 20) for i in range(8)]
+        for ids in backlog:
+            lab.same(engine, ids)
+        steps = engine.metric("vllm:generation_tokens")
+        lab.same(engine, prompt("beside the backlog", 10), 200)
+        assert engine.metric("vllm:generation_tokens") == steps + 200
+        assert not objects(volume), "the volume was not slow"
+        now.unlink()
+        wait_for("the volume has the backlog", lambda: len(objects(volume)) >= 8 * 20, 300)
+        lab.until_cached(engine, backlog[0], 20)
+    finally:
+        now.unlink(missing_ok=True)
+        lab.end(engine)
+
+
 @case("4")
 def salts_are_separate(lab):
     engine = lab.tiers()

@@ -1,4 +1,5 @@
-"""Cases over vLLM's scheduler and connector with two workers, without a model: tensor parallelism, events.
+"""Cases over vLLM's scheduler and connector with two workers, without a model: tensor parallelism,
+canonical pages.
 
 Like cases_units.py, of which it uses the layers and prompts.
 """
@@ -57,53 +58,3 @@ def latent_of_all_ranks_is_stored_once(lab):
         ModelConfig.use_mla = kept
     assert len(one) == len(two) == 21, (len(one), len(two))
     assert sum(two) == sum(one), f"{sum(two)} bytes of two ranks, {sum(one)} of one"
-
-
-# ---- 7: events
-
-
-class Heard:
-    """Stands for vLLM's publisher; keeps what the engine would publish, by medium."""
-
-    def __init__(self):
-        self.blocks = {}
-        self.tokens = 0
-
-    def publish(self, batch):
-        for event in batch.events:
-            kind = type(event).__name__
-            if kind == "AllBlocksCleared":
-                self.blocks.pop("GPU", None)
-                continue
-            held = self.blocks.setdefault(event.medium, {})
-            for each in event.block_hashes:
-                held[each] = held.get(each, 0) + (1 if kind == "BlockStored" else -1)
-                assert held[each] >= 0, f"{event.medium}: a block is removed that was not stored"
-            if kind == "BlockStored" and event.medium != "GPU":
-                told = event.block_size * len(event.block_hashes)
-                assert len(event.token_ids) == told > 0, "an event without its tokens"
-                self.tokens += len(event.token_ids)
-
-    def shutdown(self):
-        pass
-
-    def held(self, medium):
-        return {each for each, count in self.blocks.get(medium, {}).items() if count > 0}
-
-
-@unit("7")
-def events_say_what_our_tiers_hold(lab):
-    """G2 evicts all the time: what was stored less what was removed is what G2 has, and fits into it."""
-    from vllm.config import KVEventsConfig
-
-    events = KVEventsConfig(enable_kv_cache_events=True, publisher="null")
-    engine = lab.stepper(settings=dict(kv_events_config=events), g2_bytes=2 << 20)
-    heard = engine.scheduler.kv_event_publisher = Heard()
-    for i in range(12):
-        engine.run(tokens(f"told {i % 5}", 900))
-        assert engine.reset()
-    engine.run(tokens("last", 300))
-    assert heard.tokens > 0
-    held = heard.held("CPU")
-    assert 0 < len(held) <= 64, f"{len(held)} blocks in a G2 of 64"
-    assert heard.held("STORAGE"), "G3 tells nothing"

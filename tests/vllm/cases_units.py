@@ -44,10 +44,11 @@ class Unit:
     def volumes(self):
         return [dict(name="shared", kind="directory", location=str(self.folder / "volume"))]
 
-    def stepper(self, layers=None, blocks=300, layout="LBHNC", settings=(), **extra):
+    def stepper(self, layers=None, blocks=300, layout="LBHNC", settings=(), connector=(), **extra):
         from stepper import Stepper, engine_config
 
-        config = engine_config(self.lab.model, offloading(self.folder, **extra), **dict(settings))
+        transfer = {**offloading(self.folder, **extra), **dict(connector)}
+        config = engine_config(self.lab.model, transfer, **dict(settings))
         return Stepper(config, layers or attention(2), blocks, layout)
 
 
