@@ -3,7 +3,9 @@ canonical pages.
 
 Like cases_units.py, of which it uses the layers and prompts.
 """
-from cases_units import attention, latent, named, tokens, unit, whole
+import dataclasses
+
+from cases_units import HEADS, attention, full, latent, named, tokens, unit, whole
 from lab import objects
 
 
@@ -58,3 +60,47 @@ def latent_of_all_ranks_is_stored_once(lab):
         ModelConfig.use_mla = kept
     assert len(one) == len(two) == 21, (len(one), len(two))
     assert sum(two) == sum(one), f"{sum(two)} bytes of two ranks, {sum(one)} of one"
+
+
+def canonical(lab, ranks):
+    """An engine of that many ranks, each with its share of the model's two heads, over pages that do not
+    depend on their number."""
+    layers = named([dataclasses.replace(full(), num_kv_heads=HEADS // ranks)] * 2)
+    return lab.stepper(layers, settings=two_ranks() if ranks == 2 else {}, volumes=lab.volumes(), g3_path=None,
+                       g3_bytes=None, canonical_layout=True, by_head=True)
+
+
+@unit("5")
+def canonical_pages_are_shared_by_other_ranks(lab):
+    """What one rank stored two find, head by head, and the other way round."""
+    for first, second in ((1, 2), (2, 1)):
+        ids = tokens(f"canonical {first}", 700)
+        engine = canonical(lab, first)
+        assert engine.run(ids) == 0
+        assert engine.reset()
+        assert engine.run(ids) == whole(700, 32)
+        engine.close()
+        engine = canonical(lab, second)
+        assert engine.run(ids) == whole(700, 32), f"{second} ranks do not find blocks of {first}"
+        assert all(worker.seen["read"] >= 2 * whole(700, 32) for worker in engine.workers)
+        engine.close()
+
+
+@unit("5")
+def canonical_pages_of_a_latent(lab):
+    """MLA: stored once, by one rank for each block in turn, and found by any number of ranks."""
+    from vllm.config import ModelConfig
+    kept = ModelConfig.use_mla
+    ModelConfig.use_mla = True
+    ids = tokens("canonical latent", 700)
+
+    def engine_of(ranks):
+        return lab.stepper(named([latent()] * 2), settings=two_ranks() if ranks == 2 else {},
+                           volumes=lab.volumes(), g3_path=None, g3_bytes=None, canonical_layout=True)
+    try:
+        for ranks, cached in ((2, 0), (1, whole(700, 32)), (2, whole(700, 32))):
+            engine = engine_of(ranks)
+            assert engine.run(ids) == cached, f"{ranks} ranks"
+            engine.close()
+    finally:
+        ModelConfig.use_mla = kept

@@ -44,12 +44,13 @@ class Unit:
     def volumes(self):
         return [dict(name="shared", kind="directory", location=str(self.folder / "volume"))]
 
-    def stepper(self, layers=None, blocks=300, layout="LBHNC", settings=(), connector=(), **extra):
+    def stepper(self, layers=None, blocks=300, layout="LBHNC", settings=(), connector=(), by_head=False,
+                **extra):
         from stepper import Stepper, engine_config
 
         transfer = {**offloading(self.folder, **extra), **dict(connector)}
         config = engine_config(self.lab.model, transfer, **dict(settings))
-        return Stepper(config, layers or attention(2), blocks, layout)
+        return Stepper(config, layers or attention(2), blocks, layout, by_head)
 
 
 def named(specs):
