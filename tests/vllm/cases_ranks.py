@@ -66,8 +66,8 @@ def canonical(lab, ranks):
     """An engine of that many ranks, each with its share of the model's two heads, over pages that do not
     depend on their number."""
     layers = named([dataclasses.replace(full(), num_kv_heads=HEADS // ranks)] * 2)
-    return lab.stepper(layers, settings=two_ranks() if ranks == 2 else {}, volumes=lab.volumes(), g3_path=None,
-                       g3_bytes=None, canonical_layout=True, by_head=True)
+    return lab.stepper(layers, settings=two_ranks() if ranks == 2 else {}, volumes=lab.volumes(),
+                       g3_path=None, g3_bytes=None, canonical_layout=True, by_head=True)
 
 
 @unit("5")

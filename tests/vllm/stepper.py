@@ -99,7 +99,8 @@ class Worker:
 
     def forward(self, name, groups, table, marks, computed, scheduled):
         # Ranks hold different heads, so different bytes; a latent (MLA) is the same on all.
-        if self.rank and not self.by_head and not all("MLA" in type(spec).__name__ for spec in self.layers.values()):
+        one_for_all = all("MLA" in type(spec).__name__ for spec in self.layers.values())
+        if self.rank and not self.by_head and not one_for_all:
             marks = marks + np.uint64(self.rank)
         for group, ids in zip(groups, table):
             spec = group.kv_cache_spec
