@@ -15,6 +15,7 @@ as if it had not come.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import queue
@@ -28,6 +29,7 @@ MAX_ACTIONS = 64
 MAX_BLOCKS = 4096
 MAX_SECONDS = 3600.0
 MAX_DEFERRED = 1024
+MAX_FETCH_SECONDS = 30.0  # an engine that ends waits for one
 
 
 class HintOutcome(NamedTuple):
@@ -100,6 +102,9 @@ class HintDesk:
         """Ends everything, and waits for the fetch from a peer that is under way."""
         self.forget()
         if self._thread is not None:
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    self._work.get_nowait()
             self._work.put(None)
             self._thread.join()
             self._thread = None
@@ -221,7 +226,7 @@ class HintDesk:
         if not isinstance(source, str) or not all(0 <= each < 1 << 64 for each in numbers):
             return "refused", "source_control_endpoint is text, block_hashes are numbers of 64 bits", None
         asked = dict(source_control_endpoint=source, block_hashes=numbers, mode=payload.get("mode", "copy"))
-        work = _Fetch(asked, seconds or 10.0)
+        work = _Fetch(asked, min(seconds or 10.0, MAX_FETCH_SECONDS))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="ashlar-hints", daemon=True)
             self._thread.start()
