@@ -124,6 +124,7 @@ class Bench:
         settings = dict(PYTHONPATH=paths, LMCACHE_CHUNK_SIZE="256", LMCACHE_LOCAL_CPU="True",
                         LMCACHE_MAX_LOCAL_CPU_SIZE="2", LMCACHE_TRACK_USAGE="false")
         connector = dict(kv_connector="LMCacheConnectorV1", kv_role="kv_both")
+        engine = None
         try:
             engine = self.start(connector, settings, disable_hybrid_kv_cache_manager=True)
             self.ask(engine, "recomputed, LMCache attached", 0)
@@ -132,9 +133,11 @@ class Bench:
             assert found > 0, "it finds nothing that it stored"
             assert engine.reset()
             self.ask(engine, "LMCache (host memory)", found)
-            engine.stop()
         except (AssertionError, OSError) as failure:
             print(f"vllm_ttft: LMCache does not serve here: {str(failure).strip().splitlines()[-1]}")
+        finally:
+            if engine is not None:
+                engine.kill()
 
     def report(self):
         medians = {row: statistics.median(times) for row, times in self.rows.items()}

@@ -461,6 +461,24 @@ def sliding_window_under_preemption(lab):
 
 
 @unit("5")
+def sliding_window_from_a_volume(lab):
+    """vLLM asks for a window from its end, and most of a window is stored nowhere: another engine finds what
+    there is, whole prompts and longer ones."""
+    layers = named([windowed(), full()] * 2)
+    tiers = dict(volumes=lab.volumes(), g3_path=None, g3_bytes=None)
+    ids = tokens("window below", 3500)
+    first = lab.stepper(layers, blocks=600, **tiers)
+    assert first.run(ids) == 0
+    first.close()
+    second = lab.stepper(layers, blocks=600, **tiers)
+    assert second.run(ids[:1700] + tokens("leaves", 600)) <= 1700
+    assert second.run(ids + tokens("longer", 300)) == whole(3500, 32)
+    assert second.reset()
+    assert second.run(ids) == whole(3500, 32)
+    second.close()
+
+
+@unit("5")
 def states_beside_full_attention(lab):
     """Blocks of 784 tokens and three groups of states, as vLLM aligns a hybrid model."""
     page = full(784).page_size_bytes
