@@ -18,6 +18,9 @@ class Heard:
             if kind == "AllBlocksCleared":
                 self.blocks.pop("GPU", None)
                 continue
+            if event.medium != "GPU":
+                # What `ashlar serve` counts as the engine's own.
+                assert (event.locality, event.ownership) in (("LOCAL", None), ("LOCAL", "engine")), event
             held = self.blocks.setdefault(event.medium, {})
             for each in event.block_hashes:
                 held[each] = held.get(each, 0) + (1 if kind == "BlockStored" else -1)
