@@ -1,11 +1,13 @@
 """Time to first token of a long prompt in vLLM: recomputed, and from each of our tiers.
 
     PYTHONPATH=build/vllm-site PYTHON bench/python/vllm_ttft.py [--prompts N] [--tokens N] [--keep FOLDER]
+        [--lmcache FOLDER]
 
 PYTHON has vLLM 0.32; scripts/vllm_site makes build/vllm-site. A Llama of 92 million parameters with random
 weights in bfloat16 serves on the CPU. Each row is the median over N prompts of vLLM's own first-token
-latency. Beside it stand an engine without a connector (recomputed, local hit) and vLLM's ExampleConnector,
-which keeps files.
+latency. Beside it stand an engine without a connector (recomputed, local hit), vLLM's ExampleConnector, which
+keeps files, and LMCache's host memory where --lmcache names a folder that has the package (pip install
+--target) and it starts.
 
 Exits with 1 when a hit from G2 is not 30 times faster than recomputing.
 """
@@ -22,7 +24,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "vllm"))
 
 from engine import BLOCK, Engine, offloading  # noqa: E402
-from fixtures import wait_for  # noqa: E402
+from fixtures import free_ports, wait_for  # noqa: E402
 
 LEAST_RATIO = 30
 VOCABULARY = 28000
@@ -40,8 +42,8 @@ def write_model(folder):
 
 
 class Bench:
-    def __init__(self, folder, count, tokens):
-        self.folder, self.rows = folder, {}
+    def __init__(self, folder, count, tokens, lmcache=None):
+        self.folder, self.rows, self.lmcache = folder, {}, lmcache
         self.model = folder / "model"
         write_model(self.model)
         rng = random.Random(1)
@@ -49,10 +51,11 @@ class Bench:
                                     for _ in range(count + 1)]
         self.cached = (tokens - 1) // BLOCK * BLOCK
 
-    def start(self, connector=None, **settings):
+    def start(self, connector=None, environment=(), **settings):
         """An engine that has answered once: the first request pays for what is made lazily."""
         cores = str(len(os.sched_getaffinity(0)))
-        engine = Engine(self.model, self.folder, connector, environment=dict(OMP_NUM_THREADS=cores),
+        engine = Engine(self.model, self.folder, connector,
+                        environment=dict(OMP_NUM_THREADS=cores, **dict(environment)),
                         dtype="bfloat16", load_format="dummy", max_model_len=4096,
                         num_gpu_blocks_override=1024, **settings)
         engine.wait()
@@ -88,18 +91,19 @@ class Bench:
         volume.mkdir()
         volumes = [dict(name="shared", kind="directory", location=str(volume))]
         sizes = dict(g2_bytes=1 << 30, g3_bytes=2 << 30)
-        engine = self.start(offloading(self.folder, volumes=volumes, **sizes))
+        address = f"127.0.0.1:{free_ports(1)[0]}"
+        engine = self.start(offloading(self.folder, volumes=volumes, remote=dict(listen=address), **sizes))
         self.ask(engine, "recomputed, connector attached", 0)
         self.until_stored(engine, self.cached)
         for _ in range(2):
             assert engine.reset()
             self.ask(engine, "G2", self.cached)
+        only_g2 = dict(g2_bytes=1 << 30, g3_path=None, g3_bytes=None)
+        self.from_tier("another engine's G2 (loopback)", offloading(
+            self.folder, remote=dict(listen="127.0.0.1:0", peers=[address]), **only_g2))
         engine.stop()
         self.from_tier("G3, after a restart", offloading(self.folder, **sizes))
-        other = self.folder / "other"
-        other.mkdir()
-        self.from_tier("volume, another engine", offloading(other, volumes=volumes, g3_path=None,
-                                                            **{**sizes, "g3_bytes": None}))
+        self.from_tier("volume, another engine", offloading(self.folder, volumes=volumes, **only_g2))
 
         store = self.folder / "example"
         engine = self.start(dict(kv_connector="ExampleConnector", kv_role="kv_both",
@@ -111,6 +115,29 @@ class Bench:
         self.ask(engine, "ExampleConnector (files)", self.cached)
         engine.stop()
         shutil.rmtree(store)
+        if self.lmcache:
+            self.beside_lmcache()
+
+    def beside_lmcache(self):
+        """Its chunks are of 256 tokens, so a hit is a little shorter than ours."""
+        paths = os.pathsep.join([str(self.lmcache.resolve()), os.environ.get("PYTHONPATH", "")])
+        settings = dict(PYTHONPATH=paths, LMCACHE_CHUNK_SIZE="256", LMCACHE_LOCAL_CPU="True",
+                        LMCACHE_MAX_LOCAL_CPU_SIZE="2", LMCACHE_TRACK_USAGE="false")
+        connector = dict(kv_connector="LMCacheConnectorV1", kv_role="kv_both")
+        engine = None
+        try:
+            engine = self.start(connector, settings, disable_hybrid_kv_cache_manager=True)
+            self.ask(engine, "recomputed, LMCache attached", 0)
+            assert engine.reset()
+            found = engine.generate(self.prompts[0], 4)["cached"]
+            assert found > 0, "it finds nothing that it stored"
+            assert engine.reset()
+            self.ask(engine, "LMCache (host memory)", found)
+        except (AssertionError, OSError) as failure:
+            print(f"vllm_ttft: LMCache does not serve here: {str(failure).strip().splitlines()[-1]}")
+        finally:
+            if engine is not None:
+                engine.kill()
 
     def report(self):
         medians = {row: statistics.median(times) for row, times in self.rows.items()}
@@ -128,12 +155,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--prompts", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=3500)
+    parser.add_argument("--lmcache", type=pathlib.Path, help="a folder with LMCache and what it needs")
     parser.add_argument("--keep", type=pathlib.Path, help="a folder for models, logs and stores, kept")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True, prefix="ashlar-ttft-") as scratch:
         folder = options.keep or pathlib.Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        bench = Bench(folder, options.prompts, options.tokens)
+        bench = Bench(folder, options.prompts, options.tokens, options.lmcache)
         bench.run()
         return 0 if bench.report() else 1
 

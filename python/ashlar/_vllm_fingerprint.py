@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
+import sys
+from typing import Any
 
 import torch
 from vllm import __version__ as _vllm_version
+from vllm.config import VllmConfig, get_current_vllm_config_or_none
 from vllm.v1.kv_offload.config import OffloadingConfig
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -44,14 +48,14 @@ def _samples_of(path: str) -> bytes:
     return digest.digest()
 
 
-def weights_of(model: str) -> str:
+def weights_of(model: str, revision: str | None = None) -> str:
     """Names the weights of a model in a folder or in the Hugging Face cache; empty for what is not here."""
     folder = model
     if not os.path.isdir(folder):
         try:
             from huggingface_hub import try_to_load_from_cache
 
-            config = try_to_load_from_cache(model, "config.json")
+            config = try_to_load_from_cache(model, "config.json", revision=revision)
         except Exception:
             return ""
         if not isinstance(config, str):
@@ -66,8 +70,71 @@ def weights_of(model: str) -> str:
     return digest.hexdigest()[:32]
 
 
-def fingerprint_of(config: OffloadingConfig) -> str:
+def engine_settings() -> VllmConfig | None:
+    """The configuration of the engine that is being built. vLLM gives an OffloadingSpec a summary that has
+    neither revision nor overrides, and sets the whole only in workers: elsewhere it is found with those who
+    call."""
+    current = get_current_vllm_config_or_none()
+    frame = None if current else sys._getframe(1)
+    while frame is not None:
+        found = frame.f_locals.get("vllm_config")
+        if isinstance(found, VllmConfig):
+            return found
+        frame = frame.f_back
+    return current
+
+
+def _as_text(value: Any) -> str:
+    """The same text for the same settings in every process: no addresses, no order of chance."""
+    if isinstance(value, type) or callable(value):
+        return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+    if hasattr(value, "to_dict"):
+        value = value.to_dict()
+    elif hasattr(value, "__dataclass_fields__"):
+        value = vars(value)
+    if isinstance(value, dict):
+        left = {str(key): _as_text(each) for key, each in value.items()}
+        for key in ("_name_or_path", "transformers_version"):
+            left.pop(key, None)
+        return json.dumps(left, sort_keys=True)
+    if isinstance(value, (set, frozenset)):
+        return json.dumps(sorted(_as_text(each) for each in value))
+    if isinstance(value, (list, tuple)):
+        return json.dumps([_as_text(each) for each in value])
+    return str(value)
+
+
+def values_of(settings: VllmConfig) -> str:
+    """What the values in a block depend on beside weights and layout, as a digest: the model's configuration
+    with all overrides (rope scaling, windows), its revision, quantization, draft model. The same in every
+    process of one configuration."""
+    model, load = settings.model_config, settings.load_config
+    names = ("revision", "code_revision", "dtype", "quantization", "quantization_config", "hf_config",
+             "hf_overrides", "disable_sliding_window", "model_impl", "override_attention_dtype")
+    parts = {name: _as_text(getattr(model, name, None)) for name in names}
+    # Some scale positions by the longest request that is allowed.
+    if "longrope" in parts["hf_config"]:
+        parts["max_model_len"] = str(model.max_model_len)
+    parts["load_format"] = str(load.load_format)
+    if parts["load_format"] == "dummy":
+        parts["seed"] = str(model.seed)
+    images = getattr(model, "multimodal_config", None)
+    for name in ("mm_processor_kwargs", "video_pruning_rate", "language_model_only"):
+        parts[name] = _as_text(getattr(images, name, None))
+    parts["cache"] = str(settings.cache_config.cache_dtype)
+    parts["scales"] = str(getattr(settings.cache_config, "calculate_kv_scales", None))
+    draft = settings.speculative_config
+    of_draft = getattr(draft, "draft_model_config", None) if draft else None
+    if of_draft is not None:  # its layers are in the blocks too
+        parts["draft"] = json.dumps([str(draft.method), str(of_draft.model), str(of_draft.revision),
+                                     weights_of(of_draft.model, of_draft.revision),
+                                     _as_text(of_draft.hf_config), _as_text(of_draft.quantization)])
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def fingerprint_of(config: OffloadingConfig, settings: VllmConfig | None) -> str:
     """Everything that the bytes of a block depend on, as text: blocks of another text are never used."""
+    revision = settings.model_config.revision if settings else None
     parallel = config.parallel
     extra = config.extra_config
     of_no_rank = config.canonical_layout and parallel.is_parallelism_agnostic
@@ -76,7 +143,8 @@ def fingerprint_of(config: OffloadingConfig) -> str:
     parts = [
         f"vllm {_vllm_version}",
         f"model {extra.get('model') or config.model.name}",
-        f"weights {weights_of(config.model.name)}",
+        f"weights {weights_of(config.model.name, revision)}",
+        f"values {values_of(settings) if settings else ''}",
         f"dtype {config.model.dtype}",
         f"layout {config.kv_cache_layout}",
         f"canonical {config.canonical_layout}",

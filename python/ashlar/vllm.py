@@ -14,18 +14,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import queue
-import threading
-import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-import numpy as np
-import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 from vllm.v1.kv_offload.base import (
     CanonicalKVCaches,
-    GPULoadStoreSpec,
     LoadStoreSpec,
     Locality,
     LookupResult,
@@ -41,16 +35,17 @@ from vllm.v1.kv_offload.base import (
     ReqContext,
     RequestOffloadingContext,
     ScheduleEndContext,
-    TransferResult,
 )
 from vllm.v1.kv_offload.config import OffloadingConfig
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
-from ashlar import AshlarError, HostStore, KvBlockManager, _native
+from ashlar import AshlarError, HostStore, KvBlockManager
 from ashlar._host_region import HostRegion
 from ashlar._page_copies import PageCopier, Piece
-from ashlar._vllm_fingerprint import bytes_of, fingerprint_of, weights_of
-from ashlar._vllm_hints import HintDesk
+from ashlar._vllm_events import EventDesk
+from ashlar._vllm_fingerprint import bytes_of, engine_settings, fingerprint_of, weights_of
+from ashlar._vllm_hints import HintDesk, HintOutcome
+from ashlar._vllm_worker import AshlarOffloadingWorker, SlotSpec
 
 _log = logging.getLogger("vllm.ashlar")
 
@@ -78,18 +73,6 @@ _OF_VLLM = {
 }
 
 
-class SlotSpec(LoadStoreSpec):
-    """The slots of G2 that a job copies."""
-
-    def __init__(self, job: int, slots: list[int], writers: list[int] | None = None):
-        self.job = job
-        self.slots = slots
-        self.writers = writers or []  # of a load: the job that stored each
-
-    def __repr__(self) -> str:
-        return f"SlotSpec(job={self.job}, slots={self.slots})"
-
-
 class _Request:
     """What the manager keeps with a request of vLLM's."""
 
@@ -105,15 +88,15 @@ class AshlarOffloadingManager(OffloadingManager):
         self._region = region
         self._kv = kv
         self._store = store
-        self._events = events
+        self._events = EventDesk(kv, store) if events else None
         self._shutdown_limit = shutdown_limit
-        self._hints = HintDesk(kv)
+        self._hints = HintDesk(kv, store)
         self._storing: dict[OffloadKey, int] = {}  # the job of each key
         self._loading: dict[str, list[tuple[int, frozenset[OffloadKey]]]] = {}  # by request
         self._writers = writers  # ranks that take part in a store; None: all
         self._abandoned: list[tuple[int, bool]] = []  # jobs, and whether they store
-        self._keys: dict[bytes, OffloadKey] = {}  # by name, for events
         self._numbers: dict[str, int] = {}  # of requests that were not scheduled yet
+        self._said: dict[str, list[HintOutcome]] = {}  # of the hints of requests
         self._reported: dict[str, int] = {}
         self._warned = False
 
@@ -125,7 +108,7 @@ class AshlarOffloadingManager(OffloadingManager):
             req_context.set_state(_Request(number))
             self._numbers[req_context.req_id] = number
             if req_context.kv_hints is not None:
-                self._hints.take(req_context.kv_hints)
+                self._said[req_context.req_id] = self._hints.take(req_context.kv_hints)
         return RequestOffloadingContext()
 
     def _number(self, req_context: ReqContext) -> int:
@@ -138,16 +121,22 @@ class AshlarOffloadingManager(OffloadingManager):
     def on_request_finished(self, req_context: ReqContext) -> None:
         request = req_context.get_state(_Request)
         self._numbers.pop(req_context.req_id, None)
+        self._said.pop(req_context.req_id, None)
         if request is not None:
             self._store.end_request(request.number)
+
+    def hint_outcomes(self, request: str) -> list[dict[str, str]]:
+        """What became of the hints of a request that has not finished, one for each action."""
+        self._hints.step()
+        return [each._asdict() for each in self._said.get(request, ())]
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         allowed = req_context.load_tier_filter
         if not (allowed.allows(Medium.CPU, Locality.LOCAL) or allowed.allows(Medium.STORAGE, None)):
             return LookupResult.MISS
         answer = self._store.lookup(self._number(req_context), key)
-        if self._events and answer in ("hit", "pending"):
-            self._remember(key)
+        if self._events is not None and answer == "hit":
+            self._events.know(key)
         return _ANSWERS[answer]
 
     def get_load_source(self, key: OffloadKey, req_context: ReqContext) -> CacheHitSource:
@@ -194,8 +183,8 @@ class AshlarOffloadingManager(OffloadingManager):
         stored = [offered[i] for i in chosen]
         for key in stored:
             self._storing[key] = job
-            if self._events:
-                self._remember(key)
+            if self._events is not None:
+                self._events.know(key)
         return PrepareStoreOutput(keys_to_store=stored, store_spec=SlotSpec(job, slots), evicted_keys=[])
 
     def complete_store(self, keys: Collection[OffloadKey], req_context: ReqContext,
@@ -239,38 +228,14 @@ class AshlarOffloadingManager(OffloadingManager):
         self._loading.clear()
         self._hints.forget()
         self._store.forget_all()
+        if self._events is not None:
+            self._events.forget()
         self._reap()
 
     # ---- told
 
-    def _remember(self, key: OffloadKey) -> None:
-        self._keys.setdefault(bytes(HostStore.name(key)), key)
-
     def take_events(self) -> Iterable[OffloadingEvent]:
-        if not self._events:
-            return
-        batch = self._kv.drain_events()
-        if len(batch) == 0:
-            return
-        array = batch.array
-        for i in range(len(array)):
-            kind, tier = int(array["kind"][i]), int(array["tier"][i])
-            if kind > 1 or tier == 0:
-                continue
-            name = int(array["hash"][i][0]).to_bytes(8, "big") + int(array["hash"][i][1]).to_bytes(8, "big")
-            key = self._keys.get(name)
-            if key is None:
-                continue  # from before a restart: nobody here has asked for it
-            yield OffloadingEvent(
-                keys=[key],
-                medium=Medium.CPU if tier == 1 else Medium.STORAGE,
-                removed=kind == 1,
-                locality=Locality.REMOTE if tier > 2 else Locality.LOCAL,
-                ownership=None if tier == 1 else "ashlar",
-                removal_expected=True,
-            )
-            if kind == 1 and key not in self._storing and not self._kv.presence([HostStore.name(key)])[0]:
-                self._keys.pop(name, None)
+        return self._events.take(self._storing) if self._events is not None else ()
 
     def get_stats(self) -> OffloadingConnectorStats | None:
         stats = OffloadingConnectorStats()
@@ -290,121 +255,13 @@ class AshlarOffloadingManager(OffloadingManager):
         """What is in G2 goes down to files and volumes, as far as the limit allows."""
         if self._kv.closed:
             return
-        self._hints.forget()
+        self._hints.close()
         try:
             self._kv.shutdown(timeout=self._shutdown_limit)
         except AshlarError as error:
             _log.warning("ashlar: %s", error)
         self._store.close()
         self._kv.close(timeout=self._shutdown_limit)
-        self._region.close()
-
-
-class AshlarOffloadingWorker(OffloadingWorker):
-    """Runs in each worker: copies between its KV cache and the slots of G2, loads before stores."""
-
-    def __init__(self, copier: PageCopier, region: HostRegion, rank: int, cuda: bool,
-                 part: tuple[int, int] | None):
-        self._part = part  # of a slot, of this rank: begin and size; None: loads are not checked
-        self._copier = copier
-        self._region = region
-        self._rank = rank
-        self._cuda = cuda
-        self._changed = threading.Condition()
-        self._pending: set[int] = set()
-        self._finished: list[TransferResult] = []
-        self._failure: BaseException | None = None
-        self._queues = [queue.SimpleQueue(), queue.SimpleQueue()]
-        self._threads = [threading.Thread(target=self._run, args=(its,), name=name, daemon=True)
-                         for its, name in zip(self._queues, ("ashlar-load", "ashlar-store"))]
-        for thread in self._threads:
-            thread.start()
-
-    def submit_store(self, job_id: int, src_spec: GPULoadStoreSpec, dst_spec: LoadStoreSpec) -> bool:
-        return self._submit(1, job_id, src_spec, dst_spec)
-
-    def submit_load(self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec) -> bool:
-        return self._submit(0, job_id, dst_spec, src_spec)
-
-    def _submit(self, which: int, job_id: int, pages: GPULoadStoreSpec, slots: LoadStoreSpec) -> bool:
-        assert isinstance(slots, SlotSpec)
-        after = None
-        if self._cuda:
-            # Behind the forward pass, which writes the pages of a store and may still use those of a load.
-            after = torch.cuda.Event()
-            after.record()
-        places = self._copier.places(pages.block_ids, pages.group_sizes, pages.block_indices, slots.slots)
-        with self._changed:
-            self._pending.add(job_id)
-        self._queues[which].put((job_id, slots, places, after, which == 1))
-        return True
-
-    def _checksums(self, slots: list[int]) -> list[int]:
-        assert self._part is not None
-        rows = self._region.array
-        begin = np.asarray(slots, np.uint64) * np.uint64(rows.strides[0]) + np.uint64(rows.ctypes.data)
-        return _native._checksums(begin + np.uint64(self._part[0]), self._part[1])
-
-    # Whether the slots still have what this rank wrote to them. Those that came up from another tier were
-    # checked there.
-    def _is_whole(self, spec: SlotSpec) -> bool:
-        seals = self._region.seals(self._rank, spec.slots)
-        ours = [i for i, writer in enumerate(spec.writers) if writer and int(seals[i, 0]) == writer]
-        found = self._checksums([spec.slots[i] for i in ours])
-        return all(int(seals[i, 1]) == value for i, value in zip(ours, found))
-
-    def _copy(self, spec: SlotSpec, places: list, after: object, is_store: bool) -> tuple[int, bool]:
-        if not is_store:
-            if self._part is not None and not self._is_whole(spec):
-                return 0, False
-            return self._copier.load(places, after), True
-        if not self._copier.is_whole(places):
-            return 0, False  # a window left a hole in a chunk: it is not stored
-        size = self._copier.store(places, after)
-        if self._part is not None:
-            self._region.seal(self._rank, spec.slots, spec.job, self._checksums(spec.slots))
-        return size, True
-
-    def _run(self, jobs: queue.SimpleQueue) -> None:
-        while (job := jobs.get()) is not None:
-            job_id, spec, places, after, is_store = job
-            begun = time.perf_counter()
-            size, done, failure = 0, True, None
-            try:
-                size, done = self._copy(spec, places, after, is_store)
-                self._region.ended(self._rank, spec.job, not done)
-            except BaseException as error:  # told to the thread that asks, which ends the engine
-                failure = error
-            with self._changed:
-                self._failure = self._failure or failure
-                self._pending.discard(job_id)
-                # vLLM knows no store that fails: the manager hears of it from the region.
-                self._finished.append(TransferResult(job_id, done or is_store, size,
-                                                     time.perf_counter() - begun))
-                self._changed.notify_all()
-
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise RuntimeError("ashlar: a copy between the KV cache and G2 failed; its pages are not what "
-                               "they should be") from self._failure
-
-    def get_finished(self) -> list[TransferResult]:
-        with self._changed:
-            self._check()
-            finished, self._finished = self._finished, []
-        return finished
-
-    def wait(self, job_ids: set[int]) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._failure or not self._pending & job_ids)
-            self._check()
-
-    def shutdown(self) -> None:
-        for jobs in self._queues:
-            jobs.put(None)
-        for thread in self._threads:
-            thread.join(timeout=30)
-        self._copier.close()
         self._region.close()
 
 
@@ -451,10 +308,18 @@ class AshlarOffloadingSpec(OffloadingSpec):
             raise ValueError("ashlar: stages of a pipeline have blocks of different layers; "
                              "pipeline_parallel_size must be 1")
         kept = [name for name in ("g3_path", "volumes", "remote") if self.extra_config.get(name)]
-        if kept and not self.extra_config.get("model") and not weights_of(config.model.name):
-            raise ValueError(f"ashlar: {', '.join(kept)}: the weights of {config.model.name} are not in a "
-                             "folder or in the Hugging Face cache, so nothing tells them from others of that "
-                             "name; give \"model\", a name for these weights, in kv_connector_extra_config")
+        settings = engine_settings()
+        revision = settings.model_config.revision if settings else None
+        if kept and not self.extra_config.get("model"):
+            why = ""
+            if settings is None:
+                why = "vLLM does not tell what it was started with, so nothing tells its blocks from others"
+            elif not weights_of(config.model.name, revision):
+                why = (f"the weights of {config.model.name} are not in a folder or in the Hugging Face "
+                       "cache, so nothing tells them from others of that name")
+            if why:
+                raise ValueError(f"ashlar: {', '.join(kept)}: {why}; give \"model\", a name for these "
+                                 "weights and all that changes their values, in kv_connector_extra_config")
         self.replicated_layout = config.replicated_layout
         self._copies = 1 if config.replicated_layout else config.parallel.world_size
         self._rank_bytes = config.worker_kv_bytes_per_block * self.blocks_per_chunk
@@ -465,15 +330,17 @@ class AshlarOffloadingSpec(OffloadingSpec):
         if self._slots < 16:
             raise ValueError(f"ashlar: g2_bytes has room for {self._slots} blocks of {self._slot_bytes} "
                              f"bytes; give at least {16 * self._slot_bytes}")
-        self._fingerprint = fingerprint_of(config)
+        self._fingerprint = fingerprint_of(config, settings)
         self._digest = hashlib.sha256(self._fingerprint.encode()).digest()
+        # Models change their configuration while they load, which happens in the workers alone.
+        self._shape = hashlib.sha256(fingerprint_of(config, None).encode()).digest()
         self.checks_loads = False  # only a connector that can report a failed load may set it
         self._manager: AshlarOffloadingManager | None = None
         self._worker: AshlarOffloadingWorker | None = None
 
     def _region(self, rank: int | None) -> HostRegion:
         return HostRegion(self.config.engine_id, ranks=self.config.parallel.world_size, slots=self._slots,
-                          slot_bytes=self._slot_bytes, fingerprint=self._digest, rank=rank)
+                          slot_bytes=self._slot_bytes, fingerprint=self._shape, rank=rank)
 
     def get_manager(self) -> OffloadingManager:
         if self._manager is None:

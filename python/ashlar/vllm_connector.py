@@ -8,7 +8,9 @@
 The same tiers and settings as ashlar.vllm. In addition a worker keeps a checksum of every slot that it writes
 and compares it before it loads: memory that was damaged in between is found, its blocks are dropped, and the
 request goes on as kv_load_failure_policy says. It costs one more pass over the bytes, in threads of the
-worker.
+worker. And what became of a request's KV hints is in the kv_transfer_params of its answer:
+
+    {"ashlar_hints": [{"action_id": "a-1", "outcome": "clipped", "why": "3 of 4 blocks are here"}]}
 """
 
 from __future__ import annotations
@@ -20,6 +22,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole, K
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.v1.kv_cache_interface import KVCacheConfig
+from vllm.v1.request import Request
+
+from ashlar.vllm import AshlarOffloadingManager
 
 
 def _name_the_spec(vllm_config: VllmConfig) -> None:
@@ -69,6 +74,24 @@ class AshlarConnector(OffloadingConnector):
     def build_prom_metrics(cls, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> Any:
         _name_the_spec(vllm_config)
         return super().build_prom_metrics(vllm_config, *args, **kwargs)
+
+    def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        outcomes = self._hint_outcomes(request)
+        held, params = super().request_finished(request, block_ids)
+        return held, {**(params or {}), **outcomes} or None
+
+    def request_finished_all_groups(self, request: Request, block_ids: tuple[list[int], ...]
+                                    ) -> tuple[bool, dict[str, Any] | None]:
+        outcomes = self._hint_outcomes(request)
+        held, params = super().request_finished_all_groups(request, block_ids)
+        return held, {**(params or {}), **outcomes} or None
+
+    def _hint_outcomes(self, request: Request) -> dict[str, Any]:
+        assert self.connector_scheduler is not None
+        manager = self.connector_scheduler.manager
+        assert isinstance(manager, AshlarOffloadingManager)
+        outcomes = manager.hint_outcomes(request.request_id) if request.kv_hints is not None else []
+        return {"ashlar_hints": outcomes} if outcomes else {}
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
         sent, received = self.get_finished(finished_req_ids)

@@ -43,7 +43,8 @@ std::uint64_t big_endian(const std::uint8_t* bytes) {
 }
 
 // An engine's key: the digest of a block and all before it, 16 or 32 bytes, then the group of layers, big
-// endian. All bits enter the name or the digest, but for a few of a digest of 16 bytes.
+// endian. All bits enter the name or the digest, but for a few. The name ends with the last 64 bits, by which
+// engines and routers name a block where they have no room for more.
 HostBlock block_of(const nb::bytes& key) {
   const auto* bytes = static_cast<const std::uint8_t*>(key.data());
   const std::size_t size = key.size();
@@ -51,15 +52,15 @@ HostBlock block_of(const nb::bytes& key) {
     raise(Error(ErrorCode::kInvalidArgument,
                 "a key has " + std::to_string(size) +
                     " bytes; it must be a digest of 16 or 32 bytes and a group of 4"));
-  const std::uint64_t hi = big_endian(bytes);
-  const std::uint64_t lo = big_endian(bytes + 8);
+  const bool is_long = size == 32 + kGroupBytes;
+  const std::uint64_t hi = big_endian(bytes + (is_long ? 16 : 0));
+  const std::uint64_t lo = big_endian(bytes + (is_long ? 24 : 8));
   std::uint32_t group = 0;
   for (std::size_t i = size - kGroupBytes; i < size; ++i) group = group << 8 | bytes[i];
-  const bool is_long = size == 32 + kGroupBytes;
   HostBlock block;
   block.hash = value_or_raise(tokens::SequenceHash::make_keyed(0, hi, lo)).in_group(group);
-  block.prefix = tokens::PrefixDigest::known(is_long ? big_endian(bytes + 16) : spread_bits(hi),
-                                             is_long ? big_endian(bytes + 24) : spread_bits(lo));
+  block.prefix = tokens::PrefixDigest::known(is_long ? big_endian(bytes) : spread_bits(hi),
+                                             is_long ? big_endian(bytes + 8) : spread_bits(lo));
   return block;
 }
 
@@ -266,9 +267,10 @@ peer.)")
       .def_prop_ro("counters", &store_counters_of, "What has happened so far, in blocks, by name.")
       .def("close", &HostStoreRef::close,
            "Gives back all slots: workers must have stopped. Does nothing the second time.")
-      .def_static(
-          "name", [](const nb::bytes& key) { return block_of(key).hash; }, "key"_a,
-          "The name under which every tier has the block of a key.");
+      .def(
+          "name",
+          [](const HostStoreRef& self, const nb::bytes& key) { return self.get().name(block_of(key).hash); },
+          "key"_a, "The name under which every tier has the block of a key; another one after forget_all().");
   module.def("_copy_pieces", &copy_pieces, "to"_a, "sources"_a, "sizes"_a,
              "Copies pieces of memory given by their addresses, without the GIL. For workers that have "
              "checked every address.");

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "ashlar/tiers/remote.h"
 #include "callbacks.h"
 #include "errors.h"
 #include "guards.h"
@@ -156,6 +157,16 @@ OnboardRef onboard_async(const KvRef& self, nb::object hashes, std::optional<dou
   // A function of Python's must not be destroyed without the GIL by the last copy here.
   options.on_done = {};
   return {kv, value_or_raise(std::move(handle))};
+}
+
+std::string execute_hints(const KvRef& self, const std::string& envelope, std::optional<double> timeout) {
+  const KvPtr kv = self.get();
+  tiers::RemoteNode* const remote = kv->remote();
+  if (remote == nullptr)
+    raise(Error(ErrorCode::kNotReady, "the manager has no remote tier: create it with remote={…}"));
+  const auto until = deadline_of(timeout);
+  return tiers::RemoteNode::to_json(
+      value_or_raise(without_gil([&] { return remote->execute_hints(envelope, until); })));
 }
 
 OnboardRef prefetch(const KvRef& self, nb::object hashes, std::optional<double> timeout) {
@@ -342,6 +353,10 @@ compute_tokens_per_second blocks that take longer than computing them are left o
            "wait for other calls of the manager.")
       .def("prefetch", &prefetch, "hashes"_a, nb::kw_only(), "timeout"_a = nb::none(),
            "Brings blocks from disks and volumes into G2, ahead of a request.")
+      .def("execute_hints", &execute_hints, "envelope"_a, nb::kw_only(), "timeout"_a = nb::none(),
+           "Executes the `kv.fetch` actions of an envelope of KV hints (JSON): brings blocks from the agent "
+           "that each names into G2. Waits for them. Returns their outcomes as JSON. NotReady: the manager "
+           "has no remote tier.")
       .def(
           "pin",
           [](const KvRef& self, const HashesLike& like, double ttl) {

@@ -31,6 +31,9 @@ using HostPin = block::ImmutableBlock<G2>;
 // A block that arrived and was evicted before it was asked for again is brought up once more, not for ever.
 constexpr std::uint8_t kMaxFetches = 2;
 
+// Calls of one request at a time, where each block has its own.
+constexpr std::size_t kMaxApart = 64;
+
 // What a request knows of a block that it asked for and that was not in G2.
 struct WantedBlock {
   PrefixDigest prefix;
@@ -44,13 +47,20 @@ struct PinnedBlock {
   PrefixDigest prefix;  // as the engine gave it
 };
 
+// Blocks that are brought up by one call.
+struct HostFetch {
+  std::vector<SequenceHash> hashes;
+  OnboardHandle handle;
+};
+
 struct HostRequest {
   std::unordered_map<SequenceHash, PinnedBlock> pins;
   std::unordered_map<SequenceHash, WantedBlock> wanted;
   std::unordered_map<SequenceHash, events::TierId> sources;
-  std::vector<SequenceHash> asked;     // in the order of the look-ups
-  std::vector<SequenceHash> fetching;  // those of `handle`
-  std::optional<OnboardHandle> handle;
+  std::vector<SequenceHash> asked;  // in the order of the look-ups
+  std::vector<HostFetch> fetches;
+  // It asks for blocks behind a missing one, as for a window from its end: one call for each, all at once.
+  bool apart = false;
   std::optional<Clock::TimePoint> deadline = {};  // from its first fetch on
 };
 
@@ -84,10 +94,17 @@ struct HostStore::State {
   PrefixDigest digest(const PrefixDigest& prefix) const ASHLAR_REQUIRES(mu) {
     return PrefixDigest::known(prefix.hi() ^ epoch.hi(), prefix.lo() ^ epoch.lo());
   }
+  // Names change with the epoch too: a block of an earlier one that somebody still holds is in nobody's way.
+  SequenceHash name(const SequenceHash& hash) const ASHLAR_REQUIRES(mu) { return hash.in_group(era); }
+  HostBlock named(const HostBlock& block) const ASHLAR_REQUIRES(mu) {
+    return {.hash = name(block.hash), .prefix = block.prefix};
+  }
   bool pin(HostRequest& request, const SequenceHash& hash, const PrefixDigest& prefix) ASHLAR_REQUIRES(mu);
   HostAnswer want(HostRequest& request, const HostBlock& block) ASHLAR_REQUIRES(mu);
   void collect(HostRequest& request) ASHLAR_REQUIRES(mu);
+  void take(HostRequest& request, const HostFetch& fetch) ASHLAR_REQUIRES(mu);
   void give_up(HostRequest& request) ASHLAR_REQUIRES(mu);
+  void call(HostRequest& request, std::vector<SequenceHash> hashes) ASHLAR_REQUIRES(mu);
   void fetch(HostRequest& request) ASHLAR_REQUIRES(mu);
   void count_hit(events::TierId tier) ASHLAR_REQUIRES(mu);
 
@@ -95,6 +112,7 @@ struct HostStore::State {
   const HostStoreOptions options;
   mutable Mutex mu;
   PrefixDigest epoch ASHLAR_GUARDED_BY(mu);
+  std::uint32_t era ASHLAR_GUARDED_BY(mu) = 0;  // of names
   std::uint64_t last_id ASHLAR_GUARDED_BY(mu) = draw_first_number();
   std::unordered_map<RequestId, HostRequest> requests ASHLAR_GUARDED_BY(mu);
   std::unordered_map<JobId, HostJob> jobs ASHLAR_GUARDED_BY(mu);
@@ -121,7 +139,7 @@ HostStore::HostStore(std::unique_ptr<State> state) : state_(std::move(state)) {}
 HostStore::~HostStore() {
   const MutexLock lock(state_->mu);
   for (auto& [id, request] : state_->requests)
-    if (request.handle) request.handle->cancel();
+    for (HostFetch& fetch : request.fetches) fetch.handle.cancel();
 }
 
 // ---- requests
@@ -143,7 +161,7 @@ void HostStore::end_request(RequestId request) {
   const MutexLock lock(state_->mu);
   const auto found = state_->requests.find(request);
   if (found == state_->requests.end()) return;
-  if (found->second.handle) found->second.handle->cancel();
+  for (HostFetch& fetch : found->second.fetches) fetch.handle.cancel();
   state_->requests.erase(found);
 }
 
@@ -174,8 +192,9 @@ void HostStore::State::count_hit(events::TierId tier) {
     ++counters.hits_peer;
 }
 
-HostAnswer HostStore::lookup(RequestId id, const HostBlock& block) {
+HostAnswer HostStore::lookup(RequestId id, const HostBlock& asked) {
   const MutexLock lock(state_->mu);
+  const HostBlock block = state_->named(asked);
   const auto found = state_->requests.find(id);
   if (found == state_->requests.end()) return HostAnswer::kMiss;
   HostRequest& request = found->second;
@@ -220,20 +239,23 @@ HostAnswer HostStore::State::want(HostRequest& request, const HostBlock& block) 
   return wanted.known ? HostAnswer::kPending : HostAnswer::kUnknown;
 }
 
-// Takes the outcomes of a fetch that has ended. Blocks behind a miss were not looked for: who still wants
+// Takes the outcomes of fetches that have ended. Blocks behind a miss were not looked for: who still wants
 // them asks again.
 void HostStore::State::collect(HostRequest& request) {
-  if (!request.handle) return;
-  if (!request.handle->done()) {
-    // The limit of the call first; this is for calls that do not keep it.
-    constexpr auto kGrace = std::chrono::seconds(1);
-    if (Clock::real().now() >= *request.deadline + kGrace) give_up(request);
-    return;
-  }
-  const std::vector<BlockOutcome> outcomes = request.handle->blocks();
-  request.handle.reset();
-  for (std::size_t i = 0; i < request.fetching.size(); ++i) {
-    const SequenceHash& hash = request.fetching[i];
+  // The limit of the call first; this is for calls that do not keep it.
+  constexpr auto kGrace = std::chrono::seconds(1);
+  if (!request.fetches.empty() && Clock::real().now() >= *request.deadline + kGrace) give_up(request);
+  std::erase_if(request.fetches, [&](const HostFetch& fetch) ASHLAR_REQUIRES(mu) {
+    if (!fetch.handle.done()) return false;
+    take(request, fetch);
+    return true;
+  });
+}
+
+void HostStore::State::take(HostRequest& request, const HostFetch& fetch) {
+  const std::vector<BlockOutcome> outcomes = fetch.handle.blocks();
+  for (std::size_t i = 0; i < fetch.hashes.size(); ++i) {
+    const SequenceHash& hash = fetch.hashes[i];
     const auto entry = request.wanted.find(hash);
     if (entry == request.wanted.end()) continue;
     const BlockOutcome& outcome = outcomes[i];
@@ -243,33 +265,36 @@ void HostStore::State::collect(HostRequest& request) {
       if (request.sources.try_emplace(hash, tier).second) count_hit(tier);
     } else if (outcome.miss == Miss::kBehind) {
       request.wanted.erase(entry);
+      request.apart = true;
     } else {
       entry->second.stage = WantedBlock::Stage::kMissed;
       if (outcome.miss == Miss::kLate) ++counters.late;
     }
   }
-  request.fetching.clear();
 }
 
-// The fetch ignores its deadline, as a volume that hangs may make it: the request goes on without it.
+// Fetches ignore their deadline, as a volume that hangs may make them: the request goes on without them.
 void HostStore::State::give_up(HostRequest& request) {
-  request.handle->cancel();
-  request.handle.reset();
-  for (const SequenceHash& hash : request.fetching)
-    if (const auto entry = request.wanted.find(hash); entry != request.wanted.end()) {
-      entry->second.stage = WantedBlock::Stage::kMissed;
-      ++counters.late;
-    }
-  request.fetching.clear();
+  std::erase_if(request.fetches, [&](HostFetch& fetch) ASHLAR_REQUIRES(mu) {
+    if (fetch.handle.done()) return false;
+    fetch.handle.cancel();
+    for (const SequenceHash& hash : fetch.hashes)
+      if (const auto entry = request.wanted.find(hash); entry != request.wanted.end()) {
+        entry->second.stage = WantedBlock::Stage::kMissed;
+        ++counters.late;
+      }
+    return true;
+  });
 }
 
 void HostStore::State::fetch(HostRequest& request) {
   const Clock::TimePoint now = Clock::real().now();
   if (!request.deadline) request.deadline = now + options.fetch_limit;
   const bool late = now >= *request.deadline;
-  OnboardOptions how;
-  std::vector<SequenceHash> hashes;
-  for (const SequenceHash& hash : request.asked) {
+  std::vector<SequenceHash> together;
+  std::size_t seen = 0;
+  for (; seen < request.asked.size() && request.fetches.size() < kMaxApart; ++seen) {
+    const SequenceHash& hash = request.asked[seen];
     const auto entry = request.wanted.find(hash);
     if (entry == request.wanted.end() || entry->second.stage != WantedBlock::Stage::kAsked) continue;
     if (late) {
@@ -279,34 +304,41 @@ void HostStore::State::fetch(HostRequest& request) {
     }
     entry->second.stage = WantedBlock::Stage::kFetching;
     ++entry->second.fetches;
-    hashes.push_back(hash);
-    how.prefixes.push_back(digest(entry->second.prefix));
+    if (request.apart)
+      call(request, {hash});
+    else
+      together.push_back(hash);
   }
-  request.asked.clear();
-  if (hashes.empty()) return;
+  request.asked.erase(request.asked.begin(), request.asked.begin() + static_cast<std::ptrdiff_t>(seen));
+  if (!together.empty()) call(request, std::move(together));
+}
+
+void HostStore::State::call(HostRequest& request, std::vector<SequenceHash> hashes) {
+  OnboardOptions how;
+  for (const SequenceHash& hash : hashes) how.prefixes.push_back(digest(request.wanted[hash].prefix));
   how.deadline = request.deadline;
   how.compute_tokens_per_second = options.compute_blocks_per_second;
   Result<OnboardHandle> handle = kv.prefetch(hashes, how);
-  if (!handle) {  // shut down, or no thread
-    for (const SequenceHash& hash : hashes) request.wanted[hash].stage = WantedBlock::Stage::kMissed;
+  if (handle) {
+    request.fetches.push_back({.hashes = std::move(hashes), .handle = *std::move(handle)});
     return;
   }
-  request.handle = *std::move(handle);
-  request.fetching = std::move(hashes);
+  // Shut down, or no thread.
+  for (const SequenceHash& hash : hashes) request.wanted[hash].stage = WantedBlock::Stage::kMissed;
 }
 
 void HostStore::fetch_asked() {
   const MutexLock lock(state_->mu);
   for (auto& [id, request] : state_->requests) {
     state_->collect(request);
-    if (!request.handle && !request.asked.empty()) state_->fetch(request);
+    if (request.fetches.empty() && !request.asked.empty()) state_->fetch(request);
   }
 }
 
 bool HostStore::fetching() const {
   const MutexLock lock(state_->mu);
   return std::ranges::any_of(state_->requests, [](const auto& entry) {
-    return entry.second.handle.has_value() || !entry.second.asked.empty();
+    return !entry.second.fetches.empty() || !entry.second.asked.empty();
   });
 }
 
@@ -314,14 +346,23 @@ std::optional<events::TierId> HostStore::source(RequestId id, const SequenceHash
   const MutexLock lock(state_->mu);
   const auto request = state_->requests.find(id);
   if (request == state_->requests.end()) return std::nullopt;
-  const auto found = request->second.sources.find(hash);
+  const auto found = request->second.sources.find(state_->name(hash));
   if (found == request->second.sources.end()) return std::nullopt;
   return found->second;
 }
 
 void HostStore::touch(std::span<const SequenceHash> hashes) {
+  const MutexLock lock(state_->mu);
   block::BlockList<HostPin> used;
-  for (const SequenceHash& hash : hashes) state_->kv.g2()->match_blocks(std::span(&hash, 1), used);
+  for (const SequenceHash& hash : hashes) {
+    const SequenceHash name = state_->name(hash);
+    state_->kv.g2()->match_blocks(std::span(&name, 1), used);
+  }
+}
+
+SequenceHash HostStore::name(const SequenceHash& hash) const {
+  const MutexLock lock(state_->mu);
+  return state_->name(hash);
 }
 
 // ---- jobs
@@ -335,7 +376,7 @@ Result<HostStore::Job> HostStore::begin_store(std::span<const HostBlock> blocks)
   Job job;
   std::unordered_set<SequenceHash> chosen;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    const SequenceHash& hash = blocks[i].hash;
+    const SequenceHash hash = state.name(blocks[i].hash);
     if (state.storing.contains(hash) || !chosen.insert(hash).second) continue;
     if (!state.kv.presence(std::span(&hash, 1))[0].in(kTierId<G2>)) job.chosen.push_back(i);
   }
@@ -354,7 +395,7 @@ Result<HostStore::Job> HostStore::begin_store(std::span<const HostBlock> blocks)
       .is_store = true, .abandoned = false, .blocks = {}, .empty = std::move(empty), .pins = {}};
   for (std::size_t i = 0; i < job.chosen.size(); ++i) {
     job.slots.push_back(under_way.empty[i].block_id());
-    under_way.blocks.push_back(blocks[job.chosen[i]]);
+    under_way.blocks.push_back(state.named(blocks[job.chosen[i]]));
     state.storing.emplace(under_way.blocks.back().hash, under_way.blocks.back().prefix);
   }
   job.job = JobId(++state.last_id);
@@ -373,16 +414,17 @@ Result<HostStore::Job> HostStore::begin_load(RequestId id, std::span<const HostB
   Job job;
   HostJob under_way;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    auto pin = request.pins.find(blocks[i].hash);
-    if (pin == request.pins.end() && state.pin(request, blocks[i].hash, blocks[i].prefix))
-      pin = request.pins.find(blocks[i].hash);
-    if (pin == request.pins.end() || pin->second.prefix != blocks[i].prefix)
+    const HostBlock block = state.named(blocks[i]);
+    auto pin = request.pins.find(block.hash);
+    if (pin == request.pins.end() && state.pin(request, block.hash, block.prefix))
+      pin = request.pins.find(block.hash);
+    if (pin == request.pins.end() || pin->second.prefix != block.prefix)
       return make_error(ErrorCode::kNotFound, "block %s is not in G2; load only what lookup() called a hit",
-                        blocks[i].hash.to_string().c_str());
+                        block.hash.to_string().c_str());
     job.chosen.push_back(i);
     job.slots.push_back(pin->second.pin.block_id());
-    job.writers.push_back(state.kv.metadata(blocks[i].hash).value_or(0));
-    under_way.blocks.push_back(blocks[i]);
+    job.writers.push_back(state.kv.metadata(block.hash).value_or(0));
+    under_way.blocks.push_back(block);
     under_way.pins.push_back(std::move(pin->second.pin));
     request.pins.erase(pin);
   }
@@ -447,11 +489,12 @@ Result<void> HostStore::forget_all() {
   {
     const MutexLock lock(state_->mu);
     state_->epoch = draw_epoch();
+    state_->era = static_cast<std::uint32_t>(draw_epoch().lo()) | 1u << 31;  // no group's number
     state_->storing.clear();
     state_->damaged.clear();
     for (auto& [id, job] : state_->jobs) job.abandoned = true;
     for (auto& [id, request] : state_->requests) {
-      if (request.handle) request.handle->cancel();
+      for (HostFetch& fetch : request.fetches) fetch.handle.cancel();
       request = HostRequest();
     }
   }

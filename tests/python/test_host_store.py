@@ -78,9 +78,9 @@ def test_groups_and_digests_are_other_blocks(tmp_path):
     fleet.put([1])
     request = fleet.store.begin_request()
     near = bytearray(key(1))
-    near[20] ^= 1  # the name is the same, the digest is not
-    assert ashlar.HostStore.name(bytes(near)) == ashlar.HostStore.name(key(1))
-    asked = [key(1), key(1, group=1), bytes(near), key(1)[:16] + b"\0\0\0\0"]
+    near[4] ^= 1  # the name is the same, the digest is not
+    assert fleet.store.name(bytes(near)) == fleet.store.name(key(1))
+    asked = [key(1), key(1, group=1), bytes(near), key(1)[16:32] + b"\0\0\0\0"]
     while True:
         answers = [fleet.store.lookup(request, each) for each in asked]
         fleet.store.fetch_asked()
@@ -188,7 +188,7 @@ def test_hints_have_outcomes(tmp_path):
     fleet = Fleet(tmp_path, g3_blocks=64, g3_path=tmp_path / "g3", survive_power_loss=False, max_pins=8)
     fleet.put([1, 2, 3])
     fleet.kv.drain()
-    desk = HintDesk(fleet.kv)
+    desk = HintDesk(fleet.kv, fleet.store)
     here, absent = key(1)[:32].hex(), key(99)[:32].hex()
     outcomes = desk.take(Envelope(
         Action("kv.retain", block_hashes=[here], priority=90, seconds=60),
@@ -205,16 +205,18 @@ def test_hints_have_outcomes(tmp_path):
         Action("kv.prefetch", block_hashes=[]),
         Action("kv.fly", block_hashes=[here]),
         Action("kv.pin", version="2.0", block_hashes=[here]),
+        Action("kv.fetch", block_hashes=[1], source_control_endpoint="127.0.0.1:1"),
     ))
     assert [each.outcome for each in outcomes] == [
         "accepted", "clipped", "refused", "refused", "accepted", "clipped", "deferred", "refused", "accepted",
-        "deferred", "refused", "refused", "refused", "refused"], outcomes
+        "deferred", "refused", "refused", "refused", "refused", "refused"], outcomes
     assert sum(desk.counters.values()) == len(outcomes)
-    assert fleet.kv.describe(ashlar.HostStore.name(key(1)))["pins"] == 2
+    assert fleet.kv.describe(fleet.store.name(key(1)))["pins"] == 2
     while desk.busy:
         desk.step()
+    assert outcomes[9].outcome == "accepted", outcomes[9]
     desk.forget()
-    assert fleet.kv.describe(ashlar.HostStore.name(key(1)))["pins"] == 0
+    assert fleet.kv.describe(fleet.store.name(key(1)))["pins"] == 0
     fleet.close()
 
 
@@ -233,3 +235,82 @@ def test_a_second_manager_reads_g2_of_the_first(tmp_path):
         Fleet(tmp_path, remote=dict(liste="127.0.0.1:0"))
     reader.close()
     owner.close()
+
+
+def test_a_hint_fetches_from_a_peer_that_it_names(tmp_path):
+    owner = Fleet(tmp_path, remote=dict(listen="127.0.0.1:0"))
+    owner.put([5, 6])
+    reader = Fleet(tmp_path, remote=dict(listen="127.0.0.1:0"))
+    desk = HintDesk(reader.kv, reader.store)
+
+    def number(n):  # as engines and routers shorten it
+        return int.from_bytes(key(n)[:32], "big") & (1 << 64) - 1
+    source = dict(source_control_endpoint=owner.kv.remote_address)
+    outcomes = desk.take(Envelope(
+        Action("kv.fetch", block_hashes=[number(5), number(6)], **source),
+        Action("kv.fetch", block_hashes=[number(6), number(7)], **source),
+        Action("kv.fetch", block_hashes=[number(7)], **source),
+        Action("kv.fetch", block_hashes=[number(5)], mode="move", **source),
+        Action("kv.fetch", block_hashes=[number(5)], source_control_endpoint="127.0.0.1:1"),
+        Action("kv.fetch", block_hashes=[-1], **source),
+        Action("kv.fetch", block_hashes=[number(5)]),
+    ))
+    assert [each.outcome for each in outcomes] == ["deferred"] * 5 + ["refused"] * 2
+    while desk.busy:
+        desk.step()
+    found = [each.outcome for each in outcomes]
+    assert found == ["accepted", "clipped"] + ["refused"] * 5, outcomes
+    assert all(each.why for each in outcomes[1:])
+    owner.close()  # what was fetched is here
+    request = reader.store.begin_request()
+    assert reader.settled(request, [5, 6, 7]) == ["hit", "hit", "miss"]
+    assert reader.store.source(request, key(5)) == "g2"
+    desk.close()
+    reader.close()
+
+
+def test_blocks_of_an_earlier_epoch_are_in_nobodys_way(tmp_path):
+    """They are pinned while everything is forgotten, so they stay; the same blocks are stored again."""
+    fleet = Fleet(tmp_path, g3_blocks=64, g3_path=tmp_path / "g3", survive_power_loss=False)
+    fleet.put([1, 2])
+    fleet.kv.drain()
+    before = fleet.store.name(key(1))
+    request = fleet.store.begin_request()
+    assert fleet.settled(request, [1, 2]) == ["hit", "hit"]
+    job, _, _ = fleet.store.begin_load(request, [key(1), key(2)])
+    fleet.store.forget_all()
+    assert fleet.kv.presence([before])[0], "this test pins nothing"
+    assert fleet.store.name(key(1)) != before
+    assert fleet.put([1, 2]) == 2
+    request = fleet.store.begin_request()
+    assert fleet.settled(request, [1, 2]) == ["hit", "hit"]
+    fleet.kv.drain()
+    assert fleet.kv.presence([fleet.store.name(key(1))])[0] & 4, "it was not written to the file again"
+    fleet.store.end_job(job)
+    assert not fleet.kv.presence([before])[0]
+    fleet.close()
+
+
+def test_a_window_is_asked_of_a_volume_at_once(tmp_path):
+    """From its end, as engines ask for windows, and the end is nowhere: few rounds, however many blocks."""
+    (tmp_path / "volume").mkdir()
+    volume = ("shared", "directory", str(tmp_path / "volume"))
+    first = Fleet(tmp_path, slots=64, g4_blocks=256)
+    first.kv.register_volume(*volume)
+    first.put(list(range(0, 60, 2)))  # every second one
+    first.close()
+    fleet = Fleet(tmp_path, slots=64, g4_blocks=256)
+    fleet.kv.register_volume(*volume)
+    request = fleet.store.begin_request()
+    window = list(range(59, -1, -1))
+    rounds = 0
+    while True:
+        answers = [fleet.store.lookup(request, key(n)) for n in window]
+        if not {"pending", "unknown"} & set(answers):
+            break
+        rounds += 1
+        while fleet.store.fetching:
+            fleet.store.fetch_asked()
+    assert answers == ["miss" if n % 2 else "hit" for n in window]
+    assert rounds <= 4, f"{rounds} rounds for {len(window)} blocks"
+    fleet.close()

@@ -142,6 +142,36 @@ def volume_that_never_answers_stalls_nothing(lab):
         lab.end(engine)
 
 
+@case("3")
+def backlog_on_a_slow_volume_stalls_no_step(lab):
+    """The volume takes nothing until a request has ended all its steps, behind a backlog of stores: had one
+    step waited for it, the request would not have ended. Then it takes the backlog."""
+    library = pathlib.Path(lab.program).with_name("vllm_never_answers.so")
+    folder = lab.fresh("slow")
+    volume = folder / "volume"
+    volume.mkdir()
+    connector = offloading(folder, volumes=[dict(name="shared", kind="directory", location=str(volume))],
+                           g3_path=None, g3_bytes=None, fetch_limit=1)
+    preloaded = dict(LD_PRELOAD=str(library), ASHLAR_TEST_NEVER_ANSWERS=str(volume))
+    now = volume.with_name("volume.now")
+    now.touch()
+    engine = lab.start(connector, environment=preloaded)
+    try:
+        backlog = [prompt(f"backlog {i}", 20) for i in range(8)]
+        for ids in backlog:
+            lab.same(engine, ids)
+        steps = engine.metric("vllm:generation_tokens")
+        lab.same(engine, prompt("beside the backlog", 10), 200)
+        assert engine.metric("vllm:generation_tokens") == steps + 200
+        assert not objects(volume), "the volume was not slow"
+        now.unlink()
+        wait_for("the volume has the backlog", lambda: len(objects(volume)) >= 8 * 20, 300)
+        lab.until_cached(engine, backlog[0], 20)
+    finally:
+        now.unlink(missing_ok=True)
+        lab.end(engine)
+
+
 @case("4")
 def salts_are_separate(lab):
     engine = lab.tiers()
@@ -153,6 +183,56 @@ def salts_are_separate(lab):
         assert lab.same(engine, ids, salt=salt) == 0, f"salt {salt} has a block of salt one"
     assert engine.reset()
     assert lab.same(engine, ids, salt="one") == 9 * BLOCK
+
+
+def write_adapter(folder, seed):
+    """A LoRA of the model with random values, wide enough to change its answers."""
+    import json
+
+    import torch
+    from safetensors.torch import save_file
+
+    folder.mkdir()
+    sizes = dict(q_proj=(128, 128), v_proj=(128, 64))
+    (folder / "adapter_config.json").write_text(json.dumps(dict(
+        peft_type="LORA", task_type="CAUSAL_LM", r=8, lora_alpha=16, lora_dropout=0.0, bias="none",
+        target_modules=list(sizes), base_model_name_or_path="tiny")))
+    generator = torch.Generator().manual_seed(seed)
+    values = {}
+    for layer in range(2):
+        for name, (width, out) in sizes.items():
+            at = f"base_model.model.model.layers.{layer}.self_attn.{name}"
+            values[f"{at}.lora_A.weight"] = torch.randn(8, width, generator=generator) * 0.3
+            values[f"{at}.lora_B.weight"] = torch.randn(out, 8, generator=generator) * 0.3
+    save_file(values, folder / "adapter_model.safetensors")
+    return str(folder)
+
+
+@case("4")
+def adapters_are_separate(lab):
+    """LoRA: each adapter finds its own blocks and no others. Its right answer is its cold one."""
+    folder = lab.fresh("adapters")
+    adapters = {name: write_adapter(folder / name, seed) for name, seed in (("one", 1), ("two", 2))}
+    with lab.engine(offloading(folder), enable_lora=True, max_lora_rank=8, max_loras=2,
+                    loras=adapters) as engine:
+        ids, right = prompt("adapters", 9), {}
+        for name in ("one", "two", None):
+            assert engine.reset()
+            answer = engine.generate(ids, TOKENS, lora=name)
+            assert answer["cached"] == 0, f"adapter {name} has blocks of {list(right)}"
+            right[name] = answer["tokens"]
+        assert len({tuple(tokens) for tokens in right.values()}) == 3, f"adapters change nothing: {right}"
+        assert right[None] == lab.expected(ids)
+
+        def all_cached():
+            for name, tokens in right.items():
+                assert engine.reset()
+                answer = engine.generate(ids, TOKENS, lora=name)
+                assert answer["tokens"] == tokens, f"adapter {name}, {answer['cached']} tokens cached"
+                if answer["cached"] != 9 * BLOCK:
+                    return False
+            return True
+        wait_for("every adapter finds its blocks", all_cached, 300)
 
 
 @case("4")
@@ -230,3 +310,36 @@ def counters_by_source_add_up(lab):
     assert grown["tokens"] == grown["sources"] == len(ids), grown
     assert grown["cached"] == grown["places"] == 10 * BLOCK, grown
     assert grown["loaded"] > 0, grown
+
+
+@case("6")
+def weights_updated_in_place(lab):
+    """New weights in the model's folder, loaded by the running engine: after a reset of the connector no
+    block of the old ones is used."""
+    import shutil
+
+    from fixtures import write_model
+
+    folder = lab.fresh("updated")
+    model, other = folder / "model", folder / "other"
+    shutil.copytree(lab.model, model)
+    write_model(other, initializer_range=0.15)
+    with lab.engine(offloading(folder), model=model) as engine:
+        ids = prompt("updated", 9)
+        old = lab.expected(ids)
+        lab.same(engine, ids)
+        lab.until_cached(engine, ids, 9)
+        for path in other.glob("*.safetensors"):
+            shutil.copy(path, model)
+        engine.ask("call", name="collective_rpc", arguments=dict(method="reload_weights"))
+        assert engine.reset(connector=True)
+        answer = engine.generate(ids, TOKENS)
+        assert answer["cached"] == 0, "a block of the old weights is used"
+        assert answer["tokens"] != old, "the weights were not loaded"
+
+        def is_cached():
+            assert engine.reset()
+            again = engine.generate(ids, TOKENS)
+            assert again["tokens"] == answer["tokens"], f"{again['cached']} tokens cached"
+            return again["cached"] == 9 * BLOCK
+        wait_for("blocks of the new weights are found", is_cached, 300)

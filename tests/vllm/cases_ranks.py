@@ -1,8 +1,11 @@
-"""Cases over vLLM's scheduler and connector with two workers, without a model: tensor parallelism, events.
+"""Cases over vLLM's scheduler and connector with two workers, without a model: tensor parallelism,
+canonical pages.
 
 Like cases_units.py, of which it uses the layers and prompts.
 """
-from cases_units import attention, latent, named, tokens, unit, whole
+import dataclasses
+
+from cases_units import HEADS, attention, full, latent, named, tokens, unit, whole
 from lab import objects
 
 
@@ -59,51 +62,45 @@ def latent_of_all_ranks_is_stored_once(lab):
     assert sum(two) == sum(one), f"{sum(two)} bytes of two ranks, {sum(one)} of one"
 
 
-# ---- 7: events
+def canonical(lab, ranks):
+    """An engine of that many ranks, each with its share of the model's two heads, over pages that do not
+    depend on their number."""
+    layers = named([dataclasses.replace(full(), num_kv_heads=HEADS // ranks)] * 2)
+    return lab.stepper(layers, settings=two_ranks() if ranks == 2 else {}, volumes=lab.volumes(),
+                       g3_path=None, g3_bytes=None, canonical_layout=True, by_head=True)
 
 
-class Heard:
-    """Stands for vLLM's publisher; keeps what the engine would publish, by medium."""
-
-    def __init__(self):
-        self.blocks = {}
-        self.tokens = 0
-
-    def publish(self, batch):
-        for event in batch.events:
-            kind = type(event).__name__
-            if kind == "AllBlocksCleared":
-                self.blocks.pop("GPU", None)
-                continue
-            held = self.blocks.setdefault(event.medium, {})
-            for each in event.block_hashes:
-                held[each] = held.get(each, 0) + (1 if kind == "BlockStored" else -1)
-                assert held[each] >= 0, f"{event.medium}: a block is removed that was not stored"
-            if kind == "BlockStored" and event.medium != "GPU":
-                told = event.block_size * len(event.block_hashes)
-                assert len(event.token_ids) == told > 0, "an event without its tokens"
-                self.tokens += len(event.token_ids)
-
-    def shutdown(self):
-        pass
-
-    def held(self, medium):
-        return {each for each, count in self.blocks.get(medium, {}).items() if count > 0}
-
-
-@unit("7")
-def events_say_what_our_tiers_hold(lab):
-    """G2 evicts all the time: what was stored less what was removed is what G2 has, and fits into it."""
-    from vllm.config import KVEventsConfig
-
-    events = KVEventsConfig(enable_kv_cache_events=True, publisher="null")
-    engine = lab.stepper(settings=dict(kv_events_config=events), g2_bytes=2 << 20)
-    heard = engine.scheduler.kv_event_publisher = Heard()
-    for i in range(12):
-        engine.run(tokens(f"told {i % 5}", 900))
+@unit("5")
+def canonical_pages_are_shared_by_other_ranks(lab):
+    """What one rank stored two find, head by head, and the other way round."""
+    for first, second in ((1, 2), (2, 1)):
+        ids = tokens(f"canonical {first}", 700)
+        engine = canonical(lab, first)
+        assert engine.run(ids) == 0
         assert engine.reset()
-    engine.run(tokens("last", 300))
-    assert heard.tokens > 0
-    held = heard.held("CPU")
-    assert 0 < len(held) <= 64, f"{len(held)} blocks in a G2 of 64"
-    assert heard.held("STORAGE"), "G3 tells nothing"
+        assert engine.run(ids) == whole(700, 32)
+        engine.close()
+        engine = canonical(lab, second)
+        assert engine.run(ids) == whole(700, 32), f"{second} ranks do not find blocks of {first}"
+        assert all(worker.seen["read"] >= 2 * whole(700, 32) for worker in engine.workers)
+        engine.close()
+
+
+@unit("5")
+def canonical_pages_of_a_latent(lab):
+    """MLA: stored once, by one rank for each block in turn, and found by any number of ranks."""
+    from vllm.config import ModelConfig
+    kept = ModelConfig.use_mla
+    ModelConfig.use_mla = True
+    ids = tokens("canonical latent", 700)
+
+    def engine_of(ranks):
+        return lab.stepper(named([latent()] * 2), settings=two_ranks() if ranks == 2 else {},
+                           volumes=lab.volumes(), g3_path=None, g3_bytes=None, canonical_layout=True)
+    try:
+        for ranks, cached in ((2, 0), (1, whole(700, 32)), (2, whole(700, 32))):
+            engine = engine_of(ranks)
+            assert engine.run(ids) == cached, f"{ranks} ranks"
+            engine.close()
+    finally:
+        ModelConfig.use_mla = kept

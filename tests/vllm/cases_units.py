@@ -44,11 +44,13 @@ class Unit:
     def volumes(self):
         return [dict(name="shared", kind="directory", location=str(self.folder / "volume"))]
 
-    def stepper(self, layers=None, blocks=300, layout="LBHNC", settings=(), **extra):
+    def stepper(self, layers=None, blocks=300, layout="LBHNC", settings=(), connector=(), by_head=False,
+                **extra):
         from stepper import Stepper, engine_config
 
-        config = engine_config(self.lab.model, offloading(self.folder, **extra), **dict(settings))
-        return Stepper(config, layers or attention(2), blocks, layout)
+        transfer = {**offloading(self.folder, **extra), **dict(connector)}
+        config = engine_config(self.lab.model, transfer, **dict(settings))
+        return Stepper(config, layers or attention(2), blocks, layout, by_head)
 
 
 def named(specs):
@@ -456,6 +458,24 @@ def sliding_window_under_preemption(lab):
         if engine.seen["preempted"] > 5 and turn > 4:
             break
     assert engine.seen["preempted"] > 5, engine.seen
+
+
+@unit("5")
+def sliding_window_from_a_volume(lab):
+    """vLLM asks for a window from its end, and most of a window is stored nowhere: another engine finds what
+    there is, whole prompts and longer ones."""
+    layers = named([windowed(), full()] * 2)
+    tiers = dict(volumes=lab.volumes(), g3_path=None, g3_bytes=None)
+    ids = tokens("window below", 3500)
+    first = lab.stepper(layers, blocks=600, **tiers)
+    assert first.run(ids) == 0
+    first.close()
+    second = lab.stepper(layers, blocks=600, **tiers)
+    assert second.run(ids[:1700] + tokens("leaves", 600)) <= 1700
+    assert second.run(ids + tokens("longer", 300)) == whole(3500, 32)
+    assert second.reset()
+    assert second.run(ids) == whole(3500, 32)
+    second.close()
 
 
 @unit("5")

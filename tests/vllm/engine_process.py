@@ -47,10 +47,11 @@ class Engine:
 
     @staticmethod
     def said(output):
-        metrics = output.metrics
-        return dict(tokens=list(output.outputs[0].token_ids), cached=output.num_cached_tokens,
-                    reason=output.outputs[0].finish_reason,
-                    first=getattr(metrics, "first_token_latency", None))
+        metrics, tokens = output.metrics, list(output.outputs[0].token_ids)
+        began, ended = (getattr(metrics, name, None) for name in ("first_token_ts", "last_token_ts"))
+        step = (ended - began) / (len(tokens) - 1) if began and ended and len(tokens) > 1 else None
+        return dict(tokens=tokens, cached=output.num_cached_tokens, reason=output.outputs[0].finish_reason,
+                    first=getattr(metrics, "first_token_latency", None), step=step)
 
     def generate(self, requests):
         loras = [self.loras.get(each.get("lora")) for each in requests]

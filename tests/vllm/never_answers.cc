@@ -1,8 +1,9 @@
-// Preloaded into an engine, makes the files below one folder a storage that never answers.
+// Preloaded into an engine, makes the files below one folder a storage that never answers, or slowly.
 //
-// Every open() of a path that starts with $ASHLAR_TEST_NEVER_ANSWERS sleeps for ever once the file
+// Every open() of a path that starts with $ASHLAR_TEST_NEVER_ANSWERS sleeps for as long as the file
 // $ASHLAR_TEST_NEVER_ANSWERS.now exists, like a mounted file system whose server is gone. A call that waits
-// for it never returns, so whoever answers did not wait.
+// for it never returns, so whoever answers did not wait. With $ASHLAR_TEST_ANSWERS_AFTER every open() there
+// takes that many milliseconds.
 //
 // Thread safety: thread-safe.
 #include <dlfcn.h>
@@ -21,6 +22,8 @@ void wait_if_below(const char* path) {
   if (folder == nullptr || std::strncmp(path, folder, std::strlen(folder)) != 0) return;
   static const std::string now = std::string(folder) + ".now";
   while (access(now.c_str(), F_OK) == 0) sleep(1);
+  static const char* const after = std::getenv("ASHLAR_TEST_ANSWERS_AFTER");
+  if (after != nullptr) usleep(static_cast<useconds_t>(std::atoi(after)) * 1000);
 }
 
 using Open = int (*)(const char*, int, ...);

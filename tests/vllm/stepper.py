@@ -55,10 +55,12 @@ def is_state(spec):
 class Worker:
     """The memory of one rank, its side of the connector, and what a model would do there."""
 
-    def __init__(self, connector, config, layers, rank):
+    def __init__(self, connector, config, layers, rank, by_head):
         import torch
 
         self.connector, self.layers, self.rank = connector, layers, rank
+        # Marks of single heads, numbered over all ranks, where pages are to be read by other numbers of them.
+        self.by_head = by_head
         self.seen = collections.Counter()
         # One allocation for all layers, as the engine places them.
         self.memory = torch.zeros(config.kv_cache_tensors[0].size, dtype=torch.int8)
@@ -69,7 +71,19 @@ class Worker:
                 tensors[name] = self.memory.as_strided(shape, (placed.block_stride, 1),
                                                        placed.offset + number * placed.layer_stride)
                 self.pages[name] = tensors[name].numpy()
+                if by_head:
+                    tensors[name] = self.of_heads(placed, number, layers[name], config.num_blocks)
         connector.register_kv_caches(tensors)
+
+    def of_heads(self, placed, number, spec, blocks):
+        """The same memory as an attention backend sees it: heads, tokens, keys beside values."""
+        import torch
+
+        size, tokens = 2 * spec.head_size, spec.block_size
+        place = placed.offset + number * placed.layer_stride
+        return self.memory.view(torch.float32).as_strided(
+            (blocks, spec.num_kv_heads, tokens, size),
+            (placed.block_stride // 4, tokens * size, size, 1), place // 4)
 
     def marks(self, layer, block, tokens):
         """The places of marks of these tokens of a block; each token has an equal part of the page."""
@@ -77,12 +91,16 @@ class Worker:
         page = self.pages[layer][block]
         if is_state(spec):
             return page[:8].view(np.uint64)
+        if self.by_head:
+            heads = page.view(np.uint64).reshape(spec.num_kv_heads, spec.block_size, -1)
+            return heads.transpose(1, 0, 2)[tokens]
         part = spec.page_size_bytes // spec.block_size // 8 * 8
         return page[:part * spec.block_size].view(np.uint64).reshape(spec.block_size, -1)[tokens]
 
     def forward(self, name, groups, table, marks, computed, scheduled):
         # Ranks hold different heads, so different bytes; a latent (MLA) is the same on all.
-        if self.rank and not all("MLA" in type(spec).__name__ for spec in self.layers.values()):
+        one_for_all = all("MLA" in type(spec).__name__ for spec in self.layers.values())
+        if self.rank and not self.by_head and not one_for_all:
             marks = marks + np.uint64(self.rank)
         for group, ids in zip(groups, table):
             spec = group.kv_cache_spec
@@ -94,7 +112,15 @@ class Worker:
                     continue
                 self.read(name, layer, ids, marks, first, computed)
                 for at, inside, tokens in self.runs(layer, computed, computed + scheduled):
-                    self.marks(layer, ids[at], inside)[:] = marks[tokens, None]
+                    self.marks(layer, ids[at], inside)[:] = self.right(layer, marks[tokens])
+
+    def right(self, layer, marks):
+        """What the places of these tokens must have."""
+        if not self.by_head:
+            return marks[:, None]
+        heads = self.layers[layer].num_kv_heads
+        numbers = np.arange(self.rank * heads, (self.rank + 1) * heads, dtype=np.uint64)
+        return marks[:, None, None] + numbers[None, :, None]
 
     def runs(self, layer, low, high):
         """Tokens [low, high) by blocks: the block's number, the tokens in it, the tokens of the request."""
@@ -106,7 +132,8 @@ class Worker:
 
     def read(self, name, layer, ids, marks, first, computed):
         for at, inside, tokens in self.runs(layer, first, computed):
-            wrong = (self.marks(layer, ids[at], inside) != marks[tokens, None]).any(axis=1)
+            found = self.marks(layer, ids[at], inside)
+            wrong = (found != self.right(layer, marks[tokens])).reshape(len(found), -1).any(axis=1)
             assert not wrong.any(), (
                 f"{name}, rank {self.rank}, {layer}: token {tokens.start + int(wrong.argmax())} of "
                 f"{computed} cached ones is wrong ({int(wrong.sum())} of {len(wrong)} in block {at})")
@@ -140,7 +167,7 @@ class Worker:
 class Stepper:
     """One engine without a model. `layers` maps names to vLLM's KV cache specs."""
 
-    def __init__(self, config, layers, blocks, layout="LBHNC"):
+    def __init__(self, config, layers, blocks, layout="LBHNC", by_head=False):
         from vllm.config import set_current_vllm_config
         from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
         from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
@@ -177,7 +204,7 @@ class Stepper:
                 of_rank.parallel_config = copy.copy(config.parallel_config)
                 of_rank.parallel_config.rank = rank
                 connector = KVConnectorFactory.create_connector(of_rank, KVConnectorRole.WORKER, each)
-                self.workers.append(Worker(connector, each, layers, rank))
+                self.workers.append(Worker(connector, each, layers, rank, by_head))
         hash_function = get_hash_fn_by_name(config.cache_config.prefix_caching_hash_algo)
         kv_cache_utils.init_none_hash(hash_function)
         self.hasher = kv_cache_utils.get_request_block_hasher(hash_size, hash_function)

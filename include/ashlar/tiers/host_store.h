@@ -14,8 +14,8 @@
 //   store->end_job(load.job, true);
 //   store->end_request(request);
 //
-// forget_all() makes every block that was stored before unreachable, wherever a copy of it is: digests are
-// tied to an epoch that nobody else has.
+// forget_all() makes every block that was stored before unreachable, wherever a copy of it is: names and
+// digests are tied to an epoch that nobody else has.
 //
 // Thread safety: thread-safe. No call but forget_all() waits for a disk, and none for a volume or a peer.
 // Complexity:    lookup() is one look-up in G2, and one in the tiers below it for what is not there.
@@ -118,6 +118,8 @@ class HostStore {
   void fetch_asked();
   // Whether blocks are being brought up for a request.
   bool fetching() const;
+  // The name under which the tiers have a block, for events and hints: another one after forget_all().
+  tokens::SequenceHash name(const tokens::SequenceHash& hash) const;
   // Counts as a use of those that are in G2.
   void touch(std::span<const tokens::SequenceHash> hashes);
 

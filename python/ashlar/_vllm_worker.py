@@ -1,0 +1,135 @@
+"""What runs in vLLM's workers: threads that copy between the KV cache and the slots of G2."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+
+import numpy as np
+import torch
+from vllm.v1.kv_offload.base import GPULoadStoreSpec, LoadStoreSpec, OffloadingWorker, TransferResult
+
+from ashlar import _native
+from ashlar._host_region import HostRegion
+from ashlar._page_copies import PageCopier
+
+
+class SlotSpec(LoadStoreSpec):
+    """The slots of G2 that a job copies."""
+
+    def __init__(self, job: int, slots: list[int], writers: list[int] | None = None):
+        self.job = job
+        self.slots = slots
+        self.writers = writers or []  # of a load: the job that stored each
+
+    def __repr__(self) -> str:
+        return f"SlotSpec(job={self.job}, slots={self.slots})"
+
+
+class AshlarOffloadingWorker(OffloadingWorker):
+    """Runs in each worker: copies between its KV cache and the slots of G2, loads before stores."""
+
+    def __init__(self, copier: PageCopier, region: HostRegion, rank: int, cuda: bool,
+                 part: tuple[int, int] | None):
+        self._part = part  # of a slot, of this rank: begin and size; None: loads are not checked
+        self._copier = copier
+        self._region = region
+        self._rank = rank
+        self._cuda = cuda
+        self._changed = threading.Condition()
+        self._pending: set[int] = set()
+        self._finished: list[TransferResult] = []
+        self._failure: BaseException | None = None
+        self._queues = [queue.SimpleQueue(), queue.SimpleQueue()]
+        self._threads = [threading.Thread(target=self._run, args=(its,), name=name, daemon=True)
+                         for its, name in zip(self._queues, ("ashlar-load", "ashlar-store"))]
+        for thread in self._threads:
+            thread.start()
+
+    def submit_store(self, job_id: int, src_spec: GPULoadStoreSpec, dst_spec: LoadStoreSpec) -> bool:
+        return self._submit(1, job_id, src_spec, dst_spec)
+
+    def submit_load(self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec) -> bool:
+        return self._submit(0, job_id, dst_spec, src_spec)
+
+    def _submit(self, which: int, job_id: int, pages: GPULoadStoreSpec, slots: LoadStoreSpec) -> bool:
+        assert isinstance(slots, SlotSpec)
+        after = None
+        if self._cuda:
+            # Behind the forward pass, which writes the pages of a store and may still use those of a load.
+            after = torch.cuda.Event()
+            after.record()
+        places = self._copier.places(pages.block_ids, pages.group_sizes, pages.block_indices, slots.slots)
+        with self._changed:
+            self._pending.add(job_id)
+        self._queues[which].put((job_id, slots, places, after, which == 1))
+        return True
+
+    def _checksums(self, slots: list[int]) -> list[int]:
+        assert self._part is not None
+        rows = self._region.array
+        begin = np.asarray(slots, np.uint64) * np.uint64(rows.strides[0]) + np.uint64(rows.ctypes.data)
+        return _native._checksums(begin + np.uint64(self._part[0]), self._part[1])
+
+    # Whether the slots still have what this rank wrote to them. Those that came up from another tier were
+    # checked there.
+    def _is_whole(self, spec: SlotSpec) -> bool:
+        seals = self._region.seals(self._rank, spec.slots)
+        ours = [i for i, writer in enumerate(spec.writers) if writer and int(seals[i, 0]) == writer]
+        found = self._checksums([spec.slots[i] for i in ours])
+        return all(int(seals[i, 1]) == value for i, value in zip(ours, found))
+
+    def _copy(self, spec: SlotSpec, places: list, after: object, is_store: bool) -> tuple[int, bool]:
+        if not is_store:
+            if self._part is not None and not self._is_whole(spec):
+                return 0, False
+            return self._copier.load(places, after), True
+        if not self._copier.is_whole(places):
+            return 0, False  # a window left a hole in a chunk: it is not stored
+        size = self._copier.store(places, after)
+        if self._part is not None:
+            self._region.seal(self._rank, spec.slots, spec.job, self._checksums(spec.slots))
+        return size, True
+
+    def _run(self, jobs: queue.SimpleQueue) -> None:
+        while (job := jobs.get()) is not None:
+            job_id, spec, places, after, is_store = job
+            begun = time.perf_counter()
+            size, done, failure = 0, True, None
+            try:
+                size, done = self._copy(spec, places, after, is_store)
+                self._region.ended(self._rank, spec.job, not done)
+            except BaseException as error:  # told to the thread that asks, which ends the engine
+                failure = error
+            with self._changed:
+                self._failure = self._failure or failure
+                self._pending.discard(job_id)
+                # vLLM knows no store that fails: the manager hears of it from the region.
+                self._finished.append(TransferResult(job_id, done or is_store, size,
+                                                     time.perf_counter() - begun))
+                self._changed.notify_all()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise RuntimeError("ashlar: a copy between the KV cache and G2 failed; its pages are not what "
+                               "they should be") from self._failure
+
+    def get_finished(self) -> list[TransferResult]:
+        with self._changed:
+            self._check()
+            finished, self._finished = self._finished, []
+        return finished
+
+    def wait(self, job_ids: set[int]) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure or not self._pending & job_ids)
+            self._check()
+
+    def shutdown(self) -> None:
+        for jobs in self._queues:
+            jobs.put(None)
+        for thread in self._threads:
+            thread.join(timeout=30)
+        self._copier.close()
+        self._region.close()

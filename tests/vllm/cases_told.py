@@ -1,0 +1,188 @@
+"""Cases over vLLM's scheduler and connector, without a model: what is told of our tiers, and what hints do.
+
+Like cases_units.py, of which it uses the layers and prompts.
+"""
+from cases_units import tokens, unit, whole
+
+
+class Heard:
+    """Stands for vLLM's publisher; keeps what the engine would publish, by medium."""
+
+    def __init__(self):
+        self.blocks = {}
+        self.tokens = 0
+
+    def publish(self, batch):
+        for event in batch.events:
+            kind = type(event).__name__
+            if kind == "AllBlocksCleared":
+                self.blocks.pop("GPU", None)
+                continue
+            if event.medium != "GPU":
+                # What `ashlar serve` counts as the engine's own.
+                assert (event.locality, event.ownership) in (("LOCAL", None), ("LOCAL", "engine")), event
+            held = self.blocks.setdefault(event.medium, {})
+            for each in event.block_hashes:
+                held[each] = held.get(each, 0) + (1 if kind == "BlockStored" else -1)
+                assert held[each] >= 0, f"{event.medium}: a block is removed that was not stored"
+            if kind == "BlockStored" and event.medium != "GPU":
+                told = event.block_size * len(event.block_hashes)
+                assert len(event.token_ids) == told > 0, "an event without its tokens"
+                self.tokens += len(event.token_ids)
+
+    def shutdown(self):
+        pass
+
+    def held(self, medium):
+        return {each for each, count in self.blocks.get(medium, {}).items() if count > 0}
+
+
+def telling(lab, **extra):
+    """An engine with events, and what is heard of them."""
+    from vllm.config import KVEventsConfig
+
+    events = KVEventsConfig(enable_kv_cache_events=True, publisher="null")
+    engine = lab.stepper(settings=dict(kv_events_config=events), **extra)
+    heard = engine.scheduler.kv_event_publisher = Heard()
+    return engine, heard, engine.scheduler.connector.scheduler.manager
+
+
+def check_told(engine, heard, manager):
+    """What was told of each tier is what it holds. Stores to files run behind: steps until it is so."""
+    for _ in range(20000):
+        manager._kv.drain()
+        engine.step()
+        status = manager._kv.status
+        held = [tier["pool"].total - tier["pool"].reset for tier in (status["g2"], status["g3"])]
+        told = [len(heard.held(medium)) for medium in ("CPU", "STORAGE")]
+        if held == told:
+            return held
+    raise AssertionError(f"G2 and G3 hold {held} blocks, {told} were told")
+
+
+@unit("7")
+def events_say_what_our_tiers_hold(lab):
+    """G2 evicts all the time: what was stored less what was removed is what the tiers have."""
+    engine, heard, manager = telling(lab, g2_bytes=2 << 20)
+    for i in range(12):
+        engine.run(tokens(f"told {i % 5}", 900))
+        assert engine.reset()
+    engine.run(tokens("last", 300))
+    assert heard.tokens > 0
+    g2, g3 = check_told(engine, heard, manager)
+    assert 0 < g2 <= 64 and g3 > 64, (g2, g3)
+
+
+@unit("7")
+def events_that_were_lost_are_made_up_for(lab):
+    """A log that is much too short: what was told is compared with what is there, and no key is kept for
+    a block that is gone."""
+    import ashlar.vllm as spec
+
+    real = spec.KvBlockManager
+    spec.KvBlockManager = lambda **options: real(**{**options, "events": 8})
+    engine, heard, manager = telling(lab, g2_bytes=2 << 20, g3_bytes=4 << 20)
+    for i in range(12):
+        engine.run(tokens(f"lost {i}", 900))
+        assert engine.reset()
+    assert manager._events.gaps > 0, "no event was lost"
+    g2, g3 = check_told(engine, heard, manager)
+    assert 0 < g2 <= 64 and 0 < g3 <= 128, (g2, g3)
+    assert len(manager._events) <= g2 + g3, "keys of blocks that are gone"
+
+
+@unit("7")
+def reset_takes_back_what_was_told(lab):
+    engine, heard, manager = telling(lab)
+    ids = tokens("taken back", 900)
+    engine.run(ids)
+    before = check_told(engine, heard, manager)
+    assert before == [28, 28], before
+    assert engine.reset(connector=True)
+    engine.step()
+    assert not heard.held("CPU") and not heard.held("STORAGE"), heard.blocks
+    assert len(manager._events) == 0
+    engine.run(ids)
+    assert check_told(engine, heard, manager) == before, "it is not stored again after the reset"
+    assert len(manager._events) == 28
+
+
+@unit("7")
+def blocks_of_before_a_restart_are_told_when_found(lab):
+    """A file has the names of its blocks, not their tokens: they are told with the first request for them."""
+    ids = tokens("restarted", 900)
+    engine, heard, manager = telling(lab)
+    engine.run(ids)
+    check_told(engine, heard, manager)
+    engine.close()
+    engine, heard, manager = telling(lab)
+    engine.step()
+    assert not heard.held("STORAGE")
+    assert engine.run(ids) == whole(900, 32)
+    assert check_told(engine, heard, manager) == [28, 28]
+
+
+# ---- hints
+
+
+def envelope(*actions):
+    from vllm.v1.kv_hints import KvHintAction, KvHintsEnvelope
+
+    return KvHintsEnvelope(protocol_version="1.0", message_id="m", actions=[
+        KvHintAction(action_id=f"a-{i}", action_type=kind, action_version="1.0", payload=payload)
+        for i, (kind, payload) in enumerate(actions)])
+
+
+@unit("7")
+def outcomes_of_hints_are_in_the_answer(lab):
+    """With AshlarConnector; behind OffloadingConnector only counters say them."""
+    engine = lab.stepper(connector=dict(kv_connector="AshlarConnector",
+                                       kv_connector_module_path="ashlar.vllm_connector"))
+    ids = tokens("hinted", 330)
+    first = engine.add(ids)
+    engine.finish()
+    hashes = [bytes(each).hex() for each in engine.requests[first].block_hashes[:10]]
+    hints = envelope(("kv.pin", dict(block_hashes=hashes[:2], seconds=60)),
+                     ("kv.retain", dict(block_hashes=[*hashes, "00" * 32], priority=90)),
+                     ("kv.prefetch", dict(block_hashes=hashes)),
+                     ("kv.fetch", dict(block_hashes=[1], source_control_endpoint="127.0.0.1:1")))
+    answers = []
+    kept = engine.scheduler.connector.request_finished_all_groups
+
+    def finished(*arguments):
+        answers.append(kept(*arguments)[1])
+        return False, answers[-1]
+    engine.scheduler.connector.request_finished_all_groups = finished
+    engine.run(tokens("hints", 100), 8, kv_hints=hints)
+    [said] = answers
+    found = [each["outcome"] for each in said["ashlar_hints"]]
+    assert found[:2] == ["accepted", "clipped"] and found[3] == "refused", said
+    assert found[2] in ("accepted", "deferred"), said
+    assert said["ashlar_hints"][1]["why"] == "10 of 11 blocks are here", said
+    engine.run(tokens("none", 100), 8)
+    assert answers[1] is None, answers
+
+
+@unit("7")
+def a_hint_fetches_blocks_of_another_engine(lab):
+    """kv.fetch, as routers send it: the second engine knows no peers, the hint names the first."""
+    remote = dict(listen="127.0.0.1:0")
+    tiers = dict(g3_path=None, g3_bytes=None, remote=remote)
+    first = lab.stepper(**tiers)
+    ids = tokens("fetched", 330)
+    name = first.add(ids)
+    first.finish()
+    numbers = [int.from_bytes(each, "big") & (1 << 64) - 1 for each in first.requests[name].block_hashes[:10]]
+    manager = first.scheduler.connector.scheduler.manager
+    fetch = ("kv.fetch", dict(block_hashes=numbers, mode="copy",
+                              source_control_endpoint=manager._kv.remote_address))
+    second = lab.stepper(**tiers)
+    hints = second.scheduler.connector.scheduler.manager._hints
+    second.add(tokens("carries the hint", 100), 4, kv_hints=envelope(fetch))
+    second.finish()
+    while hints.busy:
+        second.step()
+    assert hints.counters["hints_accepted"] == 1, hints.counters
+    first.close()
+    assert second.run(ids) == whole(330, 32), "the blocks that were fetched are not found"
+    second.close()
