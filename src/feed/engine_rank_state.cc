@@ -5,7 +5,7 @@
 //   salts:   count (4), per salt LoRA name (4 + bytes), seed (8)
 //   roots:   count (4), hashes (16 each)
 //   blocks:  count (4), parents before children: name (8), local hash (8), hash (16), root (4), salt (4),
-//            group (4), flags (1), parent (16, if it has one), count per tier (4 each)
+//            group (4), flags (1), parent (16, if it has one), tiers (1, a bit each), their counts (4 each)
 //
 // Little-endian. A cache salt is a secret of its tenant: its seed stands for it.
 #include <algorithm>
@@ -103,7 +103,12 @@ Result<void> EngineRank::save(ByteWriter& state) const {
         (content.has_parent ? kHasParent : 0) | (content.has_extras ? kHasExtras : 0) |
         (block->ambiguous ? kAmbiguous : 0) | (block->indexed ? kIndexed : 0)));
     if (content.has_parent) put_hash(state, content.parent);
-    for (const std::uint32_t count : block->counts) state.put(count);
+    std::uint8_t tiers = 0;
+    for (std::size_t tier = 0; tier < block->counts.size(); ++tier)
+      if (block->counts[tier] != 0) tiers |= static_cast<std::uint8_t>(1u << tier);
+    state.put(tiers);
+    for (const std::uint32_t count : block->counts)
+      if (count != 0) state.put(count);
   }
   return {};
 }
@@ -151,10 +156,12 @@ Result<void> EngineRank::load(ByteReader& state) {
     block.ambiguous = (flags & kAmbiguous) != 0;
     block.indexed = (flags & kIndexed) != 0;
     if (block.content.has_parent) block.content.parent = get_hash(state);
+    const auto mask = state.get<std::uint8_t>();
     std::size_t tiers = 0;
-    for (std::uint32_t& count : block.counts) {
-      count = state.get<std::uint32_t>();
-      tiers += count != 0 ? 1 : 0;
+    for (std::size_t tier = 0; tier < block.counts.size(); ++tier) {
+      if ((mask >> tier & 1) == 0) continue;
+      block.counts[tier] = state.get<std::uint32_t>();
+      tiers += block.counts[tier] != 0 ? 1 : 0;
     }
     if (!state.ok() || tiers == 0 || root >= roots.size() || salt >= hashers.size() ||
         !groups_.contains(block.key.group) || blocks_.find(block.key) != nullptr)
