@@ -75,7 +75,7 @@ void print(const Decision& decision, const std::string& group, std::uint64_t run
                                   : verdict == ReplayVerdict::kDifferent
                                       ? "NOT the same"
                                       : "no, this is what was written: the "
-                                        "run's first files were removed");
+                                        "checkpoint at the start of the file is not whole");
 }
 
 const char* verdict_name(ReplayVerdict verdict) {
@@ -131,6 +131,7 @@ void tell_json(const service::JournalRun& journal, const service::ReplayReport& 
     out.field("file", journal.files.front());
     out.field("files", report.files);
     out.field("removed_files", report.removed_files);
+    out.field("replayed", report.is_replayed);
     out.field("records", report.records);
     out.field("decisions", report.decisions);
     out.field("differences", report.differences);
@@ -145,13 +146,16 @@ void tell(const service::JournalRun& journal, const service::ReplayReport& repor
   std::printf("%s%s: %llu records, %llu decisions, ", journal.files.front().c_str(), more.c_str(),
               static_cast<unsigned long long>(report.records),
               static_cast<unsigned long long>(report.decisions));
-  if (report.removed_files == 0) {
+  if (report.is_replayed) {
     std::printf("%llu not the same\n", static_cast<unsigned long long>(report.differences));
+    if (report.removed_files != 0)
+      say("ashlar explain: the " + std::to_string(report.removed_files) + " files before " +
+          journal.files.front() + " are not here: the replay begins with its checkpoint");
     return;
   }
   std::printf("not replayed\n");
   say("ashlar explain: " + journal.files.front() + ": the " + std::to_string(report.removed_files) +
-      " files before it are not here: what is left is whole, and --decision shows what was written");
+      " files before it are not here, and its checkpoint is not whole: --decision shows what was written");
 }
 
 // As `ashlar replay` says it.
@@ -189,9 +193,8 @@ int show_page(const std::vector<service::JournalRun>& runs, const service::Journ
   const auto server = PageServer::start(**page, settings.port);
   if (!server) return explain_failed(server.error());
   (*server)->wait();
-  return report.differences != 0 || report.removed_files != 0 || report.unfinished_bytes != 0
-             ? kExitIncomplete
-             : kExitDone;
+  return report.differences != 0 || !report.is_replayed || report.unfinished_bytes != 0 ? kExitIncomplete
+                                                                                        : kExitDone;
 }
 
 int explain(const ExplainSettings& settings) {
@@ -219,8 +222,15 @@ int explain(const ExplainSettings& settings) {
       if (runs->size() > 1 && journal.name != run_name) continue;
       run = wanted->run;
     }
+    std::vector<std::string> files = journal.files;
+    if (wanted) {
+      // From the last checkpoint before it.
+      const auto file = service::file_of_decision(files, *key, wanted->decision);
+      if (!file) return explain_failed(file.error());
+      files = {*file};
+    }
     const auto report = service::replay_journal(
-        journal.files, *key, [&](const Decision& decision, const std::string& group, ReplayVerdict verdict) {
+        files, *key, [&](const Decision& decision, const std::string& group, ReplayVerdict verdict) {
           if (!wanted || decision.id != wanted->decision) return;
           is_found = true;
           settings.json ? print_json(decision, group, run, verdict) : print(decision, group, run, verdict);
@@ -230,7 +240,7 @@ int explain(const ExplainSettings& settings) {
     if (!wanted) settings.json ? tell_json(journal, *report) : tell(journal, *report);
     tell_unfinished(*report);
     is_incomplete |=
-        report->differences != 0 || report->unfinished_bytes != 0 || (!wanted && report->removed_files != 0);
+        report->differences != 0 || report->unfinished_bytes != 0 || (!wanted && !report->is_replayed);
   }
   if (wanted && !is_found)
     return explain_failed(

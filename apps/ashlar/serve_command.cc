@@ -107,6 +107,10 @@ int serve(const ServeSettings& settings) {
   if (!running) return serve_failed(running.error());
   auto proxy = backend::http::HttpProxy::create(proxy_options(options), **running);
   if (!proxy) return serve_failed(proxy.error());
+  (*running)->set_body_memory([&proxy] {
+    const backend::http::HttpProxyCounters counters = (*proxy)->counters();
+    return service::BodyMemory{.bytes = counters.body_bytes, .refused = counters.refused_bodies};
+  });
   std::printf("listening on %s://%s:%u, %zu workers\n", options.tls_certificate.empty() ? "http" : "https",
               options.address.c_str(), (*proxy)->port(), options.workers.size());
   std::fflush(stdout);
@@ -121,6 +125,7 @@ int serve(const ServeSettings& settings) {
   say("ashlar serve: stopping; open requests have " +
       std::to_string(std::chrono::duration_cast<std::chrono::seconds>(options.drain_timeout).count()) + " s");
   (*proxy)->drain(Clock::real().now() + options.drain_timeout);
+  (*running)->set_body_memory({});
   return kExitDone;
 }
 

@@ -39,6 +39,9 @@ class ContentHasher {
  public:
   ContentHasher(const tokens::HashScheme& scheme, const tokens::Salt& base);
 
+  const tokens::HashScheme& scheme() const noexcept { return scheme_; }
+  const tokens::Salt& base() const noexcept { return base_; }
+
   // Writes the contents of the blocks of `run` after `parent` (null: it begins a sequence) to `out`, in
   // order. Errors: kInvalidArgument past the last position; kAlreadyExists when the run names another LoRA
   // adapter than its parent has. `out` then holds the blocks before.

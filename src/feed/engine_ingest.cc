@@ -77,6 +77,54 @@ void EngineIngest::reset(std::vector<events::KvEvent>& out) {
   }
 }
 
+namespace {
+
+constexpr std::uint32_t kStateVersion = 1;
+
+}  // namespace
+
+Result<std::vector<std::byte>> EngineIngest::save() const {
+  ByteWriter state;
+  state.put(kStateVersion);
+  state.put(static_cast<std::uint8_t>(options_.scheme.kind()));
+  state.put(options_.salt.seed());
+  state.put(static_cast<std::uint8_t>(lost_));
+  state.put(static_cast<std::uint32_t>(ranks_.size()));
+  for (const auto& rank : ranks_) {
+    state.put(rank->rank());
+    ASHLAR_RETURN_IF_ERROR(rank->save(state));
+  }
+  return std::move(state.bytes());
+}
+
+Result<void> EngineIngest::load(std::span<const std::byte> bytes, std::vector<events::KvEvent>& out) {
+  ByteReader state(bytes);
+  if (state.get<std::uint32_t>() != kStateVersion)
+    return Error(ErrorCode::kCorruption, "the state of an engine has another version");
+  if (state.get<std::uint8_t>() != static_cast<std::uint8_t>(options_.scheme.kind()) ||
+      state.get<std::uint64_t>() != options_.salt.seed())
+    return Error(ErrorCode::kInvalidArgument, "its blocks are hashed by another scheme or salt");
+  const bool lost = state.get<std::uint8_t>() != 0;
+  std::vector<std::unique_ptr<EngineRank>> ranks;
+  for (auto left = state.get<std::uint32_t>(); left > 0; --left) {
+    const auto rank = state.get<std::uint32_t>();
+    if (!state.ok() || rank > kRankMask || ranks.size() >= options_.max_ranks)
+      return Error(ErrorCode::kCorruption, "the state of an engine cannot be read");
+    ranks.push_back(std::make_unique<EngineRank>(rank, options_, *budget_));
+    ASHLAR_RETURN_IF_ERROR(ranks.back()->load(state));
+  }
+  if (!state.ok() || state.left() != 0)
+    return Error(ErrorCode::kCorruption, "the state of an engine cannot be read");
+  for (const auto& old : ranks_) old->clear(counters_, out);
+  for (const auto& rank : ranks) {
+    const auto old = std::ranges::find(ranks_, rank->rank(), [](const auto& held) { return held->rank(); });
+    rank->tell_all(old == ranks_.end() ? nullptr : old->get(), counters_, out);
+  }
+  ranks_ = std::move(ranks);
+  lost_ = lost;
+  return {};
+}
+
 std::uint32_t EngineIngest::block_size() const noexcept {
   if (options_.block_size != 0) return options_.block_size;
   for (const std::unique_ptr<EngineRank>& rank : ranks_)

@@ -22,6 +22,7 @@
 #include "ashlar/events/kv_event.h"
 #include "ashlar/events/tier.h"
 #include "ashlar/feed/engine_session.h"
+#include "base/byte_io.h"
 #include "feed/block_content.h"
 #include "feed/engine_run.h"
 #include "feed/held_blocks.h"
@@ -43,6 +44,11 @@ class EngineRank {
   void doubt() noexcept { doubt_ = true; }
   // Another engine follows: forgets everything learned.
   void forget();
+  // As EngineIngest::save() and load(); a loaded rank was made for that and has applied nothing.
+  Result<void> save(ByteWriter& state) const;
+  Result<void> load(ByteReader& state);
+  // The changes that store everything that a loaded rank holds; its events are numbered on from `before`.
+  void tell_all(const EngineRank* before, EngineIngestCounters& counters, std::vector<events::KvEvent>& out);
 
   std::size_t present() const noexcept { return present_; }
   // Of the lowest group that an index needs; 0: not known yet.

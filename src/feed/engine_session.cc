@@ -3,13 +3,12 @@
 #include "ashlar/feed/engine_session.h"
 
 #include <algorithm>
-#include <functional>
 #include <limits>
-#include <string_view>
 #include <utility>
 
 #include "ashlar/base/check.h"
 #include "ashlar/events/engine_codec.h"
+#include "tokens/xxhash_inline.h"
 
 namespace ashlar::feed {
 
@@ -18,8 +17,7 @@ using events::KvEvent;
 namespace {
 
 std::uint64_t fingerprint_of(const EngineMessage& message) {
-  return std::hash<std::string_view>{}(
-      {reinterpret_cast<const char*>(message.payload.data()), message.payload.size()});
+  return XXH3_64bits(message.payload.data(), message.payload.size());
 }
 
 }  // namespace
@@ -117,6 +115,35 @@ void EngineSession::forget(std::vector<KvEvent>& out) {
   next_.reset();
   last_timestamp_ = 0;
   memory_.assign(memory_.size(), {});
+}
+
+Result<EngineCheckpoint> EngineSession::save() const {
+  const Memory* last = next_ && *next_ > 0 ? recall(*next_ - 1) : nullptr;
+  if (last == nullptr) return Error(ErrorCode::kNotReady, "no message came since the engine started");
+  ASHLAR_TRY(std::vector<std::byte> state, ingest_.save());
+  return EngineCheckpoint{.message = last->sequence, .digest = last->fingerprint, .state = std::move(state)};
+}
+
+Result<void> EngineSession::resume(const EngineCheckpoint& checkpoint, std::vector<KvEvent>& out) {
+  ASHLAR_CHECK(next_.has_value(), "a checkpoint is resumed from after a message");
+  const std::uint64_t until = *next_;
+  EngineReplay kept = replay(checkpoint.message);
+  const auto number = static_cast<unsigned long long>(checkpoint.message);
+  if (kept.messages.empty() || kept.messages.front().sequence != checkpoint.message)
+    return make_error(ErrorCode::kNotFound, "it was taken at message %llu, which is not kept", number);
+  const EngineMessage& last = kept.messages.front();
+  if (fingerprint_of(last) != checkpoint.digest)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "message %llu, at which it was taken, is another one now: the engine was restarted",
+                      number);
+  ASHLAR_RETURN_IF_ERROR(ingest_.load(checkpoint.state, out));
+  ++counters_.resumes;
+  memory_.assign(memory_.size(), {});
+  remember(last);
+  last_timestamp_ = decode(last) ? batch_.timestamp : 0;
+  next_ = checkpoint.message + 1;
+  follow(std::move(kept), until, out);
+  return {};
 }
 
 EngineSession::Stale EngineSession::judge(const EngineMessage& message) {

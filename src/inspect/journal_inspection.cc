@@ -17,13 +17,14 @@ namespace {
 using service::JournalRecord;
 using service::JournalRun;
 
-constexpr std::size_t kRecordKinds = 12;  // by their numbers, from 1
+constexpr std::size_t kRecordKinds = 16;  // by their numbers, from 1
 constexpr std::array<const char*, kRecordKinds> kRecordNames = {
-    "",         "workers_added", "workers_removed", "state_changes", "availability_changes",
-    "stored",   "removed",       "cleared",         "decisions",     "first_bytes",
-    "released", "expected"};
+    "",          "workers_added", "workers_removed", "state_changes", "availability_changes",
+    "stored",    "removed",       "cleared",         "decisions",     "first_bytes",
+    "released",  "expected",      "states",          "state_groups",  "state_blocks",
+    "state_ends"};
 
-static_assert(static_cast<std::size_t>(JournalRecord::kExpected) + 1 == kRecordKinds,
+static_assert(static_cast<std::size_t>(JournalRecord::kStateEnd) + 1 == kRecordKinds,
               "every record has a name");
 
 struct WalkedFile {

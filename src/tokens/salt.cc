@@ -9,4 +9,12 @@ Salt::Salt(std::string_view lora, std::string_view tenant) : lora_(lora), tenant
   if (!tenant.empty()) seed_ += XXH3_64bits_withSeed(tenant.data(), tenant.size(), 1);
 }
 
+Salt Salt::of_seed(std::string_view lora, std::uint64_t seed) {
+  Salt salt(lora, {});
+  if (salt.seed_ == seed) return salt;
+  salt.tenant_ = "seed " + std::to_string(seed);
+  salt.seed_ = seed;
+  return salt;
+}
+
 }  // namespace ashlar::tokens

@@ -27,7 +27,7 @@ TEST(JsonReader, StepsOverEveryValue) {
     EXPECT_FALSE(skips(text)) << text;
 }
 
-// Skipping reads words of eight bytes: every place of what ends a text, in texts of every length.
+// Skipping reads eight or 16 bytes at a time: every place of what ends a text, in texts of every length.
 TEST(JsonReader, TextsOfEveryLengthAreSkipped) {
   for (std::size_t length = 0; length < 40; ++length) {
     const std::string text(length, '\xc3');

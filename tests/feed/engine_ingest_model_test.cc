@@ -14,10 +14,13 @@ struct Outcome {
   EngineIngestCounters counters;
   std::size_t compared = 0;  // quiet moments at which both were the same
   std::size_t missing = 0;   // held by the engine, and not reported, over all moments
+  std::size_t moves = 0;     // to another ingest, with `moves`
 };
 
-// Nothing is ever reported that is not there; what is missing is counted.
-void run(std::uint64_t seed, const UntidyOptions& untidy, bool full_reports, Outcome& outcome) {
+// Nothing is ever reported that is not there; what is missing is counted. With `moves` another ingest goes on
+// from the state of the first wherever it can be had.
+void run(std::uint64_t seed, const UntidyOptions& untidy, bool full_reports, Outcome& outcome,
+         bool moves = false) {
   UntidyEngine engine(seed, untidy);
   auto ingest = EngineIngest::create({.full_reports = full_reports});
   ASSERT_TRUE(ingest);
@@ -36,6 +39,21 @@ void run(std::uint64_t seed, const UntidyOptions& untidy, bool full_reports, Out
     }
     ASSERT_EQ(ingest->present(), book.present().size());
     ingest->check_invariants();
+    if (const auto state = ingest->save(); moves && state) {
+      auto next = EngineIngest::create({.full_reports = full_reports});
+      ASSERT_TRUE(next);
+      PresenceBook told;
+      told.strict_parents = false;  // of a block whose parent was evicted
+      out.clear();
+      ASSERT_TRUE(next->load(*state, out));
+      told.apply(out);
+      ASSERT_EQ(told.problem(), "") << "seed " << seed << " step " << i;
+      ASSERT_EQ(told.present(), book.present()) << "seed " << seed << " step " << i;
+      ASSERT_EQ(next->save().value(), *state);
+      book = told;
+      ingest = std::move(next);
+      ++outcome.moves;
+    }
     if (!engine.quiet()) continue;
     const auto held = engine.contents();
     const auto reported = book.keys();
@@ -81,6 +99,21 @@ TEST(EngineIngestModel, PresenceIsExactOverGroupsOfLayers) {
     run(seed, {.groups = 3, .clears = 0.05}, false, outcome);
     if (HasFatalFailure()) return;
     EXPECT_EQ(outcome.missing, 0u) << "seed " << seed;
+  }
+}
+
+TEST(EngineIngestModel, AnotherIngestGoesOnFromAState) {
+  for (std::uint64_t seed = 1; seed <= testing::rounds(6); ++seed) {
+    const UntidyOptions untidy{
+        .ranks = 2, .groups = 2, .full_reports = 0.2, .offload = 0.1, .out_of_order = 0.05};
+    Outcome stays;
+    run(seed, untidy, true, stays);
+    Outcome moves;
+    run(seed, untidy, true, moves, true);
+    if (HasFatalFailure()) return;
+    EXPECT_EQ(moves.missing, stays.missing) << "seed " << seed;
+    EXPECT_EQ(moves.compared, stays.compared) << "seed " << seed;
+    EXPECT_GT(moves.moves, 20u);
   }
 }
 

@@ -318,5 +318,54 @@ TEST_F(EngineSessionTest, ABadWireNeverEndsInASilentlyWrongState) {
   EXPECT_GT(resynced, 20u);
 }
 
+// What another session knew after message 3 of a life.
+EngineCheckpoint checkpoint_of(const std::vector<EngineMessage>& life) {
+  ScriptedSource::Script script;
+  for (std::size_t i = 0; i < 4; ++i) script.live.push_back(life[i]);
+  auto session = EngineSession::create(std::make_unique<ScriptedSource>(script)).value();
+  std::vector<KvEvent> out;
+  while (session.step(0ms, out)) {
+  }
+  return session.save().value();
+}
+
+TEST_F(EngineSessionTest, ACheckpointTakesThePlaceOfAStartThatWasMissed) {
+  const auto life = chain_life(8, 1000);
+  const EngineCheckpoint checkpoint = checkpoint_of(life);
+  EXPECT_EQ(checkpoint.message, 3u);
+  script_.kept = {life[3], life[4], life[5]};
+  live(life, {5});
+  run();
+  EXPECT_EQ(counters().incomplete_starts, 1u);
+  EXPECT_EQ(held(), Names{}) << "children of a block that nobody has told of";
+  std::vector<KvEvent> out;
+  ASSERT_TRUE(session_->resume(checkpoint, out));
+  book_.apply(out);
+  EXPECT_EQ(held(), (Names{100, 101, 102, 103, 104, 105}));
+  EXPECT_EQ(counters().resumes, 1u);
+  live(life, {4, 5, 6, 7});
+  run();
+  EXPECT_EQ(held(), (Names{100, 101, 102, 103, 104, 105, 106, 107}));
+  EXPECT_EQ(counters().duplicates, 2u) << "those that the replay had";
+  EXPECT_EQ(counters().restarts, 0u);
+}
+
+TEST_F(EngineSessionTest, ACheckpointOfAnotherLifeIsRefused) {
+  const auto life = chain_life(8, 2000);
+  script_.kept = {life[3], life[4], life[5]};
+  live(life, {5});
+  run();
+  std::vector<KvEvent> out;
+  EXPECT_EQ(session_->resume(checkpoint_of(chain_life(4, 1000)), out).error().code(),
+            ErrorCode::kInvalidArgument);
+  EngineCheckpoint cut = checkpoint_of(life);
+  cut.state.pop_back();
+  EXPECT_EQ(session_->resume(cut, out).error().code(), ErrorCode::kCorruption);
+  script_.kept.erase(script_.kept.begin());
+  EXPECT_EQ(session_->resume(checkpoint_of(life), out).error().code(), ErrorCode::kNotFound);
+  EXPECT_TRUE(out.empty());
+  EXPECT_EQ(counters().resumes, 0u);
+}
+
 }  // namespace
 }  // namespace ashlar::feed

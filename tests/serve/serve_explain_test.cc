@@ -1,7 +1,10 @@
-// `ashlar explain --page` of a folder with several runs: the last, or the one that --run names.
+// `ashlar explain`: from a checkpoint where old files are gone; `--page` of a folder with several runs: the
+// last, or the one that --run names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +13,60 @@
 
 namespace ashlar::testing {
 namespace {
+
+// What a command says, and its status at the end.
+std::string said_by(const std::string& command) {
+  ServerProcess shell({"/bin/sh", "-c", command + " 2>&1; echo status $?"});
+  std::string said;
+  while (const std::optional<std::string> line = shell.read_line()) said += *line + "\n";
+  return said;
+}
+
+TEST(ServeExplain, OldFilesCanBeDeletedAndTheRestReplays) {
+  const ScratchFolder folder;
+  const EngineProcess a;
+  const EngineProcess b;
+  std::vector<std::string> decisions;
+  {
+    ServeProcess serve({"--worker", worker_text(a), "--worker", worker_text(b), "--journal",
+                        folder.file("journal"), "--journal-file-bytes", "4KiB"});
+    serve.wait_until_exact();
+    HttpClient client = serve.client();
+    for (int i = 0; i < 40; ++i) {
+      const HttpAnswer answer =
+          client.request("POST", "/v1/completions",
+                         R"({"model":"tiny","max_tokens":8,"prompt":"a prefix of several blocks, then )" +
+                             std::to_string(i % 7) + "\"}",
+                         {{"x-session-id", std::to_string(i % 3)}});
+      EXPECT_EQ(answer.status, 200);
+      decisions.push_back(answer.header("x-ashlar-decision-id"));
+    }
+    EXPECT_EQ(serve.process().terminate(), 0);
+  }
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.file("journal")))
+    if (entry.path().extension() == ".journal") files.push_back(entry.path());
+  std::ranges::sort(files);
+  ASSERT_GT(files.size(), 4u);
+  const std::string explain = std::string(ASHLAR_PROGRAM) + " explain " + folder.file("journal");
+  EXPECT_THAT(said_by(explain), ::testing::HasSubstr("40 decisions, 0 not the same\nstatus 0"));
+  // The last name without a number is the first file.
+  const auto first =
+      std::ranges::find_if(files, [](const auto& file) { return file.stem().extension().empty(); });
+  ASSERT_NE(first, files.end());
+  std::filesystem::remove(*first);
+  files.erase(first);
+  std::filesystem::remove(files.front());
+  const std::string said = said_by(explain);
+  EXPECT_THAT(said, ::testing::HasSubstr("decisions, 0 not the same"));
+  EXPECT_THAT(said, ::testing::HasSubstr("the 2 files before"));
+  EXPECT_THAT(said, ::testing::HasSubstr("status 0"));
+  EXPECT_THAT(
+      said_by(explain + " --decision " + decisions.back()),
+      ::testing::AllOf(::testing::HasSubstr("the same, byte for byte"), ::testing::HasSubstr("status 0")));
+  EXPECT_THAT(said_by(explain + " --decision " + decisions.front()),
+              ::testing::HasSubstr("no journal there has the decision"));
+}
 
 TEST(ServeExplain, ThePageShowsTheRunThatIsNamed) {
   const ScratchFolder folder;

@@ -219,6 +219,24 @@ class ServeFaults : public ::testing::Test {
   std::vector<RawClient> kept_stalled_;
 };
 
+TEST(ServeBodies, WhatTheirMemoryHoldsAndRefusesIsShown) {
+  const EngineProcess engine;
+  ServeProcess serve(
+      {"--worker", worker_text(engine), "--max-body-bytes", "1MiB", "--max-all-body-bytes", "256KiB"});
+  EXPECT_EQ(serve.metric("ashlar_serve_body_limit_bytes"), 256 * 1024);
+  EXPECT_EQ(serve.metric("ashlar_serve_body_bytes"), 0);
+  constexpr int kHeld = 200 * 1024;
+  RawClient first(static_cast<std::uint16_t>(serve.port()));
+  first.send(head_of("Content-Length: " + std::to_string(kHeld) + "\r\n") + std::string(kHeld - 1, 'x'));
+  serve.wait_for_metric("ashlar_serve_body_bytes", kHeld);
+  RawClient second(static_cast<std::uint16_t>(serve.port()));
+  second.send(head_of("Content-Length: 102400\r\n") + std::string(102'400, 'y'));
+  EXPECT_EQ(second.take_head().status, 503u);
+  EXPECT_EQ(serve.metric("ashlar_serve_bodies_refused_total"), 1);
+  first.close();
+  serve.wait_for_metric("ashlar_serve_body_bytes", 0);
+}
+
 TEST_F(ServeFaults, AGoodClientDoesNotNotice) {
   serve_.wait_for_fleet([](const std::vector<Json>& workers) {
     for (const Json& worker : workers)

@@ -264,10 +264,12 @@ TEST(Serve, ItStopsWhenItsRequestsAreDone) {
 
 TEST(Serve, ASecondRouterStartsFromTheFirst) {
   // The engines keep so few messages that a late listener cannot know what they hold.
-  EngineProcess engine({"--buffer-steps", "1"});
-  EngineProcess other({"--buffer-steps", "1"});
-  const std::vector<std::string> workers = {"--worker", worker_text(engine, ",name=a"), "--worker",
-                                            worker_text(other, ",name=b")};
+  EngineProcess engine({"--buffer-steps", "8"});
+  EngineProcess other({"--buffer-steps", "8"});
+  const std::vector<std::string> workers = {"--worker",         worker_text(engine, ",name=a"),
+                                            "--worker",         worker_text(other, ",name=b"),
+                                            "--event-patience", kPatience,
+                                            "--late-after",     kLate};
   ServeProcess first(workers);
   first.wait_until_exact();
   HttpClient client = first.client();
@@ -275,14 +277,35 @@ TEST(Serve, ASecondRouterStartsFromTheFirst) {
     return chat_body({{"user", std::to_string(number) + " is how this prefix of several blocks begins."}});
   };
   std::map<int, std::string> chosen;
-  for (int i = 0; i < 12; ++i) {
+  for (int i = 0; i < 40; ++i) {
     for (int again = 0; again < 2; ++again)
       chosen[i] = client.post("/v1/chat/completions", body(i)).header("x-ashlar-worker");
   }
+  first.wait_until_exact();
   const ScratchFolder folder;
-  std::ofstream(folder.file("dump.json")) << client.get("/dump").body;
+  std::string dump = client.get("/dump").body;
+  std::ofstream(folder.file("dump.json")) << dump;
+  // Events go on where the dump ends: what it says is known, as if it had been heard from the start.
+  const HttpAnswer known = client.post("/v1/chat/completions", body(0));
   for (const std::string& snapshot :
        {"http://127.0.0.1:" + std::to_string(first.port()) + "/dump", folder.file("dump.json")}) {
+    std::vector<std::string> options = workers;
+    options.insert(options.end(), {"--snapshot", snapshot});
+    ServeProcess second(options);
+    second.wait_until_exact();
+    HttpClient asking = second.client();
+    const HttpAnswer answer = asking.post("/v1/chat/completions", body(0));
+    EXPECT_EQ(answer.header("x-ashlar-state"), "EXACT") << snapshot;
+    EXPECT_EQ(answer.header("x-ashlar-worker"), chosen[0]) << snapshot;
+    EXPECT_EQ(answer.header("x-ashlar-cached-tokens"), known.header("x-ashlar-cached-tokens")) << snapshot;
+    EXPECT_EQ(second.receipt(answer)["outcome"]["misroute"].text, "none") << snapshot;
+  }
+  // A dump that does not say at which message it was taken cannot be joined to the events after it.
+  for (std::size_t at = 0; (at = dump.find("\"states\"", at)) != std::string::npos;)
+    dump.replace(at, 8, "\"others\"");
+  std::ofstream(folder.file("dump.json")) << dump;
+  {
+    const std::string snapshot = folder.file("dump.json");
     std::vector<std::string> options = workers;
     options.insert(options.end(), {"--snapshot", snapshot});
     ServeProcess second(options);
@@ -290,8 +313,8 @@ TEST(Serve, ASecondRouterStartsFromTheFirst) {
     // blocks. A peer is asked beside everything else, and nothing is expected before it has answered.
     second.wait_for_fleet([&](const std::vector<Json>& all) {
       for (const Json& worker : all)
-        if (worker["up"].number != 1 ||
-            worker["ranks"].list.at(0)["reason"].text.find("is not kept") == std::string::npos)
+        if (worker["up"].number != 1 || worker["ranks"].list.at(0)["reason"].text.find(
+                                            "does not say at which message") == std::string::npos)
           return false;
       return all.size() == 2 && second.metric("ashlar_serve_snapshots_total") >= 1;
     });

@@ -132,6 +132,12 @@ class EngineIngest {
 
   // Appends the changes of the batch. A batch without a rank belongs to rank 0.
   void apply(const events::EngineBatch& batch, std::vector<events::KvEvent>& out);
+  // Everything known of the engine, for load() of another ingest. Errors: kNotReady: blocks wait for their
+  // parents or tokens; kUnsupported: a cache salt that its seed does not stand for (HashScheme, images).
+  Result<std::vector<std::byte>> save() const;
+  // Goes on from there: as reset(), then the changes that store what the other held. Errors, with nothing
+  // changed: kCorruption: not such a state; kInvalidArgument: of another scheme, salt or block size.
+  Result<void> load(std::span<const std::byte> state, std::vector<events::KvEvent>& out);
   // Drops the blocks of the rank in every tier, and its waiting blocks; emits one kCleared of kAllTiers if it
   // held any. The stream may continue; what was learned about its groups stays.
   void clear(std::uint32_t rank, std::vector<events::KvEvent>& out);
@@ -199,8 +205,17 @@ struct EngineSessionCounters {
   std::uint64_t resyncs = 0;            // times the state was dropped after a loss
   std::uint64_t restarts = 0;           // restarts of the engine
   std::uint64_t incomplete_starts = 0;  // times the start of a stream could not be recovered
+  std::uint64_t resumes = 0;            // times that a checkpoint took the place of what was missed
 
   friend bool operator==(const EngineSessionCounters&, const EngineSessionCounters&) = default;
+};
+
+// What a session knew after a message: another session that has this message, and those after it, knows the
+// same.
+struct EngineCheckpoint {
+  std::uint64_t message = 0;     // its number
+  std::uint64_t digest = 0;      // of its payload, which has a time: other runs of the engine send others
+  std::vector<std::byte> state;  // EngineIngest::save()
 };
 
 // EngineSession: follows one publisher of an engine (one rank's socket, or a recording) without silent loss.
@@ -237,6 +252,14 @@ class EngineSession {
   // messages were applied. Errors: as EngineSource::receive(); the state is unchanged, and the next step
   // continues.
   Result<std::size_t> step(Clock::Duration timeout, std::vector<events::KvEvent>& out);
+
+  // Errors: kNotReady: no message was applied since the last restart; as EngineIngest::save().
+  Result<EngineCheckpoint> save() const;
+  // Takes the checkpoint for what was missed before its message, and applies the messages after it again.
+  // Appends the changes. Errors, with nothing changed: kNotFound: the engine does not keep that message;
+  // kInvalidArgument: it keeps another one under that number, so that it was restarted since; as
+  // EngineIngest::load(). Requires: next().
+  Result<void> resume(const EngineCheckpoint& checkpoint, std::vector<events::KvEvent>& out);
 
   // The expected next number; nullopt before the first message.
   std::optional<std::uint64_t> next() const noexcept { return next_; }

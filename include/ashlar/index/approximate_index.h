@@ -40,6 +40,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
@@ -74,6 +75,14 @@ struct PredictionCounters {
   friend bool operator==(const PredictionCounters&, const PredictionCounters&) = default;
 };
 
+// A predicted block, as predictions() tells it.
+struct PredictedBlock {
+  Worker worker;
+  std::uint32_t parent = 0;  // 1 + the place in the list of the block before it; 0: it begins a sequence
+  LocalHash local;
+  std::int64_t due = 0;  // when it expires, in buckets of kBucket; 0: the worker holds it for real
+};
+
 namespace detail {
 
 // What ApproximateIndex keeps beside its index, over any IndexSink. Invariant: a content is held by a worker
@@ -96,6 +105,8 @@ class PredictionLedger {
   StoreVerdict predict(const Worker& worker, std::span<const LocalHash> locals);
   // Ends predictions whose time has come, at most `limit`. Returns how many.
   std::size_t expire(std::size_t limit);
+  std::vector<PredictedBlock> predictions() const;
+  void restore(std::span<const PredictedBlock> blocks);
 
   // Passes on what dump_inner() sends, without the predictions.
   void dump(IndexSink& sink, const std::function<void(IndexSink&)>& dump_inner) const;
@@ -144,6 +155,12 @@ class ApproximateIndex {
   // Ends expired predictions, at most `limit`. Returns how many. predict() and store() end a few each, which
   // bounds the backlog; the owner calls expire() periodically so that no prediction counts too long.
   std::size_t expire(std::size_t limit = SIZE_MAX) { return state_->ledger.expire(limit); }
+
+  // All predictions that have not expired, parents first, and the real blocks before them.
+  std::vector<PredictedBlock> predictions() const { return state_->ledger.predictions(); }
+  // Predicts them again, to end when they would have. Requires: a list of predictions(), and an index without
+  // predictions that holds the same real blocks (dump()).
+  void restore(std::span<const PredictedBlock> blocks) { state_->ledger.restore(blocks); }
 
   // Predicted blocks now.
   std::size_t predicted() const noexcept { return state_->ledger.predicted(); }

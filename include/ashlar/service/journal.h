@@ -6,8 +6,12 @@
 // Each record is chained to the one before by a keyed checksum, so that a record that was changed, left out
 // or put in shows. docs/formats/journal.md has the format.
 //
-// The writer never delays a request: records are handed to a thread. If the disk is full, fails, or is slower
-// than the traffic, the journal ends there, with an error in status(); what was written stays readable.
+// Every file but the first begins with a checkpoint, the state of the router at that point: a replay can
+// begin with any of them, and old files can be removed.
+//
+// The writer delays no request but the one that begins a file: records are handed to a thread. If the disk is
+// full, fails, or is slower than the traffic, the journal ends there, with an error in status(); what was
+// written stays readable.
 //
 // Thread safety: JournalWriter's calls as RouteLog (under the router's lock); status() is thread-safe.
 // Complexity:    O(blocks) per record.
@@ -51,10 +55,10 @@ class JournalWriter final : public RouteLog {
     std::uint64_t run = 0;      // tells the decisions of several runs apart
     RouterOptions router = {};  // those of the router that it belongs to
     std::size_t max_waiting_bytes = std::size_t{64} << 20;
-    // A file ends before the record that would make it longer.
+    // A file ends with the record that makes it as long, the checkpoint at its start not counted.
     std::uint64_t file_bytes = std::uint64_t{256} << 20;
-    // Of all journals in the folder, also of earlier runs: beyond it the oldest files are removed. At least
-    // file_bytes; 0: all are kept.
+    // Of all journals in the folder, also of earlier runs: beyond it the oldest files are removed, but never
+    // the one that is written. At least file_bytes; 0: all are kept.
     std::uint64_t kept_bytes = 0;
   };
   // Errors: kAlreadyExists; kIo: the file cannot be made; kCapacity: no thread.
@@ -62,6 +66,9 @@ class JournalWriter final : public RouteLog {
   // Writes what is left.
   ~JournalWriter() override;
 
+  bool wants_checkpoint() const noexcept override;
+  void checkpoint(const RouteCore& core) override;
+  std::span<const tokens::LocalHash> keyed(std::span<const tokens::LocalHash> locals) override;
   void worker_added(const WorkerSpec& spec) override;
   void worker_removed(events::WorkerId worker) override;
   void state_changed(const events::Worker& worker, WorkerState state) override;
@@ -83,13 +90,18 @@ class JournalWriter final : public RouteLog {
  private:
   class State;
   explicit JournalWriter(std::unique_ptr<State> state);
+  // Into keyed_.
+  void key_locals(std::span<const tokens::LocalHash> locals);
   std::unique_ptr<State> state_;
+  std::vector<tokens::LocalHash> keyed_;  // of the request that is being chosen for
+  bool has_keyed_ = false;
 };
 
 struct ReplayReport {
   std::uint64_t run = 0;
   std::uint64_t files = 0;
-  std::uint64_t removed_files = 0;  // before the first: nothing could be replayed
+  std::uint64_t removed_files = 0;  // before the first
+  bool is_replayed = false;         // from the first record of the run, or from a checkpoint
   std::uint64_t records = 0;
   std::uint64_t decisions = 0;         // made, refusals included
   std::uint64_t differences = 0;       // decisions that came out otherwise
@@ -104,9 +116,10 @@ enum class ReplayVerdict : std::uint8_t { kSame, kDifferent, kNotReplayed };
 
 // Feeds the files of a run, in their order, to a router again and compares each decision with the one that
 // was written, byte for byte. `each` hears every decision as written; it may be empty. Where the first file
-// is not the run's first, there is no state to replay from: records are checked, and decisions told as they
-// stand. Errors: kNotFound; kCorruption: not a journal, another key, a file that is missing in between, or a
-// record that does not belong there, with its place.
+// is not the run's first, the checkpoint at its start is where the replay begins. If that was not written to
+// its end there is nothing to replay from: records are checked, and decisions told as they stand. Errors:
+// kNotFound; kCorruption: not a journal, another key, a file that is missing in between, or a record that
+// does not belong there, with its place.
 using DecisionHearer =
     std::function<void(const Decision& decision, const std::string& group, ReplayVerdict verdict)>;
 // Hears of the times in a replay: after each choice, first byte and end. `loads` tells what every worker does
@@ -119,6 +132,11 @@ inline Result<ReplayReport> replay_journal(const std::string& file, const Journa
                                            const DecisionHearer& each = {}) {
   return replay_journal(std::span(&file, 1), key, each);
 }
+
+// Of the files of a run, in their order, the one in which the decision was made: the last that begins before
+// it. Errors: as replay_journal().
+Result<std::string> file_of_decision(std::span<const std::string> files, const JournalKey& key,
+                                     DecisionId decision);
 
 // The requests of a run for which a worker was chosen, in their order and once each: those that were tried
 // again elsewhere are not told again. Hashes and sessions are keyed, and point into memory of the call.

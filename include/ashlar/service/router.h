@@ -159,10 +159,20 @@ struct RouterOptions {
   Result<void> validate() const;
 };
 
+class RouteCore;
+
 // Hears every input of a Router in its order, before it takes effect. Called under the router's lock.
 class RouteLog {
  public:
   virtual ~RouteLog() = default;
+  // Before the next input, if it wants to write down everything that was taken in so far.
+  virtual bool wants_checkpoint() const noexcept { return false; }
+  virtual void checkpoint(const RouteCore& /*core*/) {}
+  // The locals of a request as this log names them, before it is chosen(): equal ones stay equal, and others
+  // differ. They last until chosen().
+  virtual std::span<const tokens::LocalHash> keyed(std::span<const tokens::LocalHash> locals) {
+    return locals;
+  }
   virtual void worker_added(const WorkerSpec& spec) = 0;
   virtual void worker_removed(events::WorkerId worker) = 0;
   virtual void state_changed(const events::Worker& worker, WorkerState state) = 0;
@@ -210,8 +220,6 @@ struct WorkerLoad {
   std::uint64_t chosen = 0;  // times
   std::array<TierChanges, events::kStorageTiers> tiers{};
 };
-
-class RouteCore;
 
 class Router {
  public:
@@ -276,6 +284,8 @@ class Router {
  private:
   class Sink;
 
+  // The log, if there is one, and room for the next input in it.
+  RouteLog* ready_log() ASHLAR_REQUIRES(mu_);
   void end_beats(Clock::TimePoint now) ASHLAR_REQUIRES(mu_);
   void degrade(const events::Worker& worker) ASHLAR_REQUIRES(mu_);
   bool is_late(const events::Worker& worker, Clock::TimePoint now) const ASHLAR_REQUIRES(mu_);

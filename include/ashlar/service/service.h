@@ -35,6 +35,12 @@ struct EngineEndpoint {
 using EngineSourceFactory =
     std::function<Result<std::unique_ptr<feed::EngineSource>>(const EngineEndpoint& endpoint)>;
 
+// The memory of request bodies, which belongs to the sockets.
+struct BodyMemory {
+  std::uint64_t bytes = 0;
+  std::uint64_t refused = 0;  // bodies that found no room
+};
+
 struct ServiceParts;
 
 class Service final : public Gateway {
@@ -57,6 +63,8 @@ class Service final : public Gateway {
   // hear. Nothing is changed then.
   Result<void> set_workers(std::span<const WorkerOptions> workers);
 
+  // Who reads it for the metrics: called until it is set again, or the service ends. Empty: nobody.
+  void set_body_memory(std::function<BodyMemory()> read);
   MetricRegistry& metrics() noexcept;
   Router& router() noexcept;
   // Tells the decisions of this run apart from those of others.

@@ -23,6 +23,9 @@ class Salt {
 
   Salt() = default;
   Salt(std::string_view lora, std::string_view tenant);
+  // A salt whose tenant is known by the seed alone: tenant() is a text in its place. It makes the same hashes
+  // wherever only the seed enters them.
+  static Salt of_seed(std::string_view lora, std::uint64_t seed);
 
   const std::string& lora() const noexcept { return lora_; }
   const std::string& tenant() const noexcept { return tenant_; }

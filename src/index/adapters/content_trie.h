@@ -53,6 +53,7 @@ class ContentTrie {
 
   // Requires: id is not kRoot.
   Id parent(Id id) const noexcept { return node(id).parent; }
+  LocalHash local(Id id) const noexcept { return LocalHash(node(id).local); }
 
  private:
   struct Node {

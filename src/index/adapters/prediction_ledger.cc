@@ -6,6 +6,7 @@
 #include <new>
 #include <ranges>
 #include <set>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "base/entry_map.h"
 #include "base/table_seed.h"
 #include "index/adapters/content_trie.h"
+#include "index/adapters/prediction_cache.h"
 #include "index/adapters/prediction_list.h"
 #include "index/adapters/without_predictions.h"
 
@@ -32,60 +34,8 @@ namespace detail {
 
 namespace {
 
-using Content = ContentTrie::Id;
-
 // Expirations per predict() or store(), besides twice the blocks of the call.
 constexpr std::size_t kExpiredPerCall = 64;
-
-// The meaning of a worker's name, or of one of ours in its place.
-struct Meaning {
-  using Key = BlockName;
-  BlockName name;
-  Content content = ContentTrie::kRoot;
-  std::uint8_t tiers = 0;  // one bit per tier in which the worker holds the name; 0 for ours
-  bool is_used = false;
-
-  static Meaning of(BlockName name) noexcept { return {.name = name, .is_used = true}; }
-  Key key() const noexcept { return name; }
-  bool empty() const noexcept { return !is_used; }
-  static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return seeded_hash(key.value(), seed); }
-};
-static_assert(sizeof(Meaning) == 16, "four to a cache line");
-
-// Overhead of a std::map or std::set node: colour and three links.
-constexpr std::size_t kTreeNode = 4 * sizeof(void*);
-
-struct Cache;
-using List = PredictionList<Cache>;
-
-// A content that a worker holds for real (names > 0) or as predicted.
-struct Holding {
-  using Key = Content;
-  BlockName name;  // one of its names; ours if predicted
-  Content content = ContentTrie::kRoot;
-  std::uint32_t names = 0;  // the worker's names for it
-  List::Id prediction = 0;  // if predicted
-  bool is_used = false;
-
-  static Holding of(Content content) noexcept { return {.name = {}, .content = content, .is_used = true}; }
-  Key key() const noexcept { return content; }
-  bool empty() const noexcept { return !is_used; }
-  static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return seeded_hash(key, seed); }
-};
-
-// One (worker, rank) with known content.
-struct Cache {
-  Worker worker;
-  std::size_t predicted = 0;
-  EntryMap<Meaning> names;  // by name
-  EntryMap<Holding> held;   // by content
-  // Names of contents that have several, to find another when one is removed.
-  std::set<std::pair<Content, BlockName>> several;
-
-  std::size_t bytes() const noexcept {
-    return names.bytes() + held.bytes() + several.size() * (sizeof(*several.begin()) + kTreeNode);
-  }
-};
 
 constexpr std::uint8_t bit_of(StorageTier tier) noexcept {
   return static_cast<std::uint8_t>(1u << static_cast<unsigned>(tier));
@@ -194,7 +144,8 @@ struct PredictionLedger::State {
   // `path` is empty.
   void prepare_to_predict(Cache& cache, std::span<const LocalHash> locals);
   StoreVerdict store_fresh(Cache& cache, std::span<const LocalHash> locals);
-  void book(Cache& cache) noexcept;
+  void book(Cache& cache, std::int64_t due) noexcept;
+  StoreVerdict predict(const Worker& worker, std::span<const LocalHash> locals, std::int64_t due);
   // Drops a worker's state; the inner index has been updated.
   void forget(Cache& cache) noexcept;
   // Per worker, the names of predictions with real blocks behind them.
@@ -364,8 +315,7 @@ StoreVerdict PredictionLedger::State::store_fresh(Cache& cache, std::span<const 
 }
 
 // Records `path` as predicted: blocks in `fresh` start, other predictions on it are renewed.
-void PredictionLedger::State::book(Cache& cache) noexcept {
-  const std::int64_t due = due_from_now();
+void PredictionLedger::State::book(Cache& cache, std::int64_t due) noexcept {
   auto next = fresh.begin();
   for (const Content content : path) {
     if (next != fresh.end() && next->content == content) {
@@ -484,27 +434,82 @@ StoreVerdict PredictionLedger::predict(const Worker& worker, std::span<const Loc
     return StoreVerdict::kEmpty;
   }
   expire(kExpiredPerCall + 2 * locals.size());
-  if (!state.trie_has_room(locals.size()) || locals.size() > List::kMost - state.list.size()) {
-    ++state.counters.refused;
+  return state.predict(worker, locals, state.due_from_now());
+}
+
+StoreVerdict PredictionLedger::State::predict(const Worker& worker, std::span<const LocalHash> locals,
+                                              std::int64_t due) {
+  if (!trie_has_room(locals.size()) || locals.size() > List::kMost - list.size()) {
+    ++counters.refused;
     return StoreVerdict::kFull;
   }
   StoreVerdict verdict = StoreVerdict::kFull;
   Cache* cache = nullptr;
-  state.path.clear();
+  path.clear();
   try {
-    cache = &state.find_or_add(worker);
-    state.prepare_to_predict(*cache, locals);
-    verdict = state.store_fresh(*cache, locals);
+    cache = &find_or_add(worker);
+    prepare_to_predict(*cache, locals);
+    verdict = store_fresh(*cache, locals);
   } catch (const std::bad_alloc&) {
     verdict = StoreVerdict::kFull;
   }
   if (verdict == StoreVerdict::kApplied) {
-    state.book(*cache);
+    book(*cache, due);
   } else {
-    ++state.counters.refused;
-    state.unprepare(worker);
+    ++counters.refused;
+    unprepare(worker);
   }
   return verdict;
+}
+
+std::vector<PredictedBlock> PredictionLedger::predictions() const {
+  const State& state = *state_;
+  const std::int64_t now = state.bucket_now();
+  std::vector<PredictedBlock> blocks;
+  std::unordered_map<Content, std::uint32_t> places;  // of one worker: 1 + the place in `blocks`
+  std::vector<Content> climb;
+  for (const auto& [worker, cache] : state.caches) {
+    if (cache->predicted == 0) continue;
+    places.clear();
+    cache->held.for_each([&](const Holding& holding) {
+      if (holding.names != 0 || state.list[holding.prediction].due <= now) return;
+      for (Content at = holding.content; at != ContentTrie::kRoot && !places.contains(at);
+           at = state.trie.parent(at))
+        climb.push_back(at);
+      for (; !climb.empty(); climb.pop_back()) {
+        const Content content = climb.back();
+        const Holding* const held = cache->held.find(content);
+        const Content parent = state.trie.parent(content);
+        blocks.push_back({.worker = worker,
+                          .parent = parent == ContentTrie::kRoot ? 0 : places.at(parent),
+                          .local = state.trie.local(content),
+                          .due = held != nullptr && held->names == 0 ? state.list[held->prediction].due : 0});
+        places[content] = static_cast<std::uint32_t>(blocks.size());
+      }
+    });
+  }
+  return blocks;
+}
+
+// A block expires no sooner than those behind it. So whole paths are predicted in the order in which their
+// last blocks expire: a block that lasts longer is renewed by its own path.
+void PredictionLedger::restore(std::span<const PredictedBlock> blocks) {
+  State& state = *state_;
+  std::vector<bool> is_continued(blocks.size());
+  for (const PredictedBlock& block : blocks)
+    if (block.parent != 0 && blocks[block.parent - 1].due == block.due) is_continued[block.parent - 1] = true;
+  std::vector<std::size_t> ends;
+  for (std::size_t i = 0; i < blocks.size(); ++i)
+    if (blocks[i].due != 0 && !is_continued[i]) ends.push_back(i);
+  std::ranges::stable_sort(ends, {}, [&](std::size_t end) { return blocks[end].due; });
+  std::vector<LocalHash> locals;
+  for (const std::size_t end : ends) {
+    locals.clear();
+    for (std::size_t at = end + 1; at != 0; at = blocks[at - 1].parent)
+      locals.push_back(blocks[at - 1].local);
+    std::ranges::reverse(locals);
+    (void)state.predict(blocks[end].worker, locals, blocks[end].due);
+  }
 }
 
 std::size_t PredictionLedger::expire(std::size_t limit) {

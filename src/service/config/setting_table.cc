@@ -118,7 +118,7 @@ constexpr std::array kRows = std::to_array<SettingRow>({
      "memory for these decisions: where there are many workers it holds fewer"},
     {"journal", kText, member_of<&O::journal>, 0, 0, "folder for the journal of decisions; empty: none"},
     {"journal_file_bytes", kBytes, member_of<&O::journal_file_bytes>, 4096, std::uint64_t{1} << 40,
-     "a file of the journal ends before it is longer, and the next begins"},
+     "a file of the journal ends when it is as long, and the next begins"},
     {"journal_kept_bytes", kBytes, member_of<&O::journal_kept_bytes>, 0, std::uint64_t{1} << 50,
      "of all journals in the folder: beyond it the oldest files are removed; 0: all are kept"},
     {"journal_key", kText, member_of<&O::journal_key>, 0, 0,

@@ -368,6 +368,7 @@ Reply answer_dump(ServiceParts& parts) {
     groups[member.group] = member.routing_group;
     names[member.group][member.id.value()] = member.name;
   }
+  const std::map<events::WorkerId, SavedRanks> saved = parts.fleet->save();
   std::string body = "{";
   for (const auto& [group, routing_group] : groups) {
     const std::string key = routing_group.empty() || group.ends_with(":" + routing_group)
@@ -377,9 +378,13 @@ Reply answer_dump(ServiceParts& parts) {
     parts.router->dump(group, writer);
     const auto json = std::move(writer).finish();
     if (!json) return error_reply(json.error());
-    // Each is an object of one key, whose value is an object that gets one more.
+    // Each is an object of one key, whose value is an object that gets two more.
     body.append(body.size() > 1 ? "," : "").append(std::string_view(*json).substr(1, json->size() - 3));
-    body.append(worker_names_json(names[group])).append("}");
+    std::map<std::uint64_t, SavedRanks> states;
+    for (const auto& [number, name] : names[group])
+      if (const auto found = saved.find(events::WorkerId(number)); found != saved.end())
+        states.emplace(number, found->second);
+    body.append(worker_names_json(names[group])).append(states_json(states)).append("}");
   }
   return json_reply(200, body + "}");
 }

@@ -109,6 +109,9 @@ class Fleet {
   // A worker has lost events for good since the last true answer, or still lacks them after so long that what
   // was expected then has ended.
   bool wants_snapshot();
+  // What is known of each followed rank after a message, for set_snapshot() of another router. Waits for
+  // followers that repair a gap, a short while.
+  std::map<events::WorkerId, SavedRanks> save();
   // As Service::set_workers().
   Result<void> set_workers(std::span<const WorkerOptions> workers);
   struct Registration {

@@ -1,4 +1,6 @@
 // What the fleet hears of its workers' caches: their events, and what another router knew.
+#include <chrono>
+#include <future>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -6,6 +8,15 @@
 #include "service/gateway/fleet_member.h"
 
 namespace ashlar::service {
+
+namespace {
+
+// Kept where a snapshot may be joined to them.
+constexpr std::size_t kMostKeptMessages = 4096;
+// A follower that repairs a gap answers later than others.
+constexpr std::chrono::seconds kLongestSave{2};
+
+}  // namespace
 
 void Fleet::set_snapshot(Snapshot snapshot) {
   std::vector<std::shared_ptr<Member>> settled;
@@ -41,6 +52,27 @@ bool Fleet::wants_snapshot() {
   return true;
 }
 
+std::map<events::WorkerId, SavedRanks> Fleet::save() {
+  std::map<events::WorkerId, std::map<std::uint32_t, std::shared_ptr<EngineFollower>>> followers;
+  {
+    MutexLock lock(mu_);
+    for (const auto& [id, member] : members_) followers[id] = member->followers;
+  }
+  // All at once: each answers when its step is over.
+  std::map<events::WorkerId, std::map<std::uint32_t, std::future<SavedEngine>>> asked;
+  for (const auto& [id, ranks] : followers)
+    for (const auto& [rank, follower] : ranks) asked[id].emplace(rank, follower->save());
+  const auto last = std::chrono::steady_clock::now() + kLongestSave;
+  std::map<events::WorkerId, SavedRanks> saved;
+  for (auto& [id, ranks] : asked)
+    for (auto& [rank, answer] : ranks)
+      saved[id].emplace(rank,
+                        answer.wait_until(last) == std::future_status::ready
+                            ? answer.get()
+                            : SavedEngine(Error(ErrorCode::kTimeout, "its events were being replayed")));
+  return saved;
+}
+
 // The first snapshot says something of every rank that does not tell everything itself, a later one only of
 // those that have lost events: what others were expected to hold then is not made to last.
 void Fleet::expect_snapshot(const std::shared_ptr<Member>& member, bool is_again) {
@@ -49,11 +81,24 @@ void Fleet::expect_snapshot(const std::shared_ptr<Member>& member, bool is_again
   {
     MutexLock lock(mu_);
     if (auto found = snapshot_.workers.extract(member->options.name)) held = std::move(found.mapped());
+    auto saved = snapshot_.saved.extract(member->options.name);
     is_expected.resize(member->ranks, !is_again);
     for (const auto& [rank, follower] : member->followers) {
       const FollowerStatus status = follower->status();
       if (rank < is_expected.size())
         is_expected[rank] = is_again ? status.is_incomplete : status.state != WorkerState::kExact;
+    }
+    for (std::uint32_t rank = 0; saved && rank < is_expected.size(); ++rank) {
+      if (!is_expected[rank]) continue;
+      const auto found = saved.mapped().find(rank);
+      SavedEngine state =
+          found != saved.mapped().end()
+              ? std::move(found->second)
+              : SavedEngine(Error(ErrorCode::kNotFound, "it does not say at which message it was taken"));
+      if (const auto follower = member->followers.find(rank); follower != member->followers.end())
+        follower->second->offer(std::move(state));
+      else
+        member->offers.insert_or_assign(rank, std::move(state));
     }
   }
   for (const HeldPrefix& prefix : held)
@@ -81,6 +126,7 @@ Result<void> Fleet::follow(const std::shared_ptr<Member>& member, std::uint32_t 
   MutexLock lock(mu_);
   if (member->is_gone || member->leaving.contains(rank) || member->group != group) return {};
   member->endpoints[rank] = endpoint.events;
+  if (auto offer = member->offers.extract(rank)) follower->offer(std::move(offer.mapped()));
   member->followers.try_emplace(rank, std::move(follower));
   tell_block_size(member->group);  // it may have been learned meanwhile
   return {};
@@ -93,7 +139,8 @@ Result<std::unique_ptr<EngineFollower>> Fleet::make_follower(const std::shared_p
   EngineFollower::Options options{.worker = {.id = member->id, .rank = rank},
                                   .block_size = member->options.block_size,
                                   .late_after = options_.late_after,
-                                  .unread_after = options_.late_after};
+                                  .unread_after = options_.late_after,
+                                  .most_kept = options_.snapshot.empty() ? 0 : kMostKeptMessages};
   std::string group;
   {
     MutexLock lock(mu_);

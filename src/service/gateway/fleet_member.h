@@ -34,6 +34,7 @@ struct Fleet::Member {
   std::map<std::uint32_t, std::string> endpoints;
   std::set<std::uint32_t> leaving;  // ranks whose followers are being ended
   std::map<std::uint32_t, std::shared_ptr<EngineFollower>> followers;
+  SavedRanks offers;  // of a snapshot, for followers that are still to come
 };
 
 }  // namespace ashlar::service

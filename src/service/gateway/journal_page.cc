@@ -150,7 +150,7 @@ Reply answer_moment(const JournalTimeline& timeline, const ReplayedRun& replayed
         out.field("to_ms", span);
         out.field("decisions", timeline.report().decisions);
         out.field("differences", timeline.report().differences);
-        out.field("replayed", timeline.report().removed_files == 0);
+        out.field("replayed", timeline.report().is_replayed);
         out.field("left_out", timeline.left_out());
         if (replayed.number != 0) {
           out.field("title", replayed.title);

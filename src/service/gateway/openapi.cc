@@ -82,6 +82,9 @@ std::string_view openapi_text() {
   "/v1/models": {
    "get": {"summary": "The models of all workers", "responses": {"200": {"description": "a list"}}}
   },
+  "/": {
+   "get": {"summary": "The live page", "security": [], "responses": {"200": {"description": "HTML"}}}
+  },
   "/ui": {
    "get": {"summary": "The live page, as /", "security": [], "responses": {"200": {"description": "HTML"}}}
   },

@@ -240,6 +240,11 @@ Result<void> Service::set_workers(std::span<const WorkerOptions> workers) {
   return parts_->fleet->set_workers(workers);
 }
 
+void Service::set_body_memory(std::function<BodyMemory()> read) {
+  MutexLock lock(parts_->bodies.mu);
+  parts_->bodies.read = std::move(read);
+}
+
 MetricRegistry& Service::metrics() noexcept {
   return parts_->metrics;
 }

@@ -203,6 +203,12 @@ Result<void> register_metrics(ServiceParts& parts) {
               prompts(&PromptTokensCounters::differences));
   names.gauge("ashlar_serve_prompt_cache_bytes", "Memory of remembered prompts",
               [&parts] { return static_cast<double>(parts.prompts->counters().bytes); });
+  names.gauge("ashlar_serve_body_bytes", "Memory of the bodies of requests",
+              [&parts] { return static_cast<double>(parts.bodies.now().bytes); });
+  names.gauge("ashlar_serve_body_limit_bytes", "What they may take (max_all_body_bytes)",
+              [&parts] { return static_cast<double>(parts.options.max_all_body_bytes); });
+  names.total("ashlar_serve_bodies_refused_total", "Requests that were refused for want of it",
+              [&parts] { return parts.bodies.now().refused; });
   names.gauge("ashlar_serve_receipt_bytes", "Memory of receipts",
               [&parts] { return static_cast<double>(parts.receipts.bytes()); });
   if (parts.journal) {

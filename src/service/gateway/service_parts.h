@@ -4,12 +4,14 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "ashlar/base/metrics.h"
+#include "ashlar/base/mutex.h"
 #include "ashlar/service/journal.h"
 #include "ashlar/service/service.h"
 #include "service/gateway/chores.h"
@@ -59,6 +61,16 @@ struct ServiceCounters {
   }
 };
 
+// Who says what the bodies of requests take.
+struct BodyMemoryReader {
+  BodyMemory now() const {
+    MutexLock lock(mu);
+    return read ? read() : BodyMemory();
+  }
+  mutable Mutex mu;
+  std::function<BodyMemory()> read ASHLAR_GUARDED_BY(mu);
+};
+
 struct ServiceParts {
   explicit ServiceParts(const ServeOptions& options);
 
@@ -68,6 +80,7 @@ struct ServiceParts {
   std::array<std::uint8_t, 16> session_key{};
   std::unique_ptr<JournalWriter> journal;  // before the router, which tells it everything
   std::unique_ptr<TraceRecorder> trace;
+  BodyMemoryReader bodies;
   MetricRegistry metrics;
   ServiceCounters counters;
   std::unique_ptr<Router> router;

@@ -10,13 +10,6 @@ namespace {
 
 constexpr std::string_view kJournalEnd = ".journal";
 
-void put_time(ByteWriter& out, Clock::TimePoint time) {
-  out.put(time.time_since_epoch().count());
-}
-Clock::TimePoint get_time(ByteReader& in) {
-  return Clock::TimePoint(Clock::Duration(in.get<Clock::Duration::rep>()));
-}
-
 // How many items a list may have: no more than its bytes can hold.
 std::size_t get_count(ByteReader& in, std::size_t bytes_each) {
   return std::min<std::size_t>(in.get<std::uint32_t>(), in.left() / bytes_each);
@@ -76,6 +69,13 @@ Candidate get_candidate(ByteReader& in) {
 
 }  // namespace
 
+void put_time(ByteWriter& out, Clock::TimePoint time) {
+  out.put(time.time_since_epoch().count());
+}
+Clock::TimePoint get_time(ByteReader& in) {
+  return Clock::TimePoint(Clock::Duration(in.get<Clock::Duration::rep>()));
+}
+
 std::vector<std::byte> write_head(const JournalHead& head, const JournalCipher& cipher,
                                   std::uint64_t& check) {
   ByteWriter out;
@@ -84,6 +84,7 @@ std::vector<std::byte> write_head(const JournalHead& head, const JournalCipher& 
   out.put(head.run);
   out.put(head.number);
   out.put(head.previous);
+  out.put(head.next_decision);
   put_options(out, head.options);
   check = cipher.check(head.previous, out.bytes());
   out.put(check);
@@ -168,7 +169,53 @@ events::Worker get_worker(ByteReader& in) {
   return {.id = id, .rank = in.get<std::uint32_t>()};
 }
 
-void put_request(ByteWriter& out, const RouteRequest& request, const JournalCipher& cipher) {
+void put_store(ByteWriter& out, const events::BlocksStored& event, const JournalCipher& cipher) {
+  put_worker(out, event.worker);
+  out.put(static_cast<std::uint8_t>(event.tier));
+  out.put(static_cast<std::uint8_t>(event.parent.has_value()));
+  out.put(event.parent ? cipher.name(event.parent->value()) : std::uint64_t{0});
+  out.put(static_cast<std::uint8_t>(event.start_position.has_value()));
+  out.put(event.start_position.value_or(0));
+  out.put(static_cast<std::uint32_t>(event.blocks.size()));
+  for (const events::StoredBlock& block : event.blocks) {
+    out.put(cipher.name(block.name.value()));
+    out.put(cipher.block(block.local.value()));
+  }
+}
+
+void get_store(ByteReader& in, ReadStore& out) {
+  out.event.worker = get_worker(in);
+  out.event.tier = static_cast<events::StorageTier>(in.get<std::uint8_t>());
+  const bool has_parent = in.get<std::uint8_t>() != 0;
+  const auto parent = events::BlockName(in.get<std::uint64_t>());
+  if (has_parent) out.event.parent = parent;
+  const bool has_position = in.get<std::uint8_t>() != 0;
+  const auto position = in.get<std::uint32_t>();
+  if (has_position) out.event.start_position = position;
+  for (auto left = in.get<std::uint32_t>(); left > 0 && in.ok(); --left) {
+    const auto name = events::BlockName(in.get<std::uint64_t>());
+    out.blocks.push_back({.local = tokens::LocalHash(in.get<std::uint64_t>()), .name = name});
+  }
+  out.event.blocks = out.blocks;
+}
+
+void put_removal(ByteWriter& out, const events::Worker& worker, events::StorageTier tier,
+                 std::span<const events::BlockName> names, const JournalCipher& cipher) {
+  put_worker(out, worker);
+  out.put(static_cast<std::uint8_t>(tier));
+  out.put(static_cast<std::uint32_t>(names.size()));
+  for (const events::BlockName name : names) out.put(cipher.name(name.value()));
+}
+
+void get_removal(ByteReader& in, ReadRemoval& out) {
+  out.worker = get_worker(in);
+  out.tier = static_cast<events::StorageTier>(in.get<std::uint8_t>());
+  for (auto left = in.get<std::uint32_t>(); left > 0 && in.ok(); --left)
+    out.names.emplace_back(in.get<std::uint64_t>());
+}
+
+void put_request(ByteWriter& out, const RouteRequest& request, std::span<const tokens::LocalHash> locals,
+                 const JournalCipher& cipher) {
   put_text(out, request.group);
   out.put(request.prompt_tokens);
   out.put(static_cast<std::uint8_t>(request.is_estimate));
@@ -181,8 +228,8 @@ void put_request(ByteWriter& out, const RouteRequest& request, const JournalCiph
   out.put(request.rank.value_or(0));
   out.put(static_cast<std::uint32_t>(request.tried.size()));
   for (const events::Worker& worker : request.tried) put_worker(out, worker);
-  out.put(static_cast<std::uint32_t>(request.locals.size()));
-  for (const tokens::LocalHash local : request.locals) out.put(cipher.block(local.value()));
+  out.put(static_cast<std::uint32_t>(locals.size()));
+  for (const tokens::LocalHash local : locals) out.put(local.value());
 }
 
 void get_request(ByteReader& in, ReadRequest& out) {

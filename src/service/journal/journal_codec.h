@@ -31,10 +31,14 @@ enum class JournalRecord : std::uint8_t {
   kFirstByte,
   kReleased,
   kExpected,
+  kState,  // of a checkpoint (journal_checkpoint.h), as those that follow
+  kStateGroup,
+  kStateBlocks,
+  kStateEnd,
 };
 
-inline constexpr std::uint64_t kJournalMagic = 0x324A'5241'4C48'5341;  // "ASHLARJ2" in the file
-inline constexpr std::uint32_t kJournalVersion = 2;
+inline constexpr std::uint64_t kJournalMagic = 0x334A'5241'4C48'5341;  // "ASHLARJ3" in the file
+inline constexpr std::uint32_t kJournalVersion = 3;
 // Of a record's payload. The largest is a store of one message.
 inline constexpr std::uint32_t kMaxJournalRecord = std::uint32_t{1} << 28;
 
@@ -73,9 +77,10 @@ struct JournalHead {
   std::uint64_t run = 0;
   std::uint32_t number = 0;    // of the file within the run
   std::uint64_t previous = 0;  // the last check of the file before; 0: there is none
+  std::uint64_t next_decision = 1;
   RouterOptions options;
 };
-inline constexpr std::size_t kJournalHeadBytes = 8 + 4 + 8 + 4 + 8 + 32 + 8;
+inline constexpr std::size_t kJournalHeadBytes = 8 + 4 + 8 + 4 + 8 + 8 + 32 + 8;
 // With its check at the end.
 std::vector<std::byte> write_head(const JournalHead& head, const JournalCipher& cipher, std::uint64_t& check);
 
@@ -84,6 +89,8 @@ std::string journal_file_name(const std::string& path, std::uint32_t number);
 // The name and number of a file of a journal; nullopt: it is none.
 std::optional<std::pair<std::string, std::uint32_t>> parse_journal_file_name(std::string_view file_name);
 
+void put_time(ByteWriter& out, Clock::TimePoint time);
+Clock::TimePoint get_time(ByteReader& in);
 void put_text(ByteWriter& out, std::string_view text);
 std::string get_text(ByteReader& in);
 
@@ -94,8 +101,28 @@ WorkerSpec get_spec(ByteReader& in);
 void put_worker(ByteWriter& out, const events::Worker& worker);
 events::Worker get_worker(ByteReader& in);
 
-// Hashes pass through the cipher on the way out, and are read as they stand.
-void put_request(ByteWriter& out, const RouteRequest& request, const JournalCipher& cipher);
+// Hashes pass through the cipher on the way out, and are read as they stand. `locals`: those of the request
+// that have passed it.
+void put_request(ByteWriter& out, const RouteRequest& request, std::span<const tokens::LocalHash> locals,
+                 const JournalCipher& cipher);
+void put_store(ByteWriter& out, const events::BlocksStored& event, const JournalCipher& cipher);
+struct ReadStore {
+  std::vector<events::StoredBlock> blocks;
+  events::BlocksStored event;  // points into the other
+
+  ReadStore() = default;
+  ReadStore(const ReadStore&) = delete;
+  ReadStore& operator=(const ReadStore&) = delete;
+};
+void get_store(ByteReader& in, ReadStore& out);
+void put_removal(ByteWriter& out, const events::Worker& worker, events::StorageTier tier,
+                 std::span<const events::BlockName> names, const JournalCipher& cipher);
+struct ReadRemoval {
+  events::Worker worker;
+  events::StorageTier tier = {};
+  std::vector<events::BlockName> names;
+};
+void get_removal(ByteReader& in, ReadRemoval& out);
 struct ReadRequest {
   std::string group;
   std::vector<tokens::LocalHash> locals;

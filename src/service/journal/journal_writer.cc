@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
@@ -17,6 +18,7 @@
 #include "ashlar/service/journal.h"
 #include "base/owned_fd.h"
 #include "base/start_thread.h"
+#include "service/journal/journal_checkpoint.h"
 #include "service/journal/journal_codec.h"
 
 namespace ashlar::service {
@@ -119,25 +121,42 @@ class JournalWriter::State {
   void append(JournalRecord type, ByteWriter payload) {
     MutexLock lock(mu_);
     if (!failure_.empty()) return;
-    const bool was_empty = waiting_.empty();
-    if (file_bytes_ > kJournalHeadBytes && file_bytes_ + payload.bytes().size() + 13 > options_.file_bytes)
-      begin_file();
-    const std::size_t begin = waiting_.size();
-    if (begin + payload.bytes().size() > options_.max_waiting_bytes ||
-        payload.bytes().size() > kMaxJournalRecord) {
-      fail("the disk is slower than the traffic: " + std::to_string(begin) + " bytes wait");
+    const std::size_t size = payload.bytes().size();
+    if (waiting_.size() - state_bytes_ + size > options_.max_waiting_bytes || size > kMaxJournalRecord) {
+      fail("the disk is slower than the traffic: " + std::to_string(waiting_.size()) + " bytes wait");
       return;
     }
-    ByteWriter record;
-    record.put(static_cast<std::uint32_t>(payload.bytes().size()));
-    record.put(static_cast<std::uint8_t>(type));
-    record.put_bytes(payload.bytes());
-    check_ = cipher_.check(check_, record.bytes());
-    record.put(check_);
-    waiting_.insert(waiting_.end(), record.bytes().begin(), record.bytes().end());
+    const bool was_empty = waiting_.empty();
     ++records_;
-    file_bytes_ += record.bytes().size();
-    ASHLAR_DCHECK(waiting_.size() == begin + payload.bytes().size() + 13, "a record has 13 bytes of frame");
+    file_bytes_ += put_record(type, payload);
+    wants_checkpoint_.store(file_bytes_ >= options_.file_bytes, std::memory_order_relaxed);
+    if (was_empty) changed_.notify_all();
+  }
+
+  bool wants_checkpoint() const noexcept { return wants_checkpoint_.load(std::memory_order_relaxed); }
+
+  // The next file begins with the check of the last record of this one, and with these records.
+  void begin_file(std::uint64_t next_decision, std::vector<std::pair<JournalRecord, ByteWriter>> state) {
+    MutexLock lock(mu_);
+    wants_checkpoint_.store(false, std::memory_order_relaxed);
+    if (!failure_.empty()) return;
+    for (auto& [type, payload] : state)
+      if (payload.bytes().size() > kMaxJournalRecord) return fail("the state of the router is too large");
+    const bool was_empty = waiting_.empty();
+    cuts_.push_back({.at = waiting_.size()});
+    const std::vector<std::byte> head = write_head({.run = options_.run,
+                                                    .number = ++number_,
+                                                    .previous = check_,
+                                                    .next_decision = next_decision,
+                                                    .options = options_.router},
+                                                   cipher_, check_);
+    waiting_.insert(waiting_.end(), head.begin(), head.end());
+    file_bytes_ = head.size();
+    for (auto& [type, payload] : state) {
+      cuts_.back().state_bytes += put_record(type, payload);
+      payload = {};
+    }
+    state_bytes_ += cuts_.back().state_bytes;
     if (was_empty) changed_.notify_all();
   }
 
@@ -158,14 +177,23 @@ class JournalWriter::State {
   }
 
  private:
-  // The next file begins with the check of the last record of this one.
-  void begin_file() ASHLAR_REQUIRES(mu_) {
-    cuts_.push_back(waiting_.size());
-    const std::vector<std::byte> head =
-        write_head({.run = options_.run, .number = ++number_, .previous = check_, .options = options_.router},
-                   cipher_, check_);
-    waiting_.insert(waiting_.end(), head.begin(), head.end());
-    file_bytes_ = head.size();
+  // Where a file ends in what waits, and how long the checkpoint of the next is.
+  struct Cut {
+    std::size_t at = 0;
+    std::uint64_t state_bytes = 0;
+  };
+
+  // Returns the bytes of the record.
+  std::size_t put_record(JournalRecord type, ByteWriter& payload) ASHLAR_REQUIRES(mu_) {
+    ByteWriter record;
+    record.put(static_cast<std::uint32_t>(payload.bytes().size()));
+    record.put(static_cast<std::uint8_t>(type));
+    record.put_bytes(payload.bytes());
+    check_ = cipher_.check(check_, record.bytes());
+    record.put(check_);
+    ASHLAR_DCHECK(record.bytes().size() == payload.bytes().size() + 13, "a record has 13 bytes of frame");
+    waiting_.insert(waiting_.end(), record.bytes().begin(), record.bytes().end());
+    return record.bytes().size();
   }
 
   // Takes no more records. Those that wait are still written.
@@ -176,21 +204,21 @@ class JournalWriter::State {
   }
 
   // Bytes of one file or several, which end at `cuts`.
-  Result<void> write(std::span<const std::byte> bytes, std::span<const std::size_t> cuts) {
+  Result<void> write(std::span<const std::byte> bytes, std::span<const Cut> cuts) {
     std::size_t begin = 0;
-    for (const std::size_t cut : cuts) {
+    for (const auto& [cut, state_bytes] : cuts) {
       ASHLAR_DCHECK(begin <= cut && cut <= bytes.size(), "a file ends within what is written");
       ASHLAR_RETURN_IF_ERROR(write_all(file_.get(), bytes.subspan(begin, cut - begin), path_));
       begin = cut;
       path_ = journal_file_name(options_.path, ++open_number_);
       ASHLAR_TRY(file_, open_journal_file(path_));
-      remove_oldest();
+      remove_oldest(state_bytes);
     }
     return write_all(file_.get(), bytes.subspan(begin), path_);
   }
 
   // So that the folder has room for a whole file more.
-  void remove_oldest() const {
+  void remove_oldest(std::uint64_t state_bytes) const {
     if (options_.kept_bytes == 0) return;
     struct Kept {
       std::filesystem::file_time_type time;
@@ -199,7 +227,7 @@ class JournalWriter::State {
       std::uint64_t bytes = 0;
     };
     std::vector<Kept> kept;
-    std::uint64_t bytes = options_.file_bytes;
+    std::uint64_t bytes = options_.file_bytes + state_bytes;
     std::error_code failed;
     const std::filesystem::path current(path_);
     for (const auto& entry : std::filesystem::directory_iterator(
@@ -225,9 +253,9 @@ class JournalWriter::State {
   }
 
   void run() {
-    remove_oldest();
+    remove_oldest(0);
     std::vector<std::byte> hand;
-    std::vector<std::size_t> cuts;
+    std::vector<Cut> cuts;
     for (;;) {
       {
         MutexLock lock(mu_);
@@ -235,6 +263,7 @@ class JournalWriter::State {
         if (waiting_.empty()) return;
         hand.clear();
         hand.swap(waiting_);
+        state_bytes_ = 0;
         cuts.clear();
         cuts.swap(cuts_);
         in_hand_ = hand.size();
@@ -262,15 +291,17 @@ class JournalWriter::State {
   mutable Mutex mu_;
   CondVar changed_;
   std::vector<std::byte> waiting_ ASHLAR_GUARDED_BY(mu_);
-  std::vector<std::size_t> cuts_ ASHLAR_GUARDED_BY(mu_);  // of waiting_: where the next file begins
-  std::uint32_t number_ ASHLAR_GUARDED_BY(mu_) = 0;       // of the file at the end of waiting_
-  std::uint64_t file_bytes_ ASHLAR_GUARDED_BY(mu_) = 0;   // of that file
+  std::size_t state_bytes_ ASHLAR_GUARDED_BY(mu_) = 0;   // of waiting_: those of checkpoints
+  std::vector<Cut> cuts_ ASHLAR_GUARDED_BY(mu_);         // of waiting_
+  std::uint32_t number_ ASHLAR_GUARDED_BY(mu_) = 0;      // of the file at the end of waiting_
+  std::uint64_t file_bytes_ ASHLAR_GUARDED_BY(mu_) = 0;  // of that file
   std::size_t in_hand_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::uint64_t check_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::uint64_t records_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::uint64_t written_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::string failure_ ASHLAR_GUARDED_BY(mu_);
   bool stops_ ASHLAR_GUARDED_BY(mu_) = false;
+  std::atomic<bool> wants_checkpoint_{false};
 };
 
 JournalWriter::JournalWriter(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -287,6 +318,30 @@ Result<std::unique_ptr<JournalWriter>> JournalWriter::create(const Options& opti
   auto state = std::make_unique<State>(options, std::move(file));
   ASHLAR_RETURN_IF_ERROR(state->start());
   return std::unique_ptr<JournalWriter>(new JournalWriter(std::move(state)));
+}
+
+bool JournalWriter::wants_checkpoint() const noexcept {
+  return state_->wants_checkpoint();
+}
+
+void JournalWriter::checkpoint(const RouteCore& core) {
+  std::vector<std::pair<JournalRecord, ByteWriter>> records;
+  write_checkpoint(core, state_->cipher(), [&](JournalRecord type, ByteWriter payload) {
+    records.emplace_back(type, std::move(payload));
+  });
+  state_->begin_file(core.next_decision(), std::move(records));
+}
+
+void JournalWriter::key_locals(std::span<const tokens::LocalHash> locals) {
+  keyed_.clear();
+  keyed_.reserve(locals.size());
+  for (const tokens::LocalHash local : locals) keyed_.emplace_back(state_->cipher().block(local.value()));
+}
+
+std::span<const tokens::LocalHash> JournalWriter::keyed(std::span<const tokens::LocalHash> locals) {
+  key_locals(locals);
+  has_keyed_ = true;
+  return keyed_;
 }
 
 void JournalWriter::worker_added(const WorkerSpec& spec) {
@@ -316,29 +371,15 @@ void JournalWriter::availability_changed(events::WorkerId worker, bool is_up) {
 }
 
 void JournalWriter::stored(const events::BlocksStored& event) {
-  const JournalCipher& cipher = state_->cipher();
   ByteWriter out;
-  put_worker(out, event.worker);
-  out.put(static_cast<std::uint8_t>(event.tier));
-  out.put(static_cast<std::uint8_t>(event.parent.has_value()));
-  out.put(event.parent ? cipher.name(event.parent->value()) : std::uint64_t{0});
-  out.put(static_cast<std::uint8_t>(event.start_position.has_value()));
-  out.put(event.start_position.value_or(0));
-  out.put(static_cast<std::uint32_t>(event.blocks.size()));
-  for (const events::StoredBlock& block : event.blocks) {
-    out.put(cipher.name(block.name.value()));
-    out.put(cipher.block(block.local.value()));
-  }
+  put_store(out, event, state_->cipher());
   state_->append(JournalRecord::kStored, std::move(out));
 }
 
 void JournalWriter::removed(const events::Worker& worker, events::StorageTier tier,
                             std::span<const events::BlockName> names) {
   ByteWriter out;
-  put_worker(out, worker);
-  out.put(static_cast<std::uint8_t>(tier));
-  out.put(static_cast<std::uint32_t>(names.size()));
-  for (const events::BlockName name : names) out.put(state_->cipher().name(name.value()));
+  put_removal(out, worker, tier, names, state_->cipher());
   state_->append(JournalRecord::kRemoved, std::move(out));
 }
 
@@ -362,7 +403,8 @@ void JournalWriter::chosen(const RouteRequest& request, Clock::TimePoint now,
                            const Result<Decision>& decision) {
   ByteWriter out;
   out.put(now.time_since_epoch().count());
-  put_request(out, request, state_->cipher());
+  if (!std::exchange(has_keyed_, false)) key_locals(request.locals);
+  put_request(out, request, keyed_, state_->cipher());
   put_decision(out, decision);
   state_->append(JournalRecord::kChosen, std::move(out));
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
+#include "service/journal/journal_checkpoint.h"
 #include "service/journal/journal_codec.h"
 #include "service/journal/journal_outline.h"
 #include "service/route/route_core.h"
@@ -43,8 +44,12 @@ class JournalFile {
   std::uint64_t offset_ = 0;
 };
 
-Clock::TimePoint next_time(ByteReader& in) {
-  return Clock::TimePoint(Clock::Duration(in.get<Clock::Duration::rep>()));
+Result<JournalFile> open_file(const std::string& path) {
+  std::FILE* opened = std::fopen(path.c_str(), "rb");
+  if (opened == nullptr)
+    return make_error(ErrorCode::kNotFound, "cannot open the journal %s: %s", path.c_str(),
+                      std::generic_category().message(errno).c_str());
+  return JournalFile(opened, path);
 }
 
 // Where a reader stops: before the first choice, first byte or end that is later.
@@ -59,7 +64,7 @@ struct JournalEnd {
     } else if (type != JournalRecord::kChosen) {
       return false;
     }
-    const Clock::TimePoint time = next_time(in);
+    const Clock::TimePoint time = get_time(in);
     return in.ok() && until < time;
   }
 };
@@ -80,6 +85,7 @@ Result<JournalHead> read_head(JournalFile& file, const JournalCipher& cipher, st
   head.run = in.get<std::uint64_t>();
   head.number = in.get<std::uint32_t>();
   head.previous = in.get<std::uint64_t>();
+  head.next_decision = in.get<std::uint64_t>();
   head.options = get_options(in);
   check = cipher.check(head.previous, std::span(bytes).first(kJournalHeadBytes - 8));
   if (in.get<std::uint64_t>() != check) return file.damaged("another key than this journal was written with");
@@ -89,16 +95,27 @@ Result<JournalHead> read_head(JournalFile& file, const JournalCipher& cipher, st
 
 class JournalReplay {
  public:
-  // `replays`: its records begin with the first; otherwise decisions are only told.
-  JournalReplay(const RouterOptions& options, bool replays, const DecisionHearer& each,
+  // `is_first`: its records are the run's first; otherwise a checkpoint should begin them. Without `replays`
+  // decisions are only told.
+  JournalReplay(const RouterOptions& options, bool is_first, bool replays, const DecisionHearer& each,
                 const RequestHearer& each_request, const MomentHearer& moments)
-      : core_(options), replays_(replays), each_(each), each_request_(each_request), moments_(moments) {}
+      : core_(options),
+        begins_(!is_first && replays),
+        wants_replay_(replays),
+        replays_(replays && is_first),
+        each_(each),
+        each_request_(each_request),
+        moments_(moments) {}
 
   const RouteCore& core() const noexcept { return core_; }
+  bool replays() const noexcept { return replays_; }
 
   // False: the record cannot be read.
   bool apply(JournalRecord type, std::span<const std::byte> payload, ReplayReport& report) {
     ByteReader in(payload);
+    // One that is replayed comes to the same state by itself.
+    if (is_of_checkpoint(type)) return !begins_ || load(type, payload);
+    begins_ = false;
     if (!replays_ && type != JournalRecord::kChosen)
       return type >= JournalRecord::kWorkerAdded && type <= JournalRecord::kExpected;
     switch (type) {
@@ -120,16 +137,16 @@ class JournalReplay {
         core_.set_up(worker, in.get<std::uint8_t>() != 0);
         break;
       }
-      case JournalRecord::kStored:
-        store(in);
+      case JournalRecord::kStored: {
+        ReadStore store;
+        get_store(in, store);
+        if (in.ok()) core_.store(store.event);
         break;
+      }
       case JournalRecord::kRemoved: {
-        const events::Worker worker = get_worker(in);
-        const auto tier = static_cast<events::StorageTier>(in.get<std::uint8_t>());
-        std::vector<events::BlockName> names;
-        for (auto left = in.get<std::uint32_t>(); left > 0 && in.ok(); --left)
-          names.emplace_back(in.get<std::uint64_t>());
-        if (in.ok()) core_.remove(worker, tier, names);
+        ReadRemoval removal;
+        get_removal(in, removal);
+        if (in.ok()) core_.remove(removal.worker, removal.tier, removal.names);
         break;
       }
       case JournalRecord::kCleared:
@@ -137,7 +154,7 @@ class JournalReplay {
         break;
       case JournalRecord::kExpected: {
         const events::Worker worker = get_worker(in);
-        const Clock::TimePoint now = next_time(in);
+        const Clock::TimePoint now = get_time(in);
         std::vector<tokens::LocalHash> locals;
         for (auto left = in.get<std::uint32_t>(); left > 0 && in.ok(); --left)
           locals.emplace_back(in.get<std::uint64_t>());
@@ -164,27 +181,18 @@ class JournalReplay {
  private:
   static constexpr std::uint32_t kMaxRanks = 65'535;
 
-  void store(ByteReader& in) {
-    events::BlocksStored event;
-    event.worker = get_worker(in);
-    event.tier = static_cast<events::StorageTier>(in.get<std::uint8_t>());
-    const bool has_parent = in.get<std::uint8_t>() != 0;
-    const auto parent = events::BlockName(in.get<std::uint64_t>());
-    if (has_parent) event.parent = parent;
-    const bool has_position = in.get<std::uint8_t>() != 0;
-    const auto position = in.get<std::uint32_t>();
-    if (has_position) event.start_position = position;
-    std::vector<events::StoredBlock> blocks;
-    for (auto left = in.get<std::uint32_t>(); left > 0 && in.ok(); --left) {
-      const auto name = events::BlockName(in.get<std::uint64_t>());
-      blocks.push_back({.local = tokens::LocalHash(in.get<std::uint64_t>()), .name = name});
+  // A record of the checkpoint that the first file begins with.
+  bool load(JournalRecord type, std::span<const std::byte> payload) {
+    if (!read_checkpoint(type, payload, core_)) return false;
+    if (type == JournalRecord::kStateEnd) {
+      replays_ = wants_replay_;
+      begins_ = false;
     }
-    event.blocks = blocks;
-    if (in.ok()) core_.store(event);
+    return true;
   }
 
   bool choose(ByteReader& in, std::span<const std::byte> payload, ReplayReport& report) {
-    const Clock::TimePoint now = next_time(in);
+    const Clock::TimePoint now = get_time(in);
     ReadRequest request;
     get_request(in, request);
     if (!in.ok() || request.request.block_size == 0) return false;
@@ -206,12 +214,14 @@ class JournalReplay {
   }
 
   void tell_moment(ByteReader& in) {
-    const Clock::TimePoint now = next_time(in);
+    const Clock::TimePoint now = get_time(in);
     if (moments_ && in.ok()) moments_(now, [this] { return core_.loads(); });
   }
 
   RouteCore core_;
-  const bool replays_;
+  bool begins_;  // with a checkpoint, whose end was not read yet
+  const bool wants_replay_;
+  bool replays_;
   const DecisionHearer& each_;
   const RequestHearer& each_request_;
   const MomentHearer& moments_;
@@ -242,7 +252,7 @@ Result<bool> replay_file(JournalFile& file, const JournalCipher& cipher, std::ui
       return file.damaged("a record that does not belong here: it was changed, or one is missing");
     if (end.is_before(type, payload)) return false;
     if (!replay.apply(type, payload, report)) return file.damaged("a record that cannot be read");
-    ++report.records;
+    report.records += is_of_checkpoint(type) ? 0 : 1;
   }
 }
 
@@ -257,17 +267,13 @@ Result<ReplayReport> read_journal(std::span<const std::string> files, const Jour
   std::uint64_t last = 0;  // check of the file before
   std::uint32_t number = 0;
   for (const std::string& path : files) {
-    std::FILE* opened = std::fopen(path.c_str(), "rb");
-    if (opened == nullptr)
-      return make_error(ErrorCode::kNotFound, "cannot open the journal %s: %s", path.c_str(),
-                        std::generic_category().message(errno).c_str());
-    JournalFile file(opened, path);
+    ASHLAR_TRY(JournalFile file, open_file(path));
     std::uint64_t check = 0;
     ASHLAR_TRY(const JournalHead head, read_head(file, cipher, check));
     if (!replay) {
       report.run = head.run;
       report.removed_files = head.number;
-      replay.emplace(head.options, replays && head.number == 0, each, each_request, moments);
+      replay.emplace(head.options, head.number == 0, replays, each, each_request, moments);
     } else if (report.unfinished_bytes != 0 || head.run != report.run || head.number != number + 1 ||
                head.previous != last) {
       return file.damaged("this file does not go on where the one before ends: one is missing or was cut");
@@ -279,6 +285,7 @@ Result<ReplayReport> read_journal(std::span<const std::string> files, const Jour
     end.max_bytes -= std::min(end.max_bytes, file.offset());
     last = check;
   }
+  report.is_replayed = replay->replays();
   return report;
 }
 
@@ -288,6 +295,21 @@ Result<ReplayReport> replay_journal(std::span<const std::string> files, const Jo
                                     const DecisionHearer& each, const MomentHearer& moments) {
   std::optional<JournalReplay> replay;
   return read_journal(files, key, true, each, {}, moments, replay);
+}
+
+Result<std::string> file_of_decision(std::span<const std::string> files, const JournalKey& key,
+                                     DecisionId decision) {
+  ASHLAR_CHECK(!files.empty(), "a journal has a file");
+  const JournalCipher cipher(key);
+  std::string found = files.front();
+  for (const std::string& path : files.subspan(1)) {
+    ASHLAR_TRY(JournalFile file, open_file(path));
+    std::uint64_t check = 0;
+    ASHLAR_TRY(const JournalHead head, read_head(file, cipher, check));
+    if (head.next_decision > decision.value()) break;
+    found = path;
+  }
+  return found;
 }
 
 Result<ReplayReport> read_journal_requests(std::span<const std::string> files, const JournalKey& key,
@@ -302,7 +324,7 @@ Result<index::IndexOutline> journal_outline(std::span<const std::string> files, 
   std::optional<JournalReplay> replay;
   ASHLAR_TRY(const ReplayReport report,
              read_journal(files, key, true, {}, {}, {}, replay, {.until = until, .max_bytes = max_bytes}));
-  if (report.removed_files != 0)
+  if (!report.is_replayed)
     return Error(ErrorCode::kUnsupported,
                  "the run's first files were removed: what workers held is not known");
   index::IndexOutline outline;

@@ -1,6 +1,7 @@
 #include "service/route/engine_follower.h"
 
 #include <chrono>
+#include <deque>
 #include <utility>
 
 #include "base/start_thread.h"
@@ -20,18 +21,37 @@ constexpr std::string_view kUnread = "late: its events were not read for a while
 
 // Tells when a replay begins, which a step may take long for. A reconnect that nobody can look back over is
 // told to the session as a restart: what was held may be gone, and numbers that follow on prove nothing.
+//
+// While the stream is incomplete it keeps the messages that came last, so that a snapshot can be joined to
+// them where the engine keeps none.
 class EngineFollower::WatchedSource final : public feed::EngineSource {
  public:
-  explicit WatchedSource(std::unique_ptr<feed::EngineSource> inner) : inner_(std::move(inner)) {}
+  WatchedSource(std::unique_ptr<feed::EngineSource> inner, const Options& options)
+      : inner_(std::move(inner)), most_(options.most_kept), most_bytes_(options.most_kept_bytes) {}
 
   void on_replay(std::function<void()> begins) { on_replay_ = std::move(begins); }
 
   Result<std::optional<EngineMessage>> receive(Clock::Duration timeout) override {
-    return inner_->receive(timeout);
+    Result<std::optional<EngineMessage>> received = inner_->receive(timeout);
+    if (restarts() != restarts_) forget();
+    restarts_ = restarts();
+    if (keeps_ && received && *received) keep(**received);
+    return received;
   }
   Result<EngineReplay> replay(std::uint64_t from) override {
     if (on_replay_) on_replay_();
-    return inner_->replay(from);
+    Result<EngineReplay> replay = inner_->replay(from);
+    if (!helps_ || kept_.empty() || from < kept_.front().sequence || from > kept_.back().sequence ||
+        (replay && !replay->messages.empty() && replay->messages.front().sequence == from))
+      return replay;
+    const auto first = kept_.begin() + static_cast<std::ptrdiff_t>(from - kept_.front().sequence);
+    return EngineReplay{.messages = {first, kept_.end()}};
+  }
+  // Answers replays that the engine cannot.
+  void set_helps(bool helps) noexcept { helps_ = helps; }
+  void set_keeps(bool keeps) {
+    keeps_ = keeps && most_ != 0;
+    if (!keeps_) forget();
   }
   std::uint64_t damaged() const noexcept override { return inner_->damaged(); }
   std::uint64_t unfinished_bytes() const noexcept override { return inner_->unfinished_bytes(); }
@@ -41,8 +61,33 @@ class EngineFollower::WatchedSource final : public feed::EngineSource {
   std::string describe() const override { return inner_->describe(); }
 
  private:
+  void keep(const EngineMessage& message) {
+    if (!kept_.empty() && message.sequence >= kept_.front().sequence &&
+        message.sequence <= kept_.back().sequence &&
+        kept_[message.sequence - kept_.front().sequence].payload == message.payload)
+      return;
+    if (!kept_.empty() && message.sequence != kept_.back().sequence + 1) forget();
+    kept_.push_back(message);
+    kept_bytes_ += message.bytes();
+    while (kept_.size() > most_ || kept_bytes_ > most_bytes_) {
+      kept_bytes_ -= kept_.front().bytes();
+      kept_.pop_front();
+    }
+  }
+  void forget() {
+    kept_.clear();
+    kept_bytes_ = 0;
+  }
+
   std::unique_ptr<feed::EngineSource> inner_;
   std::function<void()> on_replay_;
+  const std::size_t most_;
+  const std::size_t most_bytes_;
+  bool keeps_ = true;
+  bool helps_ = false;
+  std::uint64_t restarts_ = 0;
+  std::deque<EngineMessage> kept_;  // without gaps
+  std::size_t kept_bytes_ = 0;
 };
 
 namespace {
@@ -59,7 +104,7 @@ Result<std::unique_ptr<EngineFollower>> EngineFollower::create(const Options& op
                                                                std::unique_ptr<feed::EngineSource> source,
                                                                Hearers hearers) {
   ASHLAR_CHECK(source != nullptr, "a follower needs a source");
-  auto watched = std::make_unique<WatchedSource>(std::move(source));
+  auto watched = std::make_unique<WatchedSource>(std::move(source), options);
   WatchedSource& reference = *watched;
   feed::EngineSessionOptions session_options;
   session_options.ingest.worker = options.worker.id;
@@ -84,16 +129,73 @@ EngineFollower::EngineFollower(const Options& options, Router& router, WatchedSo
       hearers_(std::move(hearers)) {
   set_model_block_size(options.model_block_size);
   watched_.on_replay([this] { set_state(WorkerState::kDegraded, "missing messages are being replayed"); });
+  watched_.set_keeps(true);
   set_state(WorkerState::kDegraded, "not connected to its events yet");
 }
 
 EngineFollower::~EngineFollower() {
   stops_.store(true, std::memory_order_relaxed);
   if (thread_.joinable()) thread_.join();
+  answer_saves();
 }
 
 void EngineFollower::run() {
-  while (!stops_.load(std::memory_order_relaxed)) step();
+  while (!stops_.load(std::memory_order_relaxed)) {
+    if (!try_resume()) step();
+    answer_saves();
+  }
+}
+
+void EngineFollower::offer(SavedEngine saved) {
+  MutexLock lock(mu_);
+  offered_.emplace(std::move(saved));
+}
+
+std::future<SavedEngine> EngineFollower::save() {
+  MutexLock lock(mu_);
+  return saves_.emplace_back().get_future();
+}
+
+void EngineFollower::answer_saves() {
+  std::vector<std::promise<SavedEngine>> saves;
+  {
+    MutexLock lock(mu_);
+    saves.swap(saves_);
+  }
+  if (saves.empty()) return;
+  const FollowerStatus now = status();
+  const SavedEngine saved = now.state == WorkerState::kExact
+                                ? session_.save()
+                                : SavedEngine(Error(ErrorCode::kNotReady, "it is not EXACT: " + now.reason));
+  for (std::promise<SavedEngine>& save : saves) save.set_value(saved);
+}
+
+bool EngineFollower::try_resume() {
+  std::optional<SavedEngine> offered;
+  {
+    MutexLock lock(mu_);
+    if (status_.state == WorkerState::kExact) offered_.reset();
+    if (!is_incomplete() || is_doubtful_ || !session_.next()) return false;
+    offered.swap(offered_);
+  }
+  if (!offered) return false;
+  const feed::EngineSessionCounters before = session_.counters();
+  const feed::EngineIngestCounters ingested = session_.ingest().counters();
+  events_.clear();
+  watched_.set_helps(true);
+  const Result<void> resumed =
+      *offered ? session_.resume(**offered, events_) : Result<void>(offered->error());
+  watched_.set_helps(false);
+  offer_reason_ = resumed ? std::string() : resumed.error().message();
+  if (resumed) {
+    for (const events::KvEvent& event : events_)
+      if (event.kind == events::KvEventKind::kStored) tiers_.set(event.tier.value());
+    incomplete_.reset();
+    apply_events(ingested);
+  }
+  judge(before, ingested, nullptr);
+  if (hearers_.on_events && resumed) hearers_.on_events();
+  return true;
 }
 
 void EngineFollower::step() {
@@ -102,14 +204,27 @@ void EngineFollower::step() {
   const feed::EngineIngestCounters ingested = session_.ingest().counters();
   events_.clear();
   const Result<std::size_t> applied = session_.step(is_behind_ ? Clock::Duration::zero() : kPause, events_);
+  // A new engine may have other tiers. After a blind reconnect it may be the same one.
+  if (session_.counters().restarts != before.restarts && watched_.blind_reconnects() == blind_)
+    tiers_ = TierSet{1};
+  apply_events(ingested);
+  if (applied && session_.counters().received == before.received) is_behind_ = false;
+  // Before the beat, after which status() believes what was said last.
+  if (router_.is_late(options_.worker) && says_exact())
+    set_state(WorkerState::kDegraded, std::string(kUnread));
+  if (!router_.beat(options_.worker, options_.unread_after)) is_behind_ = true;
+  judge(before, ingested, applied ? nullptr : &applied.error());
+  if (hearers_.on_events && session_.counters().applied != before.applied) hearers_.on_events();
+  if (!applied && applied.error().code() == ErrorCode::kNotFound && !stops_.load(std::memory_order_relaxed))
+    std::this_thread::sleep_for(kPause);  // a recording has ended
+}
+
+void EngineFollower::apply_events(const feed::EngineIngestCounters& ingested) {
   // All of one rank, whatever number the engine gives it.
   needed_.clear();
   for (const events::KvEvent& event : events_)
     if (feed::EngineIngest::for_index(event)) needed_.push_back(event);
   const feed::EngineIngestCounters& ingested_now = session_.ingest().counters();
-  // A new engine may have other tiers. After a blind reconnect it may be the same one.
-  if (session_.counters().restarts != before.restarts && watched_.blind_reconnects() == blind_)
-    tiers_ = TierSet{1};
   for (std::size_t tier = 0; tier < ingested_now.tier_events.size(); ++tier)
     if (ingested_now.tier_events[tier] != ingested.tier_events[tier]) tiers_.set(tier);
   // A clear is of one tier, and comes as the end of each block. Where there is only the device, its clear is
@@ -122,15 +237,6 @@ void EngineFollower::step() {
     needed_.insert(needed_.begin(), cleared);
   }
   if (!needed_.empty()) feeder_.apply(options_.worker.rank, needed_);
-  if (applied && session_.counters().received == before.received) is_behind_ = false;
-  // Before the beat, after which status() believes what was said last.
-  if (router_.is_late(options_.worker) && says_exact())
-    set_state(WorkerState::kDegraded, std::string(kUnread));
-  if (!router_.beat(options_.worker, options_.unread_after)) is_behind_ = true;
-  judge(before, ingested, applied ? nullptr : &applied.error());
-  if (hearers_.on_events && session_.counters().applied != before.applied) hearers_.on_events();
-  if (!applied && applied.error().code() == ErrorCode::kNotFound && !stops_.load(std::memory_order_relaxed))
-    std::this_thread::sleep_for(kPause);  // a recording has ended
 }
 
 void EngineFollower::lose(std::string reason) {
@@ -145,6 +251,7 @@ void EngineFollower::judge(const feed::EngineSessionCounters& before,
   ASHLAR_DCHECK(tiers_.test(kDeviceTier.value()), "every engine has device memory");
   if (now.restarts != before.restarts) {
     incomplete_.reset();
+    offer_reason_.clear();
     odd_answer_.store(0, std::memory_order_relaxed);
     size_refusal_.clear();
   }
@@ -180,9 +287,11 @@ void EngineFollower::judge(const feed::EngineSessionCounters& before,
                      : blind_ != 0   ? "connected again, and no replay tells what was missed"
                                      : "no message yet, and no replay tells what came before");
   }
+  watched_.set_keeps(is_incomplete() || !session_.next());
   if (const TierSet open = incomplete_ & tiers_; open.any())
     return set_state(WorkerState::kDegraded,
-                     incomplete_reason_ + (open.test(kDeviceTier.value()) ? "" : ", of lower tiers"));
+                     incomplete_reason_ + (open.test(kDeviceTier.value()) ? "" : ", of lower tiers") +
+                         (offer_reason_.empty() ? "" : "; the snapshot does not help: " + offer_reason_));
   if (is_behind_) return set_state(WorkerState::kDegraded, std::string(kUnread));
   if (is_late())
     return set_state(WorkerState::kDegraded, "late: a request was answered and no event of it came");
@@ -196,7 +305,7 @@ void EngineFollower::set_state(WorkerState state, std::string reason) {
                       .session = session_.counters(),
                       .ingest = session_.ingest().counters(),
                       .present = session_.ingest().present(),
-                      .is_incomplete = (incomplete_ & tiers_).any(),
+                      .is_incomplete = is_incomplete(),
                       .losses = losses_};
   bool is_new = false;
   {

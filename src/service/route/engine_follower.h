@@ -14,6 +14,10 @@
 // A loss concerns every tier, and a clear ends it in the tier that was cleared. Tiers that the engine has
 // never mentioned since it started do not count.
 //
+// What another follower of the same engine knew after a message (save()) takes the place of a start that was
+// missed, if the engine still keeps that message, or it was heard here, unchanged: the state is then complete
+// again, and EXACT.
+//
 // Thread safety: thread-safe. A thread of its own runs until destruction, which waits for it: up to the
 //                timeout of a replay.
 #pragma once
@@ -23,6 +27,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,6 +54,9 @@ struct FollowerStatus {
   std::uint64_t losses = 0;    // times that messages were
 };
 
+// What a snapshot says of one (worker, rank): the state after a message, or why it has none.
+using SavedEngine = Result<feed::EngineCheckpoint>;
+
 class EngineFollower {
  public:
   struct Options {
@@ -61,6 +69,9 @@ class EngineFollower {
     Clock::Duration late_after = std::chrono::seconds(2);
     // So does a thread that is kept from reading for longer than this: events may wait, unread.
     Clock::Duration unread_after = std::chrono::seconds(2);
+    // Messages, and bytes of them, that are kept while the stream is incomplete, for engines that keep none.
+    std::size_t most_kept = 4096;
+    std::size_t most_kept_bytes = std::size_t{16} << 20;
   };
   // What is heard on the follower's thread; either may be empty.
   struct Hearers {
@@ -77,6 +88,11 @@ class EngineFollower {
   EngineFollower& operator=(const EngineFollower&) = delete;
 
   FollowerStatus status() const;
+  // Another follower's state, for the case that something is missing here; it replaces an earlier one.
+  void offer(SavedEngine saved);
+  // What is known after the last message, as soon as the thread has finished its step. Errors: kNotReady: the
+  // worker is not EXACT; as EngineSession::save().
+  std::future<SavedEngine> save();
   // A request that must have stored blocks was answered; `before` is what had changed at the worker when it
   // was chosen. Unless something was stored since, an event is owed.
   void expect_event(const WorkerChanges& before);
@@ -94,10 +110,16 @@ class EngineFollower {
                  Hearers hearers);
   void run();
   void step();
+  // Gives events_ to the router; `ingested`: before them.
+  void apply_events(const feed::EngineIngestCounters& ingested);
   // What the counters say after a step.
   void judge(const feed::EngineSessionCounters& before, const feed::EngineIngestCounters& ingested_before,
              const Error* failure);
   void lose(std::string reason);
+  // Takes an offered state where something is missing. False: none was tried.
+  bool try_resume();
+  void answer_saves();
+  bool is_incomplete() const { return (incomplete_ & tiers_).any(); }
   void set_state(WorkerState state, std::string reason);
   // What was said last, whether or not it has become late since.
   bool says_exact() const;
@@ -116,6 +138,7 @@ class EngineFollower {
   bool is_doubtful_ = true;  // not connected since the last message
   bool is_behind_ = false;   // it did not run for a while, and has not read everything since
   std::string incomplete_reason_;
+  std::string offer_reason_;  // why the last state that was offered does not help
   std::uint64_t losses_ = 0;
   std::string size_refusal_;   // of events of another block size since the last restart
   std::uint64_t blind_ = 0;    // reconnects so far
@@ -134,6 +157,8 @@ class EngineFollower {
   mutable Mutex mu_;
   FollowerStatus status_ ASHLAR_GUARDED_BY(mu_);
   std::optional<Owed> owed_ ASHLAR_GUARDED_BY(mu_);
+  std::optional<SavedEngine> offered_ ASHLAR_GUARDED_BY(mu_);
+  std::vector<std::promise<SavedEngine>> saves_ ASHLAR_GUARDED_BY(mu_);  // that are waited for
   std::thread thread_;
 };
 

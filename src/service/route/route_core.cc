@@ -9,6 +9,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/random.h"
+#include "service/route/route_group.h"
 
 namespace ashlar::service {
 
@@ -17,35 +18,6 @@ using events::WorkerId;
 using index::ApproximateIndex;
 using index::FlashIndex;
 using tokens::LocalHash;
-
-class RouteCore::CallClock final : public Clock {
- public:
-  TimePoint now() const override { return now_; }
-  void wait_until(CondVar&, Mutex&, TimePoint) override ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
-    ASHLAR_CHECK(false, "a clock of calls has nothing to wait for");
-  }
-  void set(TimePoint now) noexcept { now_ = std::max(now_, now); }
-
- private:
-  TimePoint now_{};
-};
-
-struct RouteCore::Group {
-  Group(const RouterOptions& options, Clock& clock)
-      : soon(make_predictions(options.prediction_ttl, clock)),
-        lasting(make_predictions(options.fallback_ttl, clock)) {}
-
-  static ApproximateIndex<FlashIndex> make_predictions(Clock::Duration ttl, Clock& clock) {
-    return ApproximateIndex<FlashIndex>::create({.ttl = ttl, .clock = &clock, .salt = 1}).value();
-  }
-
-  FlashIndex reported;
-  ApproximateIndex<FlashIndex> soon;     // predictions for workers with events
-  ApproximateIndex<FlashIndex> lasting;  // for those without
-  std::uint64_t turn = 0;                // of round robin
-  // When a prompt was last expected at a worker, by a hash of both.
-  std::unordered_map<std::uint64_t, Clock::TimePoint> expected;
-};
 
 namespace {
 
@@ -395,7 +367,8 @@ Result<std::size_t> RouteCore::pick(Group& group, const RouteRequest& request, D
   return open[std::min<std::size_t>(static_cast<std::size_t>(end - ends.begin()), open.size() - 1)];
 }
 
-Result<Decision> RouteCore::choose(const RouteRequest& request, Clock::TimePoint now) {
+Result<Decision> RouteCore::choose(const RouteRequest& request, Clock::TimePoint now,
+                                   std::span<const LocalHash> identity) {
   ASHLAR_CHECK(request.block_size > 0, "a request needs the block size of its group");
   clock_->set(now);
   const auto found = groups_.find(request.group);
@@ -446,16 +419,17 @@ Result<Decision> RouteCore::choose(const RouteRequest& request, Clock::TimePoint
   rank.chosen += 1;
   decision.changes = rank.changes;
   running_.emplace(decision.id.value(), reservation);
-  if (!request.locals.empty()) expect(group, record.spec.has_events, choice.worker, request.locals, now);
+  if (!request.locals.empty())
+    expect(group, record.spec.has_events, choice.worker, request.locals, identity, now);
   if (request.session != 0) remember_session(request.session, choice.worker);
   return decision;
 }
 
 void RouteCore::expect(Group& group, bool has_events, const Worker& worker, std::span<const LocalHash> locals,
-                       Clock::TimePoint now) {
+                       std::span<const LocalHash> identity, Clock::TimePoint now) {
   const Clock::Duration ttl = has_events ? options_.prediction_ttl : options_.fallback_ttl;
   if (group.expected.size() >= kMaxExpected) group.expected.clear();
-  const auto [noted, is_new] = group.expected.try_emplace(prompt_key(worker, locals), now);
+  const auto [noted, is_new] = group.expected.try_emplace(prompt_key(worker, identity), now);
   if (!is_new && now - noted->second < ttl / kRenewals) return;
   noted->second = now;
   (has_events ? group.soon : group.lasting).predict(worker, locals);

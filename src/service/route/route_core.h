@@ -25,6 +25,7 @@
 #include "ashlar/index/approximate_index.h"
 #include "ashlar/index/flash_index.h"
 #include "ashlar/service/router.h"
+#include "service/route/route_checkpoint.h"
 
 namespace ashlar::service {
 
@@ -51,7 +52,13 @@ class RouteCore {
                 std::span<events::BlockPresence> out) const;
   bool list(const events::Worker& worker, std::vector<events::BlockPresence>& out) const;
 
-  Result<Decision> choose(const RouteRequest& request, Clock::TimePoint now);
+  // `identity`: the locals, or other numbers that are equal wherever they are. What is remembered of a prompt
+  // beside its blocks is remembered by them.
+  Result<Decision> choose(const RouteRequest& request, Clock::TimePoint now,
+                          std::span<const tokens::LocalHash> identity);
+  Result<Decision> choose(const RouteRequest& request, Clock::TimePoint now) {
+    return choose(request, now, request.locals);
+  }
   void first_byte(DecisionId decision);
   void release(DecisionId decision);
 
@@ -60,10 +67,20 @@ class RouteCore {
   WorkerChanges changes(const events::Worker& worker) const;
   bool is_running(DecisionId decision) const { return running_.contains(decision.value()); }
   std::size_t running() const noexcept { return running_.size(); }
+  std::uint64_t next_decision() const noexcept { return next_decision_; }
   // What the workers of a group report; null: no such group. Thread-safe by itself, and never destroyed
   // before the core.
   const index::FlashIndex* reported(std::string_view group) const;
   std::size_t predicted(std::string_view group) const;
+
+  RouteCheckpoint save() const;
+  // Into a core that has heard nothing else: the state without its groups, then each group, then its blocks.
+  // False: the group is not known, or the index refuses.
+  void load(const RouteCheckpoint& state);
+  void load(const RouteCheckpoint::GroupPart& group);
+  bool load_store(std::string_view group, const events::BlocksStored& event);
+  bool load_removal(std::string_view group, const events::Worker& worker, events::StorageTier tier,
+                    std::span<const events::BlockName> names);
 
  private:
   // Follows the times of the calls.
@@ -105,7 +122,8 @@ class RouteCore {
   Result<std::size_t> pick(Group& group, const RouteRequest& request, Decision& decision) const;
   // Expects the blocks of a prompt at the worker that was chosen for it.
   void expect(Group& group, bool has_events, const events::Worker& worker,
-              std::span<const tokens::LocalHash> locals, Clock::TimePoint now);
+              std::span<const tokens::LocalHash> locals, std::span<const tokens::LocalHash> identity,
+              Clock::TimePoint now);
   // Where the blocks of a store in a slower tier come from, into sources_.
   void find_sources(const Group& group, const events::BlocksStored& event);
   void remember_session(std::uint64_t session, const events::Worker& worker);

@@ -13,19 +13,21 @@ class Router::Sink final : public events::IndexSink {
 
   events::StoreVerdict store(const events::BlocksStored& event) override {
     MutexLock lock(router_.mu_);
-    if (router_.log_ != nullptr && router_.core_->knows(event.worker.id)) router_.log_->stored(event);
+    if (RouteLog* const log = router_.ready_log(); log != nullptr && router_.core_->knows(event.worker.id))
+      log->stored(event);
     return router_.core_->store(event);
   }
   std::size_t remove(const events::Worker& worker, events::StorageTier tier,
                      std::span<const events::BlockName> names) override {
     MutexLock lock(router_.mu_);
-    if (router_.log_ != nullptr && router_.core_->knows(worker.id))
-      router_.log_->removed(worker, tier, names);
+    if (RouteLog* const log = router_.ready_log(); log != nullptr && router_.core_->knows(worker.id))
+      log->removed(worker, tier, names);
     return router_.core_->remove(worker, tier, names);
   }
   void clear(const events::Worker& worker) override {
     MutexLock lock(router_.mu_);
-    if (router_.log_ != nullptr && router_.core_->knows(worker.id)) router_.log_->cleared(worker);
+    if (RouteLog* const log = router_.ready_log(); log != nullptr && router_.core_->knows(worker.id))
+      log->cleared(worker);
     router_.core_->clear(worker);
   }
   // Feeders clear rank by rank; whether a worker belongs here is not theirs to say.
@@ -55,27 +57,34 @@ Router::Router(const RouterOptions& options, RouteLog* log, Clock& clock)
 
 Router::~Router() = default;
 
+RouteLog* Router::ready_log() {
+  if (log_ != nullptr && log_->wants_checkpoint()) log_->checkpoint(*core_);
+  return log_;
+}
+
 void Router::add_worker(const WorkerSpec& spec) {
   MutexLock lock(mu_);
-  if (log_ != nullptr) log_->worker_added(spec);
+  if (RouteLog* const log = ready_log()) log->worker_added(spec);
   core_->add_worker(spec);
 }
 
 void Router::remove_worker(events::WorkerId worker) {
   MutexLock lock(mu_);
-  if (log_ != nullptr) log_->worker_removed(worker);
+  if (RouteLog* const log = ready_log()) log->worker_removed(worker);
   core_->remove_worker(worker);
   std::erase_if(beats_, [&](const auto& beat) { return beat.first.id == worker; });
 }
 
 void Router::set_state(const events::Worker& worker, WorkerState state) {
   MutexLock lock(mu_);
-  if (core_->set_state(worker, state) && log_ != nullptr) log_->state_changed(worker, state);
+  RouteLog* const log = ready_log();
+  if (core_->set_state(worker, state) && log != nullptr) log->state_changed(worker, state);
 }
 
 void Router::set_up(events::WorkerId worker, bool is_up) {
   MutexLock lock(mu_);
-  if (core_->set_up(worker, is_up) && log_ != nullptr) log_->availability_changed(worker, is_up);
+  RouteLog* const log = ready_log();
+  if (core_->set_up(worker, is_up) && log != nullptr) log->availability_changed(worker, is_up);
 }
 
 bool Router::beat(const events::Worker& worker, Clock::Duration lasts) {
@@ -115,7 +124,7 @@ void Router::end_beats(Clock::TimePoint now) {
 }
 
 void Router::degrade(const events::Worker& worker) {
-  if (log_ != nullptr) log_->state_changed(worker, WorkerState::kDegraded);
+  if (RouteLog* const log = ready_log()) log->state_changed(worker, WorkerState::kDegraded);
   core_->set_state(worker, WorkerState::kDegraded);
 }
 
@@ -124,7 +133,7 @@ void Router::expect(const events::Worker& worker, std::span<const tokens::LocalH
   const std::optional<WorkerState> state = core_->state(worker);
   if (!state || *state == WorkerState::kExact || locals.empty()) return;  // not worth a record
   const Clock::TimePoint now = clock_.now();
-  if (log_ != nullptr) log_->expected(worker, locals, now);
+  if (RouteLog* const log = ready_log()) log->expected(worker, locals, now);
   core_->expect(worker, locals, now);
 }
 
@@ -136,20 +145,22 @@ Result<Decision> Router::choose(const RouteRequest& request) {
   MutexLock lock(mu_);
   const Clock::TimePoint now = clock_.now();
   end_beats(now);
-  Result<Decision> decision = core_->choose(request, now);
-  if (log_ != nullptr) log_->chosen(request, now, decision);
+  RouteLog* const log = ready_log();
+  if (log == nullptr) return core_->choose(request, now);
+  Result<Decision> decision = core_->choose(request, now, log->keyed(request.locals));
+  log->chosen(request, now, decision);
   return decision;
 }
 
 void Router::first_byte(DecisionId decision) {
   MutexLock lock(mu_);
-  if (log_ != nullptr) log_->first_byte(decision, clock_.now());
+  if (RouteLog* const log = ready_log()) log->first_byte(decision, clock_.now());
   core_->first_byte(decision);
 }
 
 void Router::release(DecisionId decision) {
   MutexLock lock(mu_);
-  if (log_ != nullptr) log_->released(decision, clock_.now());
+  if (RouteLog* const log = ready_log()) log->released(decision, clock_.now());
   core_->release(decision);
 }
 

@@ -76,6 +76,34 @@ class ApproximateIndexTest : public ::testing::Test {
   ManualClock clock_;
 };
 
+TEST_F(ApproximateIndexTest, PredictionsOfAnotherIndexEndWhenTheyWouldHave) {
+  Random random(5);
+  for (int round = 0; round < 20; ++round) {
+    Approximate first = make(seconds(10));
+    std::vector<Chain> chains;
+    for (int i = 0; i < 30; ++i) {
+      const std::size_t from = random.below(chains.size() + 1);
+      chains.push_back(from == 0 ? chain_of(100 + static_cast<std::uint64_t>(round * 100 + i), 6)
+                                 : branch_of(chains[from - 1], 1 + random.below(4),
+                                             100 + static_cast<std::uint64_t>(round * 100 + i), 8));
+      first.predict(worker(1 + random.below(3)), chains.back().locals);
+      clock_.advance(milliseconds(random.below(900)));
+    }
+    Approximate second = make(seconds(10));
+    second.restore(first.predictions());
+    for (int step = 0; step < 12; ++step) {
+      first.expire();
+      second.expire();
+      ASSERT_EQ(second.predicted(), first.predicted());
+      for (const Chain& chain : chains)
+        for (std::uint64_t id = 1; id <= 3; ++id)
+          ASSERT_EQ(depth(second, worker(id), chain), depth(first, worker(id), chain)) << "step " << step;
+      clock_.advance(seconds(1));
+    }
+    EXPECT_EQ(first.predicted(), 0u);
+  }
+}
+
 TEST_F(ApproximateIndexTest, APredictionMatchesInTheDeviceTier) {
   Approximate index = make();
   const Chain chain = chain_of(1, 5);

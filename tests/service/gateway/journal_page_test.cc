@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "service/gateway/prefix_tree.h"
 #include "service/journal/journal_outline.h"
 #include "service/journal/journal_timeline.h"
@@ -172,17 +174,24 @@ TEST_F(JournalPageTest, KeepsSoManyMomentsAndBytes) {
   EXPECT_NE(part->find(made_.back().id), nullptr);
 }
 
-TEST_F(JournalPageTest, ShowsWhatWasWrittenWhereTheFirstFilesAreGone) {
-  record(2000, 20'000, 60'000);
+TEST_F(JournalPageTest, BeginsWithACheckpointWhereTheFirstFilesAreGone) {
+  record(2000, 20'000, 150'000);
   const auto page = open();
   EXPECT_GT(page->report().removed_files, 0u);
   const Json live = Json::parse(get(*page, "/live").body);
-  EXPECT_EQ(live["journal"]["replayed"].number, 0);
-  EXPECT_TRUE(live["workers"].list.empty()) << "nobody knows what they did";
+  EXPECT_EQ(live["journal"]["replayed"].number, 1);
+  EXPECT_EQ(live["journal"]["differences"].number, 0);
+  EXPECT_FALSE(live["workers"].list.empty());
   EXPECT_FALSE(live["decisions"].list.empty());
-  EXPECT_EQ(get(*page, "/tree").status, 404u);
-  EXPECT_THAT(get(*page, "/decisions/" + live["decisions"].list[0]["id"].text).body,
-              ::testing::HasSubstr("first files were removed"));
+  EXPECT_EQ(get(*page, "/tree").status, 200u);
+}
+
+TEST_F(JournalPageTest, ACheckpointThatIsNotWholeShowsNothing) {
+  record(2000, 20'000);
+  ASSERT_GT(files_.size(), 1u);
+  files_ = {files_[1]};
+  std::filesystem::resize_file(files_[0], 300);
+  EXPECT_EQ(JournalPage::open(files_, key_, std::size_t{1} << 30).error().code(), ErrorCode::kNotFound);
 }
 
 TEST_F(JournalPageTest, AnswersWhatThePageAsks) {

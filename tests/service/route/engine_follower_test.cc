@@ -256,5 +256,64 @@ TEST_F(FollowerTest, AnotherBlockSizeIsSaid) {
   wait_for(WorkerState::kDegraded, "16 are expected");
 }
 
+// What a follower of another router knows after message 3.
+SavedEngine saved_elsewhere(double time = 1) {
+  auto engine = std::make_shared<FakeEngine>();
+  Router router;
+  const events::Worker worker{.id = events::WorkerId(9)};
+  router.add_worker({.id = worker.id, .group = "m", .has_events = true});
+  for (std::uint32_t i = 0; i < 4; ++i) engine->send(stored_message(i, i, time));
+  const auto follower =
+      EngineFollower::create({.worker = worker}, router, std::make_unique<FakeEngine::Source>(engine), {})
+          .value();
+  for (;;) {
+    SavedEngine saved = follower->save().get();
+    if (saved && saved->message == 3) return saved;
+  }
+}
+
+TEST_F(FollowerTest, ASnapshotAtAMessageThatIsKeptMakesTheStateComplete) {
+  follow();
+  engine_->send(stored_message(3, 3), true);
+  engine_->send(stored_message(4, 4));
+  wait_for(WorkerState::kDegraded, "the start is not kept");
+  EXPECT_FALSE(follower_->save().get()) << "what is not exact is told to nobody";
+  follower_->offer(saved_elsewhere());
+  wait_for(WorkerState::kExact);
+  EXPECT_EQ(depth(), 5u);
+  engine_->send(stored_message(5, 5));
+  wait_for_depth(6);
+}
+
+TEST_F(FollowerTest, ASnapshotIsJoinedToWhatWasHeardWhereTheEngineKeepsNothing) {
+  follow();
+  for (std::uint32_t i = 2; i < 5; ++i) engine_->send(stored_message(i, i), false, false);
+  wait_for(WorkerState::kDegraded, "the start is not kept");
+  follower_->offer(saved_elsewhere());
+  wait_for(WorkerState::kExact);
+  EXPECT_EQ(depth(), 5u);
+}
+
+TEST_F(FollowerTest, ASnapshotThatDoesNotFitIsNotBelieved) {
+  follow();
+  engine_->send(stored_message(3, 3), true);
+  engine_->send(stored_message(4, 4));
+  wait_for(WorkerState::kDegraded, "the start is not kept");
+  follower_->offer(saved_elsewhere(2));
+  wait_for(WorkerState::kDegraded, "the engine was restarted");
+  follower_->offer(Error(ErrorCode::kNotFound, "it does not say at which message it was taken"));
+  wait_for(WorkerState::kDegraded, "it does not say at which message it was taken");
+  EXPECT_EQ(depth(), 0u);
+}
+
+TEST_F(FollowerTest, ASnapshotIsOfferedBeforeTheFirstMessage) {
+  follow();
+  follower_->offer(saved_elsewhere());
+  engine_->send(stored_message(3, 3), true);
+  engine_->send(stored_message(4, 4));
+  wait_for(WorkerState::kExact);
+  EXPECT_EQ(depth(), 5u);
+}
+
 }  // namespace
 }  // namespace ashlar::service

@@ -1,0 +1,193 @@
+// What a rank of an engine holds, as bytes.
+//
+//   doubt (1), device stores carry extra keys (1: 0 unknown, 1 no, 2 yes)
+//   groups:  count (4), per group number (4), block size (4), needs the whole prefix (1, as above)
+//   salts:   count (4), per salt LoRA name (4 + bytes), seed (8)
+//   roots:   count (4), hashes (16 each)
+//   blocks:  count (4), parents before children: name (8), local hash (8), hash (16), root (4), salt (4),
+//            group (4), flags (1), parent (16, if it has one), tiers (1, a bit each), their counts (4 each)
+//
+// Little-endian. A cache salt is a secret of its tenant: its seed stands for it.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+
+#include "feed/engine_rank.h"
+
+namespace ashlar::feed {
+
+using events::KvEvent;
+
+namespace {
+
+enum BlockFlag : std::uint8_t { kHasParent = 1, kHasExtras = 2, kAmbiguous = 4, kIndexed = 8 };
+
+std::uint8_t maybe_code(const std::optional<bool>& value) {
+  return !value ? 0 : *value ? 2 : 1;
+}
+std::optional<bool> maybe_of(std::uint8_t code) {
+  if (code == 0) return std::nullopt;
+  return code == 2;
+}
+
+void put_hash(ByteWriter& out, const tokens::SequenceHash& hash) {
+  out.put(hash.hi());
+  out.put(hash.lo());
+}
+tokens::SequenceHash get_hash(ByteReader& in) {
+  const auto hi = in.get<std::uint64_t>();
+  return tokens::SequenceHash::from_bits(hi, in.get<std::uint64_t>());
+}
+
+Error unreadable() {
+  return {ErrorCode::kCorruption, "the state of an engine's blocks cannot be read"};
+}
+
+}  // namespace
+
+Result<void> EngineRank::save(ByteWriter& state) const {
+  if (!waiting_.empty())
+    return make_error(ErrorCode::kNotReady, "%zu blocks wait for their parents or tokens", waiting_.size());
+  std::vector<const EngineBlock*> blocks;
+  std::map<std::pair<std::string, std::uint64_t>, std::uint32_t> salts;
+  std::unordered_map<tokens::SequenceHash, std::uint32_t> roots;
+  std::vector<tokens::SequenceHash> root_list;
+  bool has_unknown_salt = false;
+  blocks_.for_each([&](const EngineBlock& block) {
+    blocks.push_back(&block);
+    const tokens::Salt& salt = block.content.hasher.salt();
+    salts.try_emplace({salt.lora(), salt.seed()}, 0);
+    has_unknown_salt |= hasher_.scheme().kind() != tokens::HashScheme::Kind::kXxh3Chain &&
+                        salt != tokens::Salt(salt.lora(), hasher_.base().tenant());
+  });
+  if (has_unknown_salt)
+    return Error(ErrorCode::kUnsupported, "blocks have a cache salt of their own, which is told to nobody");
+  std::ranges::sort(blocks, [](const EngineBlock* a, const EngineBlock* b) {
+    if (const auto by = a->content.hash <=> b->content.hash; by != 0) return by < 0;
+    return std::pair(a->key.group, a->key.name) < std::pair(b->key.group, b->key.name);
+  });
+  for (const EngineBlock* block : blocks)
+    if (roots.try_emplace(block->content.root, static_cast<std::uint32_t>(root_list.size())).second)
+      root_list.push_back(block->content.root);
+
+  state.put(static_cast<std::uint8_t>(doubt_));
+  state.put(maybe_code(publishes_keys_));
+  state.put(static_cast<std::uint32_t>(groups_.size()));
+  for (const auto& [number, group] : std::map<std::uint32_t, Group>(groups_.begin(), groups_.end())) {
+    state.put(number);
+    state.put(group.block_size);
+    state.put(maybe_code(group.whole_prefix));
+  }
+  state.put(static_cast<std::uint32_t>(salts.size()));
+  std::uint32_t salt_number = 0;
+  for (auto& [salt, number] : salts) {
+    number = salt_number++;
+    state.put(static_cast<std::uint32_t>(salt.first.size()));
+    state.put_bytes(std::as_bytes(std::span(salt.first)));
+    state.put(salt.second);
+  }
+  state.put(static_cast<std::uint32_t>(root_list.size()));
+  for (const tokens::SequenceHash& root : root_list) put_hash(state, root);
+  state.put(static_cast<std::uint32_t>(blocks.size()));
+  for (const EngineBlock* block : blocks) {
+    const BlockContent& content = block->content;
+    state.put(block->key.name.value());
+    state.put(content.local.value());
+    put_hash(state, content.hash);
+    state.put(roots.at(content.root));
+    state.put(salts.at({content.hasher.salt().lora(), content.hasher.salt().seed()}));
+    state.put(block->key.group);
+    state.put(static_cast<std::uint8_t>(
+        (content.has_parent ? kHasParent : 0) | (content.has_extras ? kHasExtras : 0) |
+        (block->ambiguous ? kAmbiguous : 0) | (block->indexed ? kIndexed : 0)));
+    if (content.has_parent) put_hash(state, content.parent);
+    std::uint8_t tiers = 0;
+    for (std::size_t tier = 0; tier < block->counts.size(); ++tier)
+      if (block->counts[tier] != 0) tiers |= static_cast<std::uint8_t>(1u << tier);
+    state.put(tiers);
+    for (const std::uint32_t count : block->counts)
+      if (count != 0) state.put(count);
+  }
+  return {};
+}
+
+Result<void> EngineRank::load(ByteReader& state) {
+  ASHLAR_CHECK(blocks_.empty() && groups_.empty(), "a rank is loaded before it applies anything");
+  doubt_ = state.get<std::uint8_t>() != 0;
+  publishes_keys_ = maybe_of(state.get<std::uint8_t>());
+  const auto groups = state.get<std::uint32_t>();
+  if (groups > max_groups_) return unreadable();
+  for (std::uint32_t i = 0; i < groups && state.ok(); ++i) {
+    const auto number = state.get<std::uint32_t>();
+    const auto block_size = state.get<std::uint32_t>();
+    if (block_size_ != 0 && block_size != 0 && block_size != block_size_)
+      return make_error(ErrorCode::kInvalidArgument, "its blocks have %u tokens, %u are expected", block_size,
+                        block_size_);
+    groups_[number] = {.block_size = block_size, .whole_prefix = maybe_of(state.get<std::uint8_t>())};
+  }
+  std::vector<tokens::SequenceHasher> hashers;
+  for (auto left = state.get<std::uint32_t>(); left > 0 && state.ok(); --left) {
+    const auto length = state.get<std::uint32_t>();
+    if (length > max_salt_bytes_) return unreadable();
+    const std::span<const std::byte> lora = state.get_bytes(length);
+    const std::string name(reinterpret_cast<const char*>(lora.data()), lora.size());
+    const auto seed = state.get<std::uint64_t>();
+    // The salt that is configured has its text, which the hashes of images may need.
+    tokens::Salt salt(name, hasher_.base().tenant());
+    if (salt.seed() != seed) salt = tokens::Salt::of_seed(name, seed);
+    hashers.emplace_back(hasher_.scheme(), salt);
+  }
+  std::vector<tokens::SequenceHash> roots;
+  for (auto left = state.get<std::uint32_t>(); left > 0 && state.ok(); --left)
+    roots.push_back(get_hash(state));
+  for (auto left = state.get<std::uint32_t>(); left > 0 && state.ok(); --left) {
+    EngineBlock block;
+    block.key.name = events::BlockName(state.get<std::uint64_t>());
+    block.content.local = tokens::LocalHash(state.get<std::uint64_t>());
+    block.content.hash = get_hash(state);
+    const auto root = state.get<std::uint32_t>();
+    const auto salt = state.get<std::uint32_t>();
+    block.key.group = state.get<std::uint32_t>();
+    const auto flags = state.get<std::uint8_t>();
+    block.content.has_parent = (flags & kHasParent) != 0;
+    block.content.has_extras = (flags & kHasExtras) != 0;
+    block.ambiguous = (flags & kAmbiguous) != 0;
+    block.indexed = (flags & kIndexed) != 0;
+    if (block.content.has_parent) block.content.parent = get_hash(state);
+    const auto mask = state.get<std::uint8_t>();
+    std::size_t tiers = 0;
+    for (std::size_t tier = 0; tier < block.counts.size(); ++tier) {
+      if ((mask >> tier & 1) == 0) continue;
+      block.counts[tier] = state.get<std::uint32_t>();
+      tiers += block.counts[tier] != 0 ? 1 : 0;
+    }
+    if (!state.ok() || tiers == 0 || root >= roots.size() || salt >= hashers.size() ||
+        !groups_.contains(block.key.group) || blocks_.find(block.key) != nullptr)
+      return unreadable();
+    block.content.root = roots[root];
+    block.content.hasher = hashers[salt];
+    blocks_.add(std::move(block));
+    present_ += tiers;
+  }
+  if (!state.ok()) return unreadable();
+  return {};
+}
+
+void EngineRank::tell_all(const EngineRank* before, EngineIngestCounters& counters,
+                          std::vector<KvEvent>& out) {
+  if (before != nullptr) next_sequence_ = before->next_sequence_;
+  std::vector<const EngineBlock*> blocks;
+  blocks_.for_each([&](const EngineBlock& block) { blocks.push_back(&block); });
+  std::ranges::sort(blocks, [](const EngineBlock* a, const EngineBlock* b) {
+    if (const auto by = a->content.hash <=> b->content.hash; by != 0) return by < 0;
+    return std::pair(a->key.group, a->key.name) < std::pair(b->key.group, b->key.name);
+  });
+  counters.stored += present_;
+  for (const EngineBlock* block : blocks)
+    for (std::size_t tier = 0; tier < block->counts.size(); ++tier)
+      if (block->counts[tier] != 0) out.push_back(event_of(events::KvEventKind::kStored, *block, tier));
+}
+
+}  // namespace ashlar::feed
