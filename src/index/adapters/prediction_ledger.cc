@@ -501,7 +501,7 @@ void PredictionLedger::restore(std::span<const PredictedBlock> blocks) {
   std::vector<std::size_t> ends;
   for (std::size_t i = 0; i < blocks.size(); ++i)
     if (blocks[i].due != 0 && !is_continued[i]) ends.push_back(i);
-  std::ranges::stable_sort(ends, {}, [&](std::size_t end) { return blocks[end].due; });
+  std::ranges::sort(ends, {}, [&](std::size_t end) { return std::pair(blocks[end].due, end); });
   std::vector<LocalHash> locals;
   for (const std::size_t end : ends) {
     locals.clear();
