@@ -55,29 +55,6 @@ class SipHash128 {
     for (; size >= 8; bytes += 8, size -= 8) absorb(load(bytes));
     for (std::size_t i = 0; i < size; ++i) pending_ |= std::uint64_t{bytes[i]} << (8 * i);
   }
-  // a.update(x, size) and b.update(y, size), in about the time of one. Requires: `size` and what both have
-  // absorbed are multiples of 8.
-  static void update_both(SipHash128& a, SipHash128& b, const void* x, const void* y,
-                          std::size_t size) noexcept {
-    SipHash128 first = a;
-    SipHash128 second = b;
-    const auto* left = static_cast<const std::uint8_t*>(x);
-    const auto* right = static_cast<const std::uint8_t*>(y);
-    for (std::size_t i = 0; i < size; i += 8) {
-      first.absorb(load(left + i));
-      second.absorb(load(right + i));
-    }
-    first.length_ += size;
-    second.length_ += size;
-    a = first;
-    b = second;
-  }
-  // Absorbs zeros up to a multiple of 8.
-  void align() noexcept {
-    if (length_ % 8 == 0) return;
-    const std::uint64_t zeros = 0;
-    update(&zeros, 8 - length_ % 8);
-  }
   // A 64-bit integer, little-endian.
   void update_u64(std::uint64_t value) noexcept { update(&value, sizeof(value)); }
 

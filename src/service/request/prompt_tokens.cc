@@ -21,6 +21,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
+#include "service/request/text_hash.h"
 #include "service/request/tokenize_question.h"
 
 namespace ashlar::service {
@@ -109,28 +110,16 @@ bool ends_with(const TokenVector& tokens, const TokenVector& end) {
   return tokens.size() >= end.size() && std::equal(end.rbegin(), end.rend(), tokens.rbegin());
 }
 
-// A long text is absorbed as two halves at a time, each under a hash of its own, and their digests after it.
-constexpr std::size_t kLongText = 512;
-
-void absorb(SipHash128& hash, std::string_view text) {
-  hash.update_u64(text.size());
-  if (text.size() < kLongText) return hash.update(text.data(), text.size());
-  hash.align();
-  const std::size_t half = text.size() / 16 * 8;
-  SipHash128 left = hash;
-  SipHash128 right = hash;
-  left.update_u64(1);
-  right.update_u64(2);
-  SipHash128::update_both(left, right, text.data(), text.data() + half, half);
-  for (const SipHash128::Digest& digest : {left.digest(), right.digest()}) {
-    hash.update_u64(digest.hi);
-    hash.update_u64(digest.lo);
-  }
-  hash.update(text.data() + 2 * half, text.size() - 2 * half);
-}
-
 void absorb(SipHash128& hash, const std::optional<bool>& flag) {
   hash.update_u64(flag ? (*flag ? 2 : 1) : 0);
+}
+
+SipHash128::Key random_key() {
+  SipHash128::Key key;
+  ASHLAR_CHECK(getentropy(key.data(), key.size()) == 0,
+               "the operating system gave no random bytes for the key of remembered prompts: %s",
+               std::generic_category().message(errno).c_str());
+  return key;
 }
 
 constexpr std::uint64_t kFlagsMark = 0xF1A6'0000;
@@ -178,11 +167,7 @@ std::string_view to_string(KnownPrompt::Source source) noexcept {
 }
 
 struct PromptTokens::State {
-  explicit State(const Options& given) : options(given), cache(given.max_bytes) {
-    ASHLAR_CHECK(getentropy(key.data(), key.size()) == 0,
-                 "the operating system gave no random bytes for the key of remembered prompts: %s",
-                 std::generic_category().message(errno).c_str());
-  }
+  explicit State(const Options& given) : options(given), text_hash(random_key()), cache(given.max_bytes) {}
 
   std::uint64_t model_key(std::string_view model) const;
   PromptKeys keys_of(const RequestView& view, std::string_view body) const;
@@ -203,7 +188,7 @@ struct PromptTokens::State {
   void differ_locked(std::uint64_t model) ASHLAR_REQUIRES(mu);
 
   const Options options;
-  SipHash128::Key key;
+  const TextHash text_hash;
   mutable Mutex mu;
   PromptCache cache ASHLAR_GUARDED_BY(mu);
   std::map<std::uint64_t, ModelState> models ASHLAR_GUARDED_BY(mu);
@@ -211,32 +196,32 @@ struct PromptTokens::State {
 };
 
 std::uint64_t PromptTokens::State::model_key(std::string_view model) const {
-  SipHash128 hash(key);
-  absorb(hash, model);
+  SipHash128 hash = text_hash.start();
+  text_hash.absorb(hash, model);
   return hash.digest().lo;
 }
 
 PromptKeys PromptTokens::State::keys_of(const RequestView& view, std::string_view body) const {
   PromptKeys keys;
   keys.model = model_key(view.model);
-  SipHash128 hash(key);
+  SipHash128 hash = text_hash.start();
   hash.update_u64(view.messages.empty() ? 1 : 2);
-  absorb(hash, view.model);
-  absorb(hash, view.template_arguments.of(body));
-  absorb(hash, view.reasoning_effort.of(body));
-  absorb(hash, view.chat_template.of(body));
+  text_hash.absorb(hash, view.model);
+  text_hash.absorb(hash, view.template_arguments.of(body));
+  text_hash.absorb(hash, view.reasoning_effort.of(body));
+  text_hash.absorb(hash, view.chat_template.of(body));
   absorb(hash, view.add_special_tokens);
   keys.shape = hash.digest().lo;
   if (view.messages.empty()) {
-    absorb(hash, view.prompt.of(body));
+    text_hash.absorb(hash, view.prompt.of(body));
     keys.whole = hash.digest();
     return keys;
   }
-  absorb(hash, view.tools.of(body));
+  text_hash.absorb(hash, view.tools.of(body));
   keys.prefixes.reserve(view.messages.size());
   for (std::size_t i = 0; i < view.messages.size(); ++i) {
     hash.update_u64(i == 0 && view.has_system ? 1 : 0);
-    absorb(hash, view.messages[i].of(body));
+    text_hash.absorb(hash, view.messages[i].of(body));
     keys.prefixes.push_back(hash.digest());
     if (i == 0) keys.base = with_flags(hash, false, false);
   }
@@ -301,10 +286,10 @@ PromptTokens::Lookup PromptTokens::State::look_up_keyed(const RequestView& view,
 
 // By the whole body: whatever stands in it may change the prompt, the limit of tokens too where it is cut.
 PromptTokens::Lookup PromptTokens::State::look_up_rendered(const RequestView& view, std::string_view body) {
-  SipHash128 hash(key);
+  SipHash128 hash = text_hash.start();
   hash.update_u64(3);
   hash.update_u64(static_cast<std::uint64_t>(view.endpoint));
-  absorb(hash, body);
+  text_hash.absorb(hash, body);
   auto plan = std::make_shared<Plan>();
   plan->keys.model = model_key(view.model);
   plan->keys.whole = hash.digest();
