@@ -1,8 +1,8 @@
-// TextHash: a keyed hash of texts, for names that nobody outside can foresee. A long text is first compressed,
-// 1 KiB at a time, to 16 bytes by NH (Black, Halevi, Krawczyk, Krovetz and Rogaway, "UMAC"): sums of products
-// of words, each with a secret word added. Two texts that differ in a part have the same 16 bytes for it with
-// a probability of 2^-64 over the secrets, whatever the texts are; SipHash over the parts keeps the secrets
-// from those who see digests. It takes a sixth of the time of SipHash over the text.
+// TextHash: a keyed hash of texts, for names that nobody outside can foresee. A long text is first
+// compressed, 1 KiB at a time, to 16 bytes by NH (Black, Halevi, Krawczyk, Krovetz and Rogaway, "UMAC"): sums
+// of products of words, each with a secret word added. Two texts that differ in a part have the same 16 bytes
+// for it with a probability of 2^-64 over the secrets, whatever the texts are; SipHash over the parts keeps
+// the secrets from those who see digests. It takes a sixth of the time of SipHash over the text.
 //
 // Thread safety: thread-compatible.
 #pragma once
