@@ -113,7 +113,9 @@ class HostStoreTest : public ::testing::Test {
   std::size_t store(const std::vector<HostBlock>& blocks, std::uint64_t variant = 0) {
     const HostStore::Job job = store_->begin_store(blocks).value();
     for (std::size_t i = 0; i < job.slots.size(); ++i) write(job.slots[i], blocks[job.chosen[i]], variant);
-    if (!job.slots.empty()) EXPECT_TRUE(store_->end_job(job.job, true));
+    if (!job.slots.empty()) {
+      EXPECT_TRUE(store_->end_job(job.job, true));
+    }
     return job.slots.size();
   }
   // Asks until no block is on its way.
