@@ -69,6 +69,12 @@ class OneOfEach {
     ashlar_request request = {};
     EXPECT_EQ(ashlar_request_create(manager_, tokens, 8, nullptr, &request), ASHLAR_OK);
     at(HandleOf::kRequest) = request.id;
+    ashlar_sequences sequences = {};
+    EXPECT_EQ(ashlar_sequences_create(manager_, nullptr, &sequences), ASHLAR_OK);
+    at(HandleOf::kSequences) = sequences.id;
+    ashlar_sequence sequence = {};
+    EXPECT_EQ(ashlar_sequence_create(sequences, tokens, 8, &sequence), ASHLAR_OK);
+    at(HandleOf::kSequence) = sequence.id;
     ashlar_tiers_options options = {};
     options.struct_size = sizeof options;
     options.num_layers = options.num_heads = options.head_dim = 1;
@@ -102,6 +108,8 @@ class OneOfEach {
 
   void close_all() {
     for (const auto& [kind, close] : {std::pair(HandleOf::kRequest, "ashlar_request_destroy"),
+                                      {HandleOf::kSequence, "ashlar_sequence_destroy"},
+                                      {HandleOf::kSequences, "ashlar_sequences_destroy"},
                                       {HandleOf::kBlocks, "ashlar_blocks_release"},
                                       {HandleOf::kPin, "ashlar_pin_release"},
                                       {HandleOf::kFence, "ashlar_fence_destroy"},
