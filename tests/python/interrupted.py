@@ -20,14 +20,20 @@ BLOCK_BYTES = 2 * 2 * BLOCK_SIZE * 2 * 64 * 4
 
 
 def interrupt(call):
-    """Sends SIGINT once call(), a lambda around one native call, has given the GIL up; it must raise.
+    """Sends SIGINT once call() has given the GIL up; it must raise.
 
     The call must be unable to return meanwhile. Other threads run only where this one gives the GIL up.
     """
     main = threading.get_ident()
 
+    def is_inside():
+        frame = sys._current_frames()[main]
+        while frame is not None and frame.f_code is not call.__code__:
+            frame = frame.f_back
+        return frame is not None
+
     def send():
-        while sys._current_frames()[main].f_code is not call.__code__:
+        while not is_inside():
             time.sleep(0)
         os.kill(os.getpid(), signal.SIGINT)
 

@@ -211,6 +211,17 @@ while set(seen) != set(names):
 """)
 
 
+@pytest.mark.parametrize("call", ["client.health()", "client.post('/v1/completions', {})"])
+def test_a_service_that_does_not_answer(call):
+    run(f"""
+import socket
+from ashlar.service import ServiceClient
+listener = socket.create_server(("127.0.0.1", 0))
+client = ServiceClient(f"127.0.0.1:{{listener.getsockname()[1]}}", timeout=3600)
+interrupt(lambda: {call})
+""")
+
+
 def test_a_replay():
     run("""
 from ashlar import replay
