@@ -70,6 +70,18 @@ auto wait_for_layer(Wait&& wait) {
   }
 }
 
+// Counts the calls that other threads make, those that were left behind included. A call is over when all
+// that it owned is gone.
+class ElsewhereTurn {
+ public:
+  ElsewhereTurn();
+  ElsewhereTurn(const ElsewhereTurn&) = delete;
+  ElsewhereTurn& operator=(const ElsewhereTurn&) = delete;
+  ~ElsewhereTurn();
+};
+// For atexit: waits until none is left, `patience` at most. False: some are. Call without the GIL.
+bool wait_for_calls_elsewhere(Clock::Duration patience);
+
 // A call that another thread makes. Shared by that thread and the one that waits.
 template <class Result>
 struct CallElsewhere {
@@ -120,14 +132,17 @@ auto run_interruptibly(F call) {
 
   const auto elsewhere = std::make_shared<CallElsewhere<Answer>>();
   const auto work = std::make_shared<std::optional<F>>(std::move(call));
+  auto turn = std::make_unique<ElsewhereTurn>();
   try {
-    std::thread([elsewhere, work, with_token] {
+    std::thread([turn = std::move(turn), shared = elsewhere, work, with_token]() mutable {
+      const std::unique_ptr<ElsewhereTurn> last = std::move(turn);  // after the result, if nobody takes that
+      const std::shared_ptr<CallElsewhere<Answer>> its = std::move(shared);
       // What the call owns is gone before its end is seen.
       auto once = [&](std::stop_token stop) -> Answer {
         F owned = *std::exchange(*work, std::nullopt);
         return with_token(owned, std::move(stop));
       };
-      elsewhere->make(once);
+      its->make(once);
     }).detach();
   } catch (const std::system_error&) {  // no thread: then it cannot be interrupted
     return without_gil([&]() -> Answer { return with_token(**work, {}); });
