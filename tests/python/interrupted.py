@@ -14,6 +14,8 @@ import time
 import ashlar
 import numpy as np
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells let background jobs ignore it
+
 BLOCK_SIZE, BLOCKS = 16, 8
 SHAPE = {"layers": 2, "heads": 2, "head_dim": 64, "dtype": "f32", "block_size": BLOCK_SIZE}
 BLOCK_BYTES = 2 * 2 * BLOCK_SIZE * 2 * 64 * 4

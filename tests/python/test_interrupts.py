@@ -22,10 +22,10 @@ needs_stuck_memory = pytest.mark.skipif(StuckMemory.open() is None,
 
 
 def run(program):
-    folder = str(pathlib.Path(__file__).parent)
+    folders = [str(pathlib.Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run([sys.executable, "-B", "-c", "from interrupted import *\n" + program],
                           capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "PYTHONPATH": folder})
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))})
     assert (done.returncode, done.stderr) == (0, "")
 
 
