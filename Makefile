@@ -96,6 +96,7 @@ test-python:
 	@$(MAKE) -s --no-print-directory build/release/build.ninja
 	@cmake --build --preset release -j $(JOBS) --target ashlar_wheel
 	@ASHLAR_NEWER_PYTHON=1 ctest --test-dir build/release -R '^python' --output-on-failure
+	@JOBS=$(JOBS) scripts/python_asan
 
 ifeq ($(HOST),aarch64)
 test-aarch64:

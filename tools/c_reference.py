@@ -10,7 +10,7 @@ import pathlib
 import re
 import sys
 
-PARTS = ("base", "blocks", "requests", "tiers", "routing")
+PARTS = ("base", "blocks", "requests", "sequences", "tiers", "routing")
 SECTION = re.compile(r"^// ---- (.*)$")
 NAME = re.compile(r"\b(ashlar_\w+)\(")
 PAGE_HEAD = """# C reference

@@ -35,8 +35,14 @@ def small_calls():
     request = ashlar.RequestSequence(manager, range(64), max_tokens=1 << 20)
     request.schedule_prefill(64)
     request.apply_prefill(1)
+    index = ashlar.Index("flash")
+    locals_ = hasher.hash_blocks(range(4 * BLOCK_SIZE), BLOCK_SIZE).local
+    for worker in range(4):
+        index.store(worker, locals_, locals_)
     names = {
         "bare": _native._bare,
+        "index": index,
+        "locals_": locals_,
         "manager": manager,
         "hasher": hasher,
         "tokens": np.arange(BLOCK_SIZE, dtype=np.uint32),
@@ -57,6 +63,8 @@ def small_calls():
         "names as numpy, without a copy": "hashes.numpy()",
         "request.computed_tokens": "request.computed_tokens",
         "block table into an array": "request.block_table_into(table)",
+        "index.find_matches: 4 blocks, 4 workers": "index.find_matches(locals_)",
+        "index.store: 4 blocks": "index.store(1, locals_, locals_)",
         "a decode step: schedule": "request.schedule_decode(); request.revert()",
         "a decode step: schedule, apply": "request.schedule_decode(); request.apply_decode(5)",
     }

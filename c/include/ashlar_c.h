@@ -1,6 +1,6 @@
-// Ashlar for C, and for every language that calls C: blocks, requests, tiers, events, router indexes and a
-// client of `ashlar serve`. C99; one header to include, one shared library (libashlar_c.so). docs/guide/c.md
-// explains it.
+// Ashlar for C, and for every language that calls C: blocks, requests, sequences, tiers, events, router
+// indexes and a client of `ashlar serve`. C99; one header to include, one shared library (libashlar_c.so).
+// docs/guide/c.md explains it.
 //
 // Handles. Every object is a handle: a struct with a number, copied freely. A handle that is zero, was
 // destroyed or consumed, or is of another kind is answered with ASHLAR_INVALID_HANDLE, also when another
@@ -18,8 +18,8 @@
 // Options are structs that begin with struct_size. Initialise them with their ..._INIT macro; zero is the
 // default of every other field. A null pointer to options stands for the defaults.
 //
-// Threads. Every function may be called by any thread at any time. Calls with one list of blocks, or one
-// request, wait for each other. The library calls back only inside ashlar_manager_drain_events() and
+// Threads. Every function may be called by any thread at any time. Calls with one list of blocks, one request
+// or one sequence wait for each other. The library calls back only inside ashlar_manager_drain_events() and
 // ashlar_tiers_drain_events(), on the thread that called them and without a lock: the callback may call
 // anything.
 //
@@ -31,6 +31,7 @@
 #include "ashlar_c/blocks.h"
 #include "ashlar_c/requests.h"
 #include "ashlar_c/routing.h"
+#include "ashlar_c/sequences.h"
 #include "ashlar_c/tiers.h"
 
 #endif  // ASHLAR_C_H_

@@ -37,6 +37,10 @@ const char* to_string(HandleKind kind) noexcept {
       return "client";
     case HandleKind::kAnswer:
       return "answer";
+    case HandleKind::kSequences:
+      return "maker of sequences";
+    case HandleKind::kSequence:
+      return "sequence";
   }
   return "unknown";
 }

@@ -36,6 +36,8 @@ enum class HandleKind : std::uint8_t {
   kFeed,
   kClient,
   kAnswer,
+  kSequences,
+  kSequence,
 };
 const char* to_string(HandleKind kind) noexcept;
 

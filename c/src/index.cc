@@ -305,16 +305,15 @@ ashlar_status ashlar_feed_resync(ashlar_feed feed) {
   return call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<FeedObject>(feed.id));
     const ashlar::MutexLock lock(object->mu);
+    // All memory first. The changes are not applied: the worker goes from the index as a whole, so that a
+    // resync that failed half-way can be repeated.
+    const ashlar::events::WorkerId worker = object->ingest.options().worker;
+    auto fresh = std::make_unique<ashlar::feed::IndexFeeder>(*object->index->index, worker);
     object->changes.clear();
-    if (object->use == FeedUse::kMessages) {
-      object->ingest.resync(object->changes);
-      object->feeder->apply(object->changes);
-    } else {
-      const ashlar::events::WorkerId worker = object->ingest.options().worker;
-      auto fresh = std::make_unique<ashlar::feed::IndexFeeder>(*object->index->index, worker);
-      object->index->index->remove_worker(worker);
-      object->feeder = std::move(fresh);
-    }
+    object->changes.reserve(object->ingest.present() + 1);
+    if (object->use == FeedUse::kMessages) object->ingest.resync(object->changes);
+    object->index->index->remove_worker(worker);
+    object->feeder = std::move(fresh);
     return {};
   });
 }

@@ -55,6 +55,7 @@ Outcome<tiers::OnboardOptions> onboard_options(const ashlar_onboard_options* opt
                             given.compute_tokens_per_second);
   if (given.compute_tokens_per_second > 0) its.compute_tokens_per_second = given.compute_tokens_per_second;
   if (given.deadline_ns != 0) its.deadline = deadline_of(given.deadline_ns);
+  its.by_layer = given.by_layer != 0;
   if (given.prefixes != nullptr) {
     ASHLAR_TRY(const auto digests, elements<const tokens::PrefixDigest>(given.prefixes, n, "prefixes"));
     its.prefixes.assign(digests.begin(), digests.end());
@@ -192,6 +193,19 @@ ashlar_status ashlar_onboard_wait(ashlar_onboard onboard, uint64_t timeout_ns, a
     ASHLAR_TRY(auto table, until ? object->onboard.wait_until(*until) : object->onboard.wait());
     ASHLAR_TRY(blocks->id, open_blocks(std::move(ticket), std::move(table)));
     return {};
+  });
+}
+
+ashlar_status ashlar_onboard_wait_layer(ashlar_onboard onboard, uint32_t layer, uint64_t timeout_ns,
+                                        uint32_t* out, size_t capacity, size_t* count) {
+  return call([&]() -> Outcome<> {
+    ASHLAR_TRY(const auto object, object_of<OnboardObject>(onboard.id));
+    auto life = object->life.lock();
+    if (life == nullptr || !life->enter(PoolUse::kCall))
+      return Refusal(ASHLAR_CANCELLED, "the tiers were destroyed");
+    const PoolTicket ticket(std::move(life), PoolUse::kCall);
+    ASHLAR_TRY(const auto ids, object->onboard.wait_layer(layer, deadline_of(timeout_ns)));
+    return write_list(std::span<const ashlar::block::BlockId>(ids), out, capacity, count);
   });
 }
 

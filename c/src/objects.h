@@ -183,6 +183,11 @@ Outcome<std::uint64_t> open_blocks(PoolTicket ticket, AnyBlocks blocks);
 Outcome<std::vector<block::Fence>> fences_of(const ashlar_fence* fences, std::size_t n);
 Outcome<block::Fence> fence_of(ashlar_fence fence);
 Outcome<block::BlockRetention> retention_of(std::uint8_t priority, std::uint64_t ttl_ns);
+// The same for every block of a request or sequence; 0 ns: forever.
+block::RetentionPlan retention_plan(std::uint8_t priority, std::uint64_t priority_ns);
+// What a match may bring from below, as the options say it. Errors: ASHLAR_INVALID_ARGUMENT.
+Outcome<block::PrefixBudget> prefix_budget(std::uint64_t max_blocks, std::uint64_t time_ns,
+                                           double compute_tokens_per_second);
 // Keeps something with blocks until the fence passes; forever if it is abandoned.
 void keep_until(const block::Fence& fence, std::shared_ptr<HandleObject> object);
 

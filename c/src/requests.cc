@@ -7,6 +7,32 @@
 #include "c/src/objects.h"
 
 namespace ashlar::c_interface {
+
+block::RetentionPlan retention_plan(std::uint8_t priority, std::uint64_t priority_ns) {
+  block::RetentionPlan plan;
+  block::RetentionPlan::TokenRange all;
+  all.priority = plan.decode_priority = priority;
+  if (priority_ns != 0) all.duration = plan.decode_duration = duration_of(priority_ns);
+  plan.prompt.push_back(all);
+  return plan;
+}
+
+Outcome<block::PrefixBudget> prefix_budget(std::uint64_t max_blocks, std::uint64_t time_ns,
+                                           double compute_tokens_per_second) {
+  block::PrefixBudget budget;
+  if (max_blocks == ASHLAR_FOREVER) {
+    budget.max_blocks = 0;
+  } else if (max_blocks != 0) {
+    budget.max_blocks = max_blocks;
+  }
+  if (time_ns != 0) budget.time = duration_of(time_ns);
+  if (!(compute_tokens_per_second >= 0))
+    return invalid_argument("compute_tokens_per_second is %f; it must not be negative",
+                            compute_tokens_per_second);
+  if (compute_tokens_per_second > 0) budget.compute_tokens_per_second = compute_tokens_per_second;
+  return budget;
+}
+
 namespace {
 
 using Request = block::RequestSequence<events::G1>;
@@ -44,16 +70,7 @@ Outcome<block::RequestOptions> request_options(const PoolLife& life, const ashla
   options.max_tokens = given.max_tokens;
   options.reuse_last_token = given.reuse_last_token != 0;
   options.metadata = given.metadata;
-  if (given.set_priority != 0) {
-    block::RetentionPlan::TokenRange all;
-    all.priority = given.priority;
-    options.retention.decode_priority = given.priority;
-    if (given.priority_ns != 0) {
-      all.duration = duration_of(given.priority_ns);
-      options.retention.decode_duration = all.duration;
-    }
-    options.retention.prompt.push_back(all);
-  }
+  if (given.set_priority != 0) options.retention = retention_plan(given.priority, given.priority_ns);
   constexpr std::size_t kMostGroups = 1024;
   if (given.window_count > kMostGroups)
     return invalid_argument("window_count is %zu; a request has at most %zu groups", given.window_count,
@@ -62,17 +79,9 @@ Outcome<block::RequestOptions> request_options(const PoolLife& life, const ashla
   for (const std::uint32_t window : windows)
     options.groups.push_back(window == 0 ? block::CacheGroup::full_attention()
                                          : block::CacheGroup::sliding_window(window));
-  if (given.onboard_max_blocks == ASHLAR_FOREVER) {
-    options.onboard.max_blocks = 0;
-  } else if (given.onboard_max_blocks != 0) {
-    options.onboard.max_blocks = given.onboard_max_blocks;
-  }
-  if (given.onboard_ns != 0) options.onboard.time = duration_of(given.onboard_ns);
-  if (!(given.compute_tokens_per_second >= 0))
-    return invalid_argument("compute_tokens_per_second is %f; it must not be negative",
-                            given.compute_tokens_per_second);
-  if (given.compute_tokens_per_second > 0)
-    options.onboard.compute_tokens_per_second = given.compute_tokens_per_second;
+  ASHLAR_TRY(options.onboard,
+             prefix_budget(given.onboard_max_blocks, given.onboard_ns, given.compute_tokens_per_second));
+  options.onboard.by_layer = given.onboard_by_layer != 0;
   return options;
 }
 
@@ -206,6 +215,14 @@ ashlar_status ashlar_request_match_ready(ashlar_request request, int* ready) {
                        std::string(block::to_string(its.state())).c_str());
     *ready = its.match_ready() ? 1 : 0;
     return {};
+  });
+}
+
+ashlar_status ashlar_request_wait_layer(ashlar_request request, uint32_t layer, uint64_t timeout_ns,
+                                        uint32_t* out, size_t capacity, size_t* count) {
+  return with_request(request, [&](Request& its) -> Outcome<> {
+    ASHLAR_TRY(const auto ids, its.wait_layer(layer, deadline_of(timeout_ns)));
+    return write_list(std::span<const block::BlockId>(ids), out, capacity, count);
   });
 }
 

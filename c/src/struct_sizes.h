@@ -36,6 +36,9 @@ ASHLAR_LEAST_SIZE(ashlar_offload_options, deadline_ns);
 ASHLAR_LEAST_SIZE(ashlar_offload_progress, late);
 ASHLAR_LEAST_SIZE(ashlar_onboard_options, compute_tokens_per_second);
 ASHLAR_LEAST_SIZE(ashlar_tier_status, arrived);
+ASHLAR_LEAST_SIZE(ashlar_sequences_options, compute_tokens_per_second);
+ASHLAR_LEAST_SIZE(ashlar_volume_options, option_count);
+ASHLAR_LEAST_SIZE(ashlar_sequence_info, computed_tokens);
 
 #undef ASHLAR_LEAST_SIZE
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "c/src/backends.h"
 #include "c/src/event_sink.h"
 
 namespace ashlar::c_interface {
@@ -22,6 +23,18 @@ Outcome<events::TierId> tier_of(std::int32_t tier) {
   return events::TierId(static_cast<std::uint8_t>(tier));
 }
 
+Outcome<std::vector<std::string>> texts_of(const char* const* texts, std::size_t n, const char* name) {
+  constexpr std::size_t kMost = 4096;
+  if (n > kMost) return invalid_argument("%zu %s; at most %zu", n, name, kMost);
+  if (n != 0 && texts == nullptr) return null_pointer(name);
+  std::vector<std::string> all;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (texts[i] == nullptr) return null_pointer(name);
+    all.emplace_back(texts[i]);
+  }
+  return all;
+}
+
 namespace {
 
 Outcome<tiers::Trigger> trigger_of(std::int32_t trigger, const char* name) {
@@ -35,18 +48,6 @@ Outcome<tiers::Trigger> trigger_of(std::int32_t trigger, const char* name) {
     default:
       return invalid_argument("%s is %d; it is one of ASHLAR_TRIGGER_...", name, trigger);
   }
-}
-
-Outcome<std::vector<std::string>> texts_of(const char* const* texts, std::size_t n, const char* name) {
-  constexpr std::size_t kMost = 4096;
-  if (n > kMost) return invalid_argument("%zu %s; at most %zu", n, name, kMost);
-  if (n != 0 && texts == nullptr) return null_pointer(name);
-  std::vector<std::string> all;
-  for (std::size_t i = 0; i < n; ++i) {
-    if (texts[i] == nullptr) return null_pointer(name);
-    all.emplace_back(texts[i]);
-  }
-  return all;
 }
 
 Outcome<layout::LayoutConfig> shape_of(const ashlar_tiers_options& given, std::uint32_t block_size) {
@@ -74,13 +75,58 @@ Outcome<layout::AxisOrder> order_of(const char* name) {
                  "no order of axes is called '" + std::string(name) + "'; see docs/layouts.md");
 }
 
+Outcome<StorageKind> memory_kind_of(std::int32_t kind) {
+  switch (kind) {
+    case ASHLAR_MEMORY_SYSTEM:
+      return StorageKind::kSystem;
+    case ASHLAR_MEMORY_PINNED:
+      return StorageKind::kPinned;
+    case ASHLAR_MEMORY_DEVICE:
+      return StorageKind::kDevice;
+    default:
+      return invalid_argument("g1_memory_kind is %d; it is one of ASHLAR_MEMORY_...", kind);
+  }
+}
+
+// The tier of other agents' blocks; empty: none.
+Outcome<std::optional<tiers::RemoteShape>> remote_of(const ashlar_tiers_options& given) {
+  if (given.remote_listen == nullptr) {
+    if (given.remote_advertise != nullptr || given.remote_secret != nullptr || given.remote_name != nullptr ||
+        given.remote_peer_count != 0 || given.remote_blocks != 0 || given.remote_no_serve != 0)
+      return invalid_argument(
+          "options of a remote agent without remote_listen; \"127.0.0.1:0\" takes any port");
+    return std::optional<tiers::RemoteShape>();
+  }
+  transfer::AgentOptions agent;
+  agent.listen = given.remote_listen;
+  agent.advertise = text_of(given.remote_advertise);
+  agent.secret = text_of(given.remote_secret);
+  agent.name = text_of(given.remote_name);
+  tiers::RemoteShape shape;
+  shape.own_agent = std::move(agent);
+  ASHLAR_TRY(shape.peers, texts_of(given.remote_peers, given.remote_peer_count, "remote_peers"));
+  if (given.remote_blocks != 0) {
+    ASHLAR_TRY(shape.block_count, block_count_of(given.remote_blocks, "remote_blocks"));
+  }
+  shape.serve = given.remote_no_serve == 0;
+  return std::optional(std::move(shape));
+}
+
+// Copies between the GPU, the host and files; G1 is allocated there unless the caller has memory.
+Outcome<> use_device(std::int32_t device, tiers::KvOptions& options) {
+  ASHLAR_TRY(auto support, device_support(device));
+  options.executor = std::move(support.executor);
+  if (options.g1.memory.empty()) options.g1.allocator = std::move(support.memory);
+  if (options.g2) options.g2->allocator = std::move(support.host);
+  return {};
+}
+
 Outcome<tiers::TierShape> g1_of(const ashlar_tiers_options& given) {
   tiers::TierShape g1;
   ASHLAR_TRY(g1.block_count, block_count_of(given.g1_blocks, "g1_blocks"));
   if (given.g1_eviction != nullptr) g1.eviction = given.g1_eviction;
   ASHLAR_TRY(g1.order, order_of(given.g1_order));
-  if (given.g1_memory_kind != ASHLAR_MEMORY_SYSTEM && given.g1_memory_kind != ASHLAR_MEMORY_PINNED)
-    return invalid_argument("g1_memory_kind is %d; it is one of ASHLAR_MEMORY_...", given.g1_memory_kind);
+  ASHLAR_TRY(const StorageKind kind, memory_kind_of(given.g1_memory_kind));
   constexpr std::size_t kMostRegions = 65536;
   if (given.g1_region_count > kMostRegions)
     return invalid_argument("%zu regions; at most one per layer", given.g1_region_count);
@@ -91,9 +137,7 @@ Outcome<tiers::TierShape> g1_of(const ashlar_tiers_options& given) {
   for (const ashlar_region& region : regions) {
     if (region.address == nullptr) return null_pointer("address of a region");
     memory.regions.push_back(
-        {.kind = given.g1_memory_kind == ASHLAR_MEMORY_PINNED ? StorageKind::kPinned : StorageKind::kSystem,
-         .address = static_cast<std::byte*>(region.address),
-         .bytes = region.bytes});
+        {.kind = kind, .address = static_cast<std::byte*>(region.address), .bytes = region.bytes});
   }
   g1.memory.push_back(std::move(memory));
   return g1;
@@ -123,6 +167,8 @@ Outcome<tiers::KvOptions> kv_options(const ashlar_tiers_options& given) {
   }
   if (given.g4_blocks != 0) {
     options.g4.emplace();
+    add_s3_volumes(options.g4->kinds);
+    add_redis_volumes(options.g4->kinds);
     ASHLAR_TRY(options.g4->block_count, block_count_of(given.g4_blocks, "g4_blocks"));
     ASHLAR_TRY(const auto directories,
                texts_of(given.g4_directories, given.g4_directory_count, "g4_directories"));
@@ -130,6 +176,7 @@ Outcome<tiers::KvOptions> kv_options(const ashlar_tiers_options& given) {
       options.g4->volumes.push_back(
           {.name = "volume" + std::to_string(i), .kind = "directory", .location = directories[i]});
   }
+  ASHLAR_TRY(options.remote, remote_of(given));
   ASHLAR_TRY(options.to_g2.trigger, trigger_of(given.to_g2, "to_g2"));
   ASHLAR_TRY(options.to_g3.trigger, trigger_of(given.to_g3, "to_g3"));
   ASHLAR_TRY(options.to_g4.trigger, trigger_of(given.to_g4, "to_g4"));
@@ -140,6 +187,9 @@ Outcome<tiers::KvOptions> kv_options(const ashlar_tiers_options& given) {
   if (options.g2) options.g2->pool.max_pins = given.max_pins;
   if (options.g3) options.g3->pool.max_pins = given.max_pins;
   if (options.g4) options.g4->pool.max_pins = given.max_pins;
+  // The last: it starts threads, and all else is checked.
+  if (given.g1_memory_kind == ASHLAR_MEMORY_DEVICE)
+    ASHLAR_RETURN_IF_ERROR(use_device(given.g1_device, options));
   return options;
 }
 
@@ -233,6 +283,17 @@ ashlar_status ashlar_tiers_block_memory(ashlar_tiers tiers, uint32_t block, uint
     *address = set.address(0, layout.place({.block = block, .layer = layer, .outer = outer}));
     if (bytes != nullptr) *bytes = piece_bytes(layout);
     return {};
+  });
+}
+
+ashlar_status ashlar_tiers_remote_address(ashlar_tiers tiers, char* out, size_t capacity, size_t* count) {
+  return call([&]() -> Outcome<> {
+    ASHLAR_TRY(const auto entered, enter_tiers(tiers));
+    ashlar::tiers::RemoteNode* const remote = entered.kv().remote();
+    if (remote == nullptr)
+      return Refusal(ASHLAR_UNSUPPORTED, "these tiers have no remote agent; set remote_listen");
+    const std::string address = remote->agent().address();
+    return write_list(std::span(address.c_str(), address.size() + 1), out, capacity, count);
   });
 }
 

@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "ashlar/tiers/kv_block_manager.h"
 #include "c/src/objects.h"
@@ -46,6 +48,9 @@ struct TiersCall {
 };
 // Errors: ASHLAR_INVALID_HANDLE.
 Outcome<TiersCall> enter_tiers(ashlar_tiers tiers, PoolUse use = PoolUse::kCall);
+
+// Texts of the caller. Errors: ASHLAR_INVALID_ARGUMENT: a null one, or too many.
+Outcome<std::vector<std::string>> texts_of(const char* const* texts, std::size_t n, const char* name);
 
 // Errors: ASHLAR_INVALID_ARGUMENT: not one of G1 to G4.
 Outcome<events::TierId> tier_of(std::int32_t tier);

@@ -20,6 +20,7 @@
 #include "events.h"
 #include "gil.h"
 #include "guards.h"
+#include "interrupts.h"
 #include "module.h"
 
 namespace nb = nanobind;
@@ -86,23 +87,16 @@ void make_manager(ManagerObject* self, std::uint32_t block_count, std::uint32_t 
   new (self) ManagerObject{share_manager(value_or_raise(Manager::create(options)))};
 }
 
-bool on_main_thread() {
-  return gettid() == getpid();
-}
+using Allocated = Result<BlockList<MutableBlock<G1>>, block::AllocationRefusal>;
 
-// Waits in pieces on the main thread, which alone sees signals: Ctrl-C ends the wait. Each piece queues
-// behind those that wait meanwhile.
-Result<BlockList<MutableBlock<G1>>, block::AllocationRefusal> wait_for(Manager& manager, std::size_t n,
-                                                                       Clock::TimePoint deadline) {
-  const bool in_pieces = on_main_thread();
-  for (;;) {
-    const Clock::TimePoint piece = Clock::real().now() + std::chrono::milliseconds(200);
-    const Clock::TimePoint until = in_pieces ? std::min(deadline, piece) : deadline;
-    auto blocks = without_gil([&] { return manager.try_allocate_until(n, until); });
-    const bool timed_out = !blocks && blocks.error().reason == block::AllocationRefusal::Reason::kTimedOut;
-    if (!timed_out || until == deadline) return blocks;
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-  }
+Allocated wait_for(const ManagerPtr& manager, std::size_t n, Clock::TimePoint deadline) {
+  // Most need not wait.
+  Allocated blocks = without_gil([&] { return manager->try_allocate_until(n, Clock::TimePoint::min()); });
+  const bool waits = !blocks && blocks.error().reason == block::AllocationRefusal::Reason::kTimedOut;
+  if (!waits) return blocks;
+  return run_interruptibly([manager, n, deadline](std::stop_token stop) {
+    return manager->try_allocate_until(n, deadline, std::move(stop));
+  });
 }
 
 MutableListObject allocate(const ManagerObject& self, std::size_t n, std::optional<double> timeout) {
@@ -111,7 +105,7 @@ MutableListObject allocate(const ManagerObject& self, std::size_t n, std::option
     return {self.manager, value_or_raise(std::move(blocks))};
   }
   const Clock::TimePoint deadline = Clock::real().now() + seconds_of(*timeout);
-  return {self.manager, value_or_raise(wait_for(*self.manager, n, deadline))};
+  return {self.manager, value_or_raise(wait_for(self.manager, n, deadline))};
 }
 
 MutableObject allocate_block(const ManagerObject& self) {

@@ -36,6 +36,8 @@ class PythonCallback {
       PyErr_WriteUnraisable(function_.get());
     }
   }
+  // The one reference that all copies share.
+  PyObject* function() const { return function_.get(); }
 
  private:
   std::shared_ptr<PyObject> function_;

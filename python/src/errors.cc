@@ -75,6 +75,8 @@ std::string_view name_of(block::AllocationRefusal::Reason reason) {
       return "queued";
     case Reason::kTimedOut:
       return "timed_out";
+    case Reason::kCancelled:
+      return "cancelled";
     case Reason::kOutOfMemory:
       return "out_of_memory";
     case Reason::kOtherManager:

@@ -134,6 +134,7 @@ class PythonSink final : public events::BatchSink {
   std::string describe() const override { return "a function of Python"; }
 
   void end() noexcept { ended_.store(true, std::memory_order_release); }  // release: pairs with publish()
+  PyObject* function() const { return callback_.function(); }
   bool is_calling_here() const noexcept { return calling_.load() == std::this_thread::get_id(); }
 
  private:
@@ -220,7 +221,10 @@ class StreamObject {
   StreamObject(std::shared_ptr<OpenStream> stream) : stream_(std::move(stream)) {}
   StreamObject(StreamObject&&) noexcept = default;
   StreamObject& operator=(StreamObject&&) = delete;
-  ~StreamObject() {
+  ~StreamObject() { give_up(); }
+
+  // For the destructor and the garbage collector: close() with a short patience.
+  void give_up() {
     if (stream_ == nullptr) return;
     if (!stream_->sink->is_calling_here()) {
       without_gil_in_destructor([&] { end(std::move(stream_)); });
@@ -233,6 +237,8 @@ class StreamObject {
       // No thread: the stream stays open, and atexit closes it if it can.
     }
   }
+  // The function that it calls; null once it is closed.
+  PyObject* function() const { return stream_ == nullptr ? nullptr : stream_->sink->function(); }
 
   // Call with the GIL.
   const std::shared_ptr<OpenStream>& get() const {
@@ -251,10 +257,10 @@ class StreamObject {
     if (stream_ == nullptr) return;
     const Clock::Duration patience = seconds_of(timeout);
     get_elsewhere();
-    std::shared_ptr<OpenStream> stream = std::move(stream_);
-    without_gil([&] {
+    // Interrupted, it goes on.
+    run_interruptibly([stream = std::move(stream_), patience] {
       stream->close(patience);
-      stream.reset();
+      return true;
     });
   }
 
@@ -266,6 +272,28 @@ class StreamObject {
 
   std::shared_ptr<OpenStream> stream_;
 };
+
+// The collector sees the function, which may refer to the stream. It ends streams that only such functions
+// refer to before it takes anything apart, so that what waits is still delivered to whole objects; with the
+// function's reference gone, nothing is left to clear.
+int traverse_stream(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  Py_VISIT(nb::inst_ptr<StreamObject>(self)->function());
+  return 0;
+}
+
+void finalize_stream(PyObject* self) {
+  if (!nb::inst_ready(self)) return;
+  PyObject *type, *value, *trace;  // a finalizer leaves what is raised as it is
+  PyErr_Fetch(&type, &value, &trace);
+  nb::inst_ptr<StreamObject>(self)->give_up();
+  PyErr_Restore(type, value, trace);
+}
+
+PyType_Slot stream_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&traverse_stream)},
+                              {Py_tp_finalize, reinterpret_cast<void*>(&finalize_stream)},
+                              {0, nullptr}};
 
 std::shared_ptr<OpenStream> open_stream(nb::handle source, nb::callable callback, std::uint64_t worker,
                                         std::uint32_t rank, std::uint64_t incarnation, std::size_t max_events,
@@ -455,14 +483,14 @@ void bind_kv_events(nb::class_<KvRef>& type) {
 
 void bind_events(nb::module_& module) {
   bind_values(module);
-  nb::class_<StreamObject>(module, "EventStream",
+  nb::class_<StreamObject>(module, "EventStream", nb::type_slots(stream_slots),
                            R"(Calls a function with the events of a manager, in batches.
 
 The function gets an EventBatch, on a thread of the stream, one call at a time: first a snapshot of what the
 manager holds, then every change in order. It may use the manager. An exception in it goes to
 sys.unraisablehook, and its batch counts as delivered. If it is too slow, a snapshot replaces what waits.
-Use `with` or close(): a stream whose function refers to it, as a method of its owner does, is collected no
-earlier.)")
+Use `with` or close() to end it at once; a stream that nothing refers to, but perhaps its own function, is
+ended by the garbage collector.)")
       .def(
           "__init__",
           [](StreamObject* self, nb::object source, nb::callable callback, std::uint64_t worker,
@@ -482,7 +510,7 @@ earlier.)")
           [](const StreamObject& self, double timeout) {
             const std::shared_ptr<OpenStream> stream = self.get_elsewhere();
             const auto until = Clock::real().now() + seconds_of(timeout);
-            value_or_raise(without_gil([&] { return stream->events->flush(until); }));
+            value_or_raise(run_interruptibly([stream, until] { return stream->events->flush(until); }));
           },
           "timeout"_a = 30.0, "Waits until every event before the call was delivered. Timeout.")
       .def(

@@ -84,7 +84,7 @@ struct HostStoreRef {
   }
   void close() {
     if (store == nullptr) return;
-    std::unique_ptr<HostStore> ending = std::move(store);
+    std::shared_ptr<HostStore> ending = std::move(store);
     KvPtr last = std::move(kv);
     without_gil_in_destructor([&] {
       ending.reset();
@@ -93,7 +93,7 @@ struct HostStoreRef {
   }
 
   KvPtr kv;
-  std::unique_ptr<HostStore> store;
+  std::shared_ptr<HostStore> store;  // a forget_all() that was interrupted has it too
 };
 
 nb::object slots_of(const std::vector<block::BlockId>& slots) {
@@ -260,8 +260,9 @@ peer.)")
       .def(
           "forget_all",
           [](const HostStoreRef& self) {
-            HostStore& store = self.get();
-            value_or_raise(without_gil([&] { return store.forget_all(); }));
+            self.get();
+            value_or_raise(
+                run_interruptibly([kv = self.kv, store = self.store] { return store->forget_all(); }));
           },
           "Forgets every block, wherever a copy of it is. Jobs under way need their end, and store nothing.")
       .def_prop_ro("counters", &store_counters_of, "What has happened so far, in blocks, by name.")

@@ -28,6 +28,7 @@
 #include "ashlar/index/radix_tree.h"
 #include "errors.h"
 #include "gil.h"
+#include "interrupts.h"
 #include "module.h"
 #include "tier_names.h"
 
@@ -468,7 +469,10 @@ void bind_index(nb::module_& module) {
       .def(
           "remove_worker",
           [](IndexRef& self, std::uint64_t worker) {
-            without_gil([&] { self.index->remove_worker(events::WorkerId(worker)); });
+            run_interruptibly([index = self.index, worker] {
+              index->remove_worker(events::WorkerId(worker));
+              return true;
+            });
           },
           "worker"_a, "Removes all ranks of a worker.")
       .def("find_matches", &find_matches, "locals"_a, nb::kw_only(), "early_exit"_a = false,
@@ -482,7 +486,13 @@ void bind_index(nb::module_& module) {
       .def("dump", &dump, "The calls that rebuild an equal index from an empty one.")
       .def("load", &load, "calls"_a, "Applies the calls of a dump. Returns how many stores were refused.")
       .def(
-          "settle", [](IndexRef& self) { without_gil([&] { self.index->settle(); }); },
+          "settle",
+          [](IndexRef& self) {
+            run_interruptibly([index = self.index] {
+              index->settle();
+              return true;
+            });
+          },
           "Returns when everything accepted before is applied.")
       .def("sizes", &sizes, "What the index holds: workers, blocks, contents, nodes, bytes.")
       .def("counters", &counters, "What the index saw since the start.");

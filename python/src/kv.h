@@ -5,7 +5,6 @@
 
 #include <nanobind/nanobind.h>
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "ashlar/tiers/kv_block_manager.h"
 #include "errors.h"
 #include "gil.h"
+#include "interrupts.h"
 #include "managers.h"
 
 namespace ashlar::python {
@@ -43,24 +43,6 @@ inline ManagerPtr g1_of(const KvPtr& kv) {
 
 // Seconds from now; nothing for None. Raises InvalidArgument for a negative number or none.
 std::optional<Clock::TimePoint> deadline_of(std::optional<double> seconds);
-
-// Waits in slices until is_done() or the deadline, and lets Ctrl-C through in between. wait(until) runs
-// without the GIL. Returns whether it is done. Call with the GIL held.
-template <class Done, class Wait>
-bool wait_in_slices(std::optional<Clock::TimePoint> deadline, Done&& is_done, Wait&& wait) {
-  constexpr auto kSlice = std::chrono::milliseconds(100);
-  for (;;) {
-    {
-      const WithoutGil released;
-      Clock::TimePoint until = Clock::real().now() + kSlice;
-      if (deadline && *deadline < until) until = *deadline;
-      wait(until);
-    }
-    if (is_done()) return true;
-    if (deadline && Clock::real().now() >= *deadline) return false;
-    if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
-  }
-}
 
 // The parts of the class that other files bind.
 void bind_transfers(nanobind::module_& module, nanobind::class_<KvRef>& type);

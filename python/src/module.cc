@@ -2,6 +2,7 @@
 
 #include "events.h"
 #include "gil.h"
+#include "interrupts.h"
 #include "kv.h"
 
 namespace ashlar::python {
@@ -12,9 +13,10 @@ void end_callbacks() {
   constexpr auto kPatience = std::chrono::seconds(2);
   const bool all_ended = end_living_kvs();
   close_open_streams();
+  const bool calls_ended = without_gil([&] { return wait_for_calls_elsewhere(kPatience); });
   // Threads that are left keep what they use for ever: that is no leak.
   const nanobind::object count = nanobind::module_::import_("threading").attr("active_count")();
-  if (!all_ended || nanobind::cast<int>(count) > 1) nanobind::set_leak_warnings(false);
+  if (!all_ended || !calls_ended || nanobind::cast<int>(count) > 1) nanobind::set_leak_warnings(false);
   without_gil([&] { wait_for_destruction(kPatience); });
   end_python();
 }

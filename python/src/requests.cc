@@ -16,6 +16,7 @@
 #include "arrays.h"
 #include "callbacks.h"
 #include "guards.h"
+#include "interrupts.h"
 #include "module.h"
 
 namespace nb = nanobind;
@@ -28,6 +29,60 @@ void SharedRequest::release() {
   } else {
     get().release();
   }
+}
+
+Result<block::MatchStart, block::SequenceError> SharedRequest::begin_match(std::function<void()> on_ready) {
+  auto ready = std::make_shared<Ready>();
+  auto started = run_without_gil([&](block::RequestSequence<G1>& request) {
+    return request.begin_match([ready, call = std::move(on_ready)] {
+      {
+        const std::lock_guard lock(ready->mutex);
+        ready->is_set = true;
+        ready->changed.notify_all();
+      }
+      if (call) call();
+    });
+  });
+  if (started && started->pending) ready_ = std::move(ready);
+  return started;
+}
+
+void SharedRequest::wait_until_ready() {
+  const std::shared_ptr<Ready> ready = ready_;
+  if (ready == nullptr || get().state() != block::RequestState::kOnboarding) return;
+  bool is_set = false;
+  const Busy busy(busy_);
+  wait_in_slices(
+      std::nullopt, [&] { return is_set; },
+      [&](Clock::TimePoint until) {
+        std::unique_lock lock(ready->mutex);
+        is_set = ready->changed.wait_until(lock, until, [&] { return ready->is_set; });
+      });
+}
+
+Result<std::size_t, block::SequenceError> SharedRequest::finish_match() {
+  wait_until_ready();
+  return run_without_gil([](block::RequestSequence<G1>& request) { return request.finish_match(); });
+}
+
+Result<std::size_t, block::SequenceError> SharedRequest::match(
+    Result<std::size_t, block::SequenceError> (block::RequestSequence<G1>::*call)()) {
+  using State = block::RequestState;
+  const State from = call == &block::RequestSequence<G1>::resume ? State::kPreempted : State::kIdle;
+  // Elsewhere Ctrl-C is not seen; in another state the call refuses.
+  if (!on_main_thread() || get().state() != from)
+    return run_without_gil([call](block::RequestSequence<G1>& request) { return (request.*call)(); });
+  auto started = begin_match({});
+  if (!started) return std::move(started).error();
+  if (!started->pending) return started->cached;
+  return finish_match();
+}
+
+std::vector<block::BlockId> SharedRequest::wait_layer(std::uint32_t layer) {
+  return wait_for_layer([&](Clock::TimePoint until) {
+    return run_without_gil(
+        [&](block::RequestSequence<G1>& request) { return request.wait_layer(layer, until); });
+  });
 }
 
 namespace {
@@ -245,19 +300,17 @@ void bind_matching(nb::class_<RequestObject>& type) {
   type.def(
           "match_prefix",
           [](const RequestObject& self) {
-            return value_or_raise(self.shared->run_without_gil(
-                [](RequestSequence<G1>& request) { return request.match_prefix(); }));
+            return value_or_raise(self.shared->match(&RequestSequence<G1>::match_prefix));
           },
           R"(Shares the longest cached prefix, and returns its tokens: at most all but the last one.
 
 Prefix digests are compared: a hit was computed for the same tokens from the first on. It waits for what the
-tiers below bring.)")
+tiers below bring; Ctrl-C then leaves the request onboarding, as begin_match() does.)")
       .def(
           "begin_match",
           [](const RequestObject& self, nb::callable on_ready) {
             const PythonCallback call(std::move(on_ready));
-            return value_or_raise(self.shared->run_without_gil(
-                [&](RequestSequence<G1>& request) { return request.begin_match([call] { call(); }); }));
+            return value_or_raise(self.shared->begin_match([call] { call(); }));
           },
           nb::arg("on_ready"),
           nb::sig("def begin_match(self, on_ready: collections.abc.Callable[[], object]) -> MatchStart"),
@@ -271,16 +324,12 @@ the blocks.)")
           "Whether finish_match() will not wait.")
       .def(
           "finish_match",
-          [](const RequestObject& self) {
-            return value_or_raise(self.shared->run_without_gil(
-                [](RequestSequence<G1>& request) { return request.finish_match(); }));
-          },
+          [](const RequestObject& self) { return value_or_raise(self.shared->finish_match()); },
           "Takes the references. Returns the cached tokens.")
       .def(
           "wait_layer",
           [](const RequestObject& self, std::uint32_t layer) {
-            const std::vector<block::BlockId> ids = value_or_raise(self.shared->run_without_gil(
-                [&](RequestSequence<G1>& request) { return request.wait_layer(layer); }));
+            const std::vector<block::BlockId> ids = self.shared->wait_layer(layer);
             return numpy_of_ids(std::span(ids));
           },
           nb::arg("layer"), "Waits until a layer of every arriving block is there, and returns their ids.")
@@ -293,8 +342,7 @@ the blocks.)")
       .def(
           "resume",
           [](const RequestObject& self) {
-            return value_or_raise(
-                self.shared->run_without_gil([](RequestSequence<G1>& request) { return request.resume(); }));
+            return value_or_raise(self.shared->match(&RequestSequence<G1>::resume));
           },
           "Restarts from the cached prefix, and returns its tokens; the rest is prefilled again.");
 }

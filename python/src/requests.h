@@ -6,8 +6,13 @@
 // Thread safety: every call needs the GIL.
 #pragma once
 
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "ashlar/block/request_sequence.h"
 #include "errors.h"
@@ -40,6 +45,13 @@ class SharedRequest {
   void release();
   // For a batch that runs without the GIL.
   void mark_busy(bool busy) { busy_ = busy; }
+  // match_prefix() or resume(), which Ctrl-C ends: the request is then onboarding.
+  Result<std::size_t, block::SequenceError> match(
+      Result<std::size_t, block::SequenceError> (block::RequestSequence<block::G1>::*call)());
+  // begin_match(), so that finish_match() can wait for `on_ready` too.
+  Result<block::MatchStart, block::SequenceError> begin_match(std::function<void()> on_ready);
+  Result<std::size_t, block::SequenceError> finish_match();
+  std::vector<block::BlockId> wait_layer(std::uint32_t layer);
   template <class F>
   auto run_without_gil(F&& f) {
     block::RequestSequence<block::G1>& request = get();
@@ -55,8 +67,17 @@ class SharedRequest {
     ~Busy() { flag = false; }
     bool& flag;
   };
+  // Set when the blocks of a begin_match() are there.
+  struct Ready {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool is_set = false;
+  };
+  void wait_until_ready();
+
   ManagerPtr manager_;  // destroyed after the request
   block::RequestSequence<block::G1> request_;
+  std::shared_ptr<Ready> ready_;  // of the last begin_match()
   bool busy_ = false;
 };
 

@@ -317,7 +317,8 @@ KvPtr make_kv(const Shape& shape, std::string_view dtype, const std::string& mod
   check_event_capacity(event_capacity);
   options.event_capacity = event_capacity;
   options.onboard_threads = threads;
-  auto made = without_gil([&] { return tiers::KvBlockManager::create(std::move(options)); });
+  auto made = run_interruptibly(
+      [its = std::move(options)]() mutable { return tiers::KvBlockManager::create(std::move(its)); });
   return share_kv(value_or_raise(std::move(made)));
 }
 
@@ -422,15 +423,15 @@ std::string metrics_text(const KvRef& self, const std::map<std::string, std::str
 void shutdown(KvRef& self, std::optional<double> timeout) {
   const KvPtr kv = self.get();
   const auto until = deadline_of(timeout);
-  value_or_raise(without_gil([&] { return kv->shutdown(until); }));
+  value_or_raise(run_interruptibly([kv, until] { return kv->shutdown(until); }));
 }
 
 void close(KvRef& self, std::optional<double> timeout) {
   if (self.kv == nullptr) return;
   const auto until = deadline_of(timeout);
   KvPtr kv = std::exchange(self.kv, nullptr);
-  auto done = without_gil([&] { return kv->shutdown(until); });
-  kv.reset();
+  // Interrupted, it goes on: the manager ends when its offloads have.
+  auto done = run_interruptibly([kv = std::move(kv), until] { return kv->shutdown(until); });
   value_or_raise(std::move(done));
 }
 
@@ -441,7 +442,7 @@ void bind_tier_calls(nb::class_<KvRef>& type) {
             const events::TierId id = tier_id_of(tier);
             const auto until = deadline_of(timeout);
             const KvPtr kv = self.get();
-            return value_or_raise(without_gil([&] { return kv->reset(id, until); }));
+            return value_or_raise(run_interruptibly([kv, id, until] { return kv->reset(id, until); }));
           },
           "tier"_a, nb::kw_only(), "timeout"_a = nb::none(),
           "Evicts every unused block of a tier; for G3 and G4 permanently. Returns how many.")
@@ -451,7 +452,8 @@ void bind_tier_calls(nb::class_<KvRef>& type) {
             const HashArray hashes(like);
             const auto until = deadline_of(timeout);
             const KvPtr kv = self.get();
-            value_or_raise(without_gil([&] { return kv->reset_blocks(hashes.span(), until); }));
+            value_or_raise(run_interruptibly(
+                [kv, names = hashes.take(), until] { return kv->reset_blocks(names, until); }));
           },
           "hashes"_a, nb::kw_only(), "timeout"_a = nb::none(),
           "Removes blocks from every tier permanently, after their in-flight copies have ended.")
@@ -461,7 +463,8 @@ void bind_tier_calls(nb::class_<KvRef>& type) {
              const std::map<std::string, std::string>& settings, bool write) {
             const KvPtr kv = self.get();
             const tiers::VolumeDescriptor descriptor = descriptor_of(name, kind, path_of(location), settings);
-            value_or_raise(without_gil([&] { return kv->register_volume(descriptor, {.write = write}); }));
+            value_or_raise(run_interruptibly(
+                [kv, descriptor, write] { return kv->register_volume(descriptor, {.write = write}); }));
           },
           "name"_a, "kind"_a, "location"_a, nb::kw_only(), "options"_a = std::map<std::string, std::string>(),
           "write"_a = true,
@@ -471,7 +474,8 @@ void bind_tier_calls(nb::class_<KvRef>& type) {
           [](const KvRef& self, const std::string& name, std::optional<double> timeout) {
             const auto until = deadline_of(timeout);
             const KvPtr kv = self.get();
-            return value_or_raise(without_gil([&] { return kv->unregister_volume(name, until); }));
+            return value_or_raise(
+                run_interruptibly([kv, name, until] { return kv->unregister_volume(name, until); }));
           },
           "name"_a, nb::kw_only(), "timeout"_a = nb::none(),
           "Waits until the volume is unused, then forgets its blocks, whose objects stay. Returns how many.")

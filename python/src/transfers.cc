@@ -137,9 +137,13 @@ tiers::OnboardOptions options_of(Request& request, std::optional<double> compute
 ImmutableListObject onboard(const KvRef& self, nb::object hashes, std::optional<double> rate,
                             std::optional<double> timeout, const std::optional<tokens::Salt>& salt) {
   Request request(hashes);
-  const tiers::OnboardOptions options = options_of(request, rate, timeout, salt, false);
   const KvPtr kv = self.get();
-  tiers::OnboardTable table = without_gil([&] { return kv->onboard(request.hashes->span(), options); });
+  tiers::OnboardTable table =
+      run_interruptibly([kv, names = request.hashes->take(),
+                         options = options_of(request, rate, timeout, salt, false)](auto stop) mutable {
+        options.stop = std::move(stop);
+        return kv->onboard(names, options);
+      });
   return {g1_of(kv), std::move(table)};
 }
 
@@ -222,7 +226,10 @@ nb::list find(const KvRef& self, const HashesLike& like, std::optional<double> t
   const HashArray hashes(like);
   const auto until = deadline_of(timeout);
   const KvPtr kv = self.get();
-  const std::vector<tiers::TierRun> runs = without_gil([&] { return kv->find(hashes.span(), until); });
+  const std::vector<tiers::TierRun> runs =
+      kv->probes()  // others are asked, who may be slow
+          ? run_interruptibly([kv, names = hashes.take(), until] { return kv->find(names, until); })
+          : without_gil([&] { return kv->find(hashes.span(), until); });
   nb::list out;
   for (const tiers::TierRun& run : runs)
     out.append(nb::make_tuple(tier_name(run.tier), run.first, run.count, run.seconds));
@@ -268,7 +275,9 @@ Dropping it cancels nothing.)")
       .def(
           "wait_layer",
           [](const OnboardRef& self, std::uint32_t layer) {
-            const auto ids = value_or_raise(without_gil([&] { return self.handle.wait_layer(layer); }));
+            const auto ids = wait_for_layer([&](Clock::TimePoint until) {
+              return without_gil([&] { return self.handle.wait_layer(layer, until); });
+            });
             return numpy_of_ids(std::span(ids));
           },
           "layer"_a,

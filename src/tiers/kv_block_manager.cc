@@ -185,6 +185,7 @@ std::vector<TierRun> KvBlockManager::find(std::span<const SequenceHash> hashes,
 
 OnboardTable KvBlockManager::onboard(std::span<const SequenceHash> hashes, const OnboardOptions& options) {
   const auto call = assembly_->onboarder->make_call(hashes, options, false);
+  const std::stop_callback cancel(options.stop, [&] { call->cancel(); });
   assembly_->onboarder->run(call);
   Result<OnboardTable> table = call->wait({});
   return table ? *std::move(table) : OnboardTable();

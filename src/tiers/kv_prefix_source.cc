@@ -23,8 +23,9 @@ class KvArrival final : public block::PrefixSource::Arrival {
       if (Result<OnboardTable> table = call_->wait({})) table_ = *std::move(table);
     return table_.size();
   }
-  Result<std::vector<block::BlockId>> wait_layer(std::uint32_t layer) override {
-    return call_->wait_layer(layer);
+  Result<std::vector<block::BlockId>> wait_layer(std::uint32_t layer,
+                                                 std::optional<Clock::TimePoint> until) override {
+    return call_->wait_layer(layer, until);
   }
 
  private:

@@ -69,6 +69,12 @@ class OneOfEach {
     ashlar_request request = {};
     EXPECT_EQ(ashlar_request_create(manager_, tokens, 8, nullptr, &request), ASHLAR_OK);
     at(HandleOf::kRequest) = request.id;
+    ashlar_sequences sequences = {};
+    EXPECT_EQ(ashlar_sequences_create(manager_, nullptr, &sequences), ASHLAR_OK);
+    at(HandleOf::kSequences) = sequences.id;
+    ashlar_sequence sequence = {};
+    EXPECT_EQ(ashlar_sequence_create(sequences, tokens, 8, &sequence), ASHLAR_OK);
+    at(HandleOf::kSequence) = sequence.id;
     ashlar_tiers_options options = {};
     options.struct_size = sizeof options;
     options.num_layers = options.num_heads = options.head_dim = 1;
@@ -102,6 +108,8 @@ class OneOfEach {
 
   void close_all() {
     for (const auto& [kind, close] : {std::pair(HandleOf::kRequest, "ashlar_request_destroy"),
+                                      {HandleOf::kSequence, "ashlar_sequence_destroy"},
+                                      {HandleOf::kSequences, "ashlar_sequences_destroy"},
                                       {HandleOf::kBlocks, "ashlar_blocks_release"},
                                       {HandleOf::kPin, "ashlar_pin_release"},
                                       {HandleOf::kFence, "ashlar_fence_destroy"},
@@ -196,10 +204,11 @@ class CallFuzzer {
  public:
   explicit CallFuzzer(std::uint64_t seed) : random_(seed), manager_(make_manager()) {
     for (std::uint32_t i = 0; i < 64; ++i) tokens_.push_back(i / 16);
+    EXPECT_EQ(ashlar_sequences_create(manager_, nullptr, &maker_), ASHLAR_OK);
   }
 
   void step() {
-    switch (below(18)) {
+    switch (below(21)) {
       case 0:
         return allocate();
       case 1:
@@ -235,6 +244,10 @@ class CallFuzzer {
       case 15:
       case 16:
         return request_call();
+      case 17:
+      case 18:
+      case 19:
+        return sequence_call();
       default:
         return look();
     }
@@ -244,6 +257,8 @@ class CallFuzzer {
   void finish() {
     for (const auto& [id, list] : std::map(lists_)) EXPECT_EQ(ashlar_blocks_release({id}), ASHLAR_OK);
     for (const std::uint64_t id : std::set(requests_)) EXPECT_EQ(ashlar_request_destroy({id}), ASHLAR_OK);
+    for (const std::uint64_t id : sequences_) EXPECT_EQ(ashlar_sequence_destroy({id}), ASHLAR_OK);
+    EXPECT_EQ(ashlar_sequences_destroy(maker_), ASHLAR_OK);
     for (const std::uint64_t id : fences_) {
       EXPECT_EQ(ashlar_fence_signal({id}), ASHLAR_OK);
       EXPECT_EQ(ashlar_fence_destroy({id}), ASHLAR_OK);
@@ -464,11 +479,49 @@ class CallFuzzer {
     ASSERT_NE(done, ASHLAR_INTERNAL) << ashlar_last_error();
   }
 
+  void sequence_call() {
+    if (sequences_.size() < 4) {
+      ashlar_sequence made = {};
+      ASSERT_EQ(ashlar_sequence_create(maker_, tokens_.data(), below(30), &made), ASHLAR_OK);
+      sequences_.insert(made.id);
+    }
+    const std::uint64_t id = pick(sequences_);
+    const ashlar_sequence sequence = {id};
+    ashlar_status done = ASHLAR_OK;
+    switch (below(7)) {
+      case 0:
+      case 1:
+        done = ashlar_sequence_allocate(sequence, nullptr);
+        break;
+      case 2:
+        done = ashlar_sequence_computed(sequence, below(40), nullptr, nullptr);
+        break;
+      case 3:
+        done = ashlar_sequence_append(sequence, static_cast<std::uint32_t>(below(8)));
+        break;
+      case 4:
+        done = ashlar_sequence_may_append(sequence, nullptr, nullptr);
+        break;
+      case 5:
+        done = ashlar_sequence_deallocate(sequence);
+        break;
+      default:
+        done = ashlar_sequence_destroy(sequence);
+        if (done == ASHLAR_OK) {
+          ASSERT_EQ(sequences_.erase(id), 1u);
+          dead_.push_back(id);
+          return;
+        }
+    }
+    ASSERT_EQ(done == ASHLAR_INVALID_HANDLE, !sequences_.contains(id)) << ashlar_status_name(done);
+    ASSERT_NE(done, ASHLAR_INTERNAL) << ashlar_last_error();
+  }
+
   void look() {
     const ashlar_pool_status status = status_of(manager_);
     ASSERT_EQ(status.total, status.reset + status.inactive + status.pinned_inactive + status.held_inactive +
                                 status.active + status.owned + status.quarantined);
-    ASSERT_GE(status.guards, lists_.size() + requests_.size());
+    ASSERT_GE(status.guards, 1 + lists_.size() + requests_.size() + sequences_.size());
     for (const auto& [id, list] : lists_) {
       std::size_t count = 0;
       std::int32_t state = -1;
@@ -489,6 +542,8 @@ class CallFuzzer {
   std::vector<std::uint32_t> tokens_;
   std::map<std::uint64_t, ModelList> lists_;
   std::set<std::uint64_t> requests_;
+  ashlar_sequences maker_ = {};
+  std::set<std::uint64_t> sequences_;
   std::set<std::uint64_t> fences_;
   std::set<std::uint64_t> pins_;
   std::vector<std::uint64_t> dead_;

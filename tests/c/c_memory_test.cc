@@ -183,5 +183,58 @@ TEST(CMemory, CreationSurvivesEveryFailedAllocation) {
             10u);
 }
 
+// A refused resync leaves the index as it was, and a later one starts anew.
+TEST(CMemory, AResyncSurvivesEveryFailedAllocation) {
+  // [1.0, [["BlockStored", [1], nil, [1, 2], 2, nil]]]
+  static constexpr std::uint8_t kMessage[] = {0x92, 0xCB, 0x3F, 0xF0, 0,    0,    0,    0,    0,    0,   0x91,
+                                              0x96, 0xAB, 'B',  'l',  'o',  'c',  'k',  'S',  't',  'o', 'r',
+                                              'e',  'd',  0x91, 0x01, 0xC0, 0x92, 0x01, 0x02, 0x02, 0xC0};
+  const auto blocks_of = [](ashlar_index index) {
+    ashlar_index_sizes sizes = {};
+    sizes.struct_size = sizeof sizes;
+    EXPECT_EQ(ashlar_index_get_sizes(index, &sizes), ASHLAR_OK);
+    return sizes.blocks;
+  };
+  std::size_t failed = 0;
+  for (const bool by_message : {false, true}) {
+    for (const Shortage shortage : {Shortage::kOnce, Shortage::kFromThenOn}) {
+      const std::size_t before = handles_now();
+      failed += for_every_allocation([&](FailingAllocation& failing) {
+        ashlar_index index = {};
+        ashlar_feed feed = {};
+        ASSERT_EQ(ashlar_index_create(nullptr, &index), ASHLAR_OK);
+        ASSERT_EQ(ashlar_feed_create(index, nullptr, &feed), ASHLAR_OK);
+        ashlar_event event = {};
+        event.kind = ASHLAR_EVENT_STORED;
+        event.hash = {0, 1};
+        event.name = event.local = 1;
+        event.has_name = event.has_local = 1;
+        const auto fill = [&] {
+          return by_message ? ashlar_feed_apply_message(feed, kMessage, sizeof kMessage, nullptr)
+                            : ashlar_feed_apply_events(feed, 0, &event, 1);
+        };
+        ASSERT_EQ(fill(), ASHLAR_OK) << ashlar_last_error();
+        ASSERT_EQ(blocks_of(index), 1u);
+        ashlar_status status = ASHLAR_INTERNAL;
+        EXPECT_TRUE(failing.during(shortage, [&] {
+          status = ashlar_feed_resync(feed);
+          return true;
+        }));
+        EXPECT_TRUE(status == ASHLAR_OK || (failing.happened() && status == ASHLAR_CAPACITY))
+            << ashlar_status_name(status) << ashlar_last_error();
+        EXPECT_EQ(blocks_of(index), status == ASHLAR_OK ? 0u : 1u);
+        EXPECT_EQ(ashlar_feed_resync(feed), ASHLAR_OK);
+        EXPECT_EQ(blocks_of(index), 0u);
+        EXPECT_EQ(fill(), ASHLAR_OK) << ashlar_last_error();
+        EXPECT_EQ(blocks_of(index), 1u);
+        EXPECT_EQ(ashlar_feed_destroy(feed), ASHLAR_OK);
+        EXPECT_EQ(ashlar_index_destroy(index), ASHLAR_OK);
+      });
+      EXPECT_EQ(handles_now(), before);
+    }
+  }
+  EXPECT_GT(failed, 0u);
+}
+
 }  // namespace
 }  // namespace ashlar::testing

@@ -151,6 +151,60 @@ TEST(CThreads, ShareHandlesAndLoseNoBlock) {
   EXPECT_EQ(after, before);
 }
 
+// What the callback of a drain finds: which thread called, and which event comes next in the log.
+struct DrainingThread {
+  ashlar_manager manager;
+  std::atomic<std::uint64_t>* next;
+  std::thread::id thread;
+  std::uint64_t events = 0;
+};
+
+// On the thread that drains, in the order of the log, and free to call: also to make events of its own.
+void check_drain(void* user, const ashlar_event* events, std::size_t count) {
+  auto& drain = *static_cast<DrainingThread*>(user);
+  EXPECT_EQ(std::this_thread::get_id(), drain.thread);
+  for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(events[i].sequence, drain.next->fetch_add(1));
+  drain.events += count;
+  std::size_t delivered = 1;
+  EXPECT_EQ(ashlar_manager_drain_events(drain.manager, check_drain, user, &delivered), ASHLAR_OK);
+  EXPECT_EQ(delivered, 0u);
+  ashlar_blocks blocks = {};
+  if (ashlar_manager_allocate(drain.manager, 1, &blocks) == ASHLAR_OK) {
+    EXPECT_EQ(ashlar_blocks_release(blocks), ASHLAR_OK);
+  }
+  EXPECT_EQ(ashlar_manager_destroy(drain.manager), ASHLAR_NOT_READY);
+}
+
+TEST(CThreads, EventsComeOnTheThreadThatDrains) {
+  ashlar_manager_options options = {};
+  options.struct_size = sizeof options;
+  options.block_count = 32;
+  options.block_size = 1;
+  options.event_capacity = 1 << 20;
+  ashlar_manager manager = {};
+  ASSERT_EQ(ashlar_manager_create(&options, &manager), ASHLAR_OK) << ashlar_last_error();
+  std::atomic<std::uint64_t> next{0};
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([manager, &next, t] {
+      DrainingThread drain{manager, &next, std::this_thread::get_id()};
+      // Until this thread had its share of the callbacks.
+      for (std::uint32_t i = 0; i < 200 || drain.events < 20; ++i) {
+        const std::uint32_t token = static_cast<std::uint32_t>(t) << 24 | i;
+        ashlar_blocks blocks = {};
+        if (ashlar_manager_allocate(manager, 1, &blocks) != ASHLAR_OK) continue;
+        EXPECT_EQ(ashlar_blocks_complete(blocks, {0}, &token, 1, 0, &blocks), ASHLAR_OK);
+        EXPECT_EQ(ashlar_blocks_register(blocks, nullptr, &blocks), ASHLAR_OK);
+        EXPECT_EQ(ashlar_blocks_release(blocks), ASHLAR_OK);
+        EXPECT_EQ(ashlar_manager_drain_events(manager, check_drain, &drain, nullptr), ASHLAR_OK);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GE(next.load(), 20 * kThreads);
+  EXPECT_EQ(ashlar_manager_destroy(manager), ASHLAR_OK) << ashlar_last_error();
+}
+
 constexpr int kUses = 300;  // of each thread, at most: then a destroy finds nobody
 
 // One of several threads destroys a manager that the others use.

@@ -47,6 +47,8 @@ std::vector<HandleCall> handle_calls() {
   static ashlar_blocks blocks, more_blocks;
   static ashlar_pin pin;
   static ashlar_request request;
+  static ashlar_sequences sequences;
+  static ashlar_sequence sequence;
   static ashlar_hasher hasher;
   static ashlar_manager manager;
   static ashlar_offload offload;
@@ -59,6 +61,9 @@ std::vector<HandleCall> handle_calls() {
   static auto progress = sized<ashlar_offload_progress>();
   static auto tier_status = sized<ashlar_tier_status>();
   static auto sizes = sized<ashlar_index_sizes>();
+  static auto sequence_info = sized<ashlar_sequence_info>();
+  static auto volume = sized<ashlar_volume_options>();
+  volume.name = volume.kind = volume.location = "volume";
   static ashlar_block_copy copies[4];
   static ashlar_match matches[4];
   static ashlar_route_score scores[4];
@@ -83,6 +88,21 @@ std::vector<HandleCall> handle_calls() {
       CALL(kManager, ashlar_manager_eviction_candidates, {id}, OUT->hashes, 4, &OUT->count),
       CALL(kManager, ashlar_manager_drain_events, {id}, ignore_events, nullptr, &OUT->count),
       CALL(kManager, ashlar_request_create, {id}, kSomeTokens, 8, nullptr, &request),
+      CALL(kManager, ashlar_sequences_create, {id}, nullptr, &sequences),
+      CALL(kSequences, ashlar_sequence_create, {id}, kSomeTokens, 8, &sequence),
+      CALL(kSequences, ashlar_sequences_destroy, {id}),
+      CALL(kSequence, ashlar_sequence_destroy, {id}),
+      CALL(kSequence, ashlar_sequence_can_allocate, {id}),
+      CALL(kSequence, ashlar_sequence_allocate, {id}, &OUT->count),
+      CALL(kSequence, ashlar_sequence_deallocate, {id}),
+      CALL(kSequence, ashlar_sequence_append, {id}, 1),
+      CALL(kSequence, ashlar_sequence_can_append, {id}),
+      CALL(kSequence, ashlar_sequence_may_append, {id}, &OUT->flag, &OUT->flag),
+      CALL(kSequence, ashlar_sequence_computed, {id}, 1, nullptr, &OUT->count),
+      CALL(kSequence, ashlar_sequence_get_info, {id}, &sequence_info),
+      CALL(kSequence, ashlar_sequence_block_table, {id}, OUT->numbers, 64, &OUT->count),
+      CALL(kSequence, ashlar_sequence_tokens, {id}, OUT->numbers, 64, &OUT->count),
+      CALL(kSequence, ashlar_sequence_hashes, {id}, OUT->hashes, 64, &OUT->count),
       CALL(kPin, ashlar_pin_active, {id}, &OUT->flag),
       CALL(kPin, ashlar_pin_release, {id}),
       CALL(kFence, ashlar_fence_signal, {id}),
@@ -113,6 +133,7 @@ std::vector<HandleCall> handle_calls() {
       CALL(kRequest, ashlar_request_match, {id}, &OUT->count),
       CALL(kRequest, ashlar_request_begin_match, {id}, &OUT->count, &OUT->flag),
       CALL(kRequest, ashlar_request_match_ready, {id}, &OUT->flag),
+      CALL(kRequest, ashlar_request_wait_layer, {id}, 0, 0, OUT->numbers, 64, &OUT->count),
       CALL(kRequest, ashlar_request_finish_match, {id}, &OUT->count),
       CALL(kRequest, ashlar_request_schedule_prefill, {id}, 1, nullptr),
       CALL(kRequest, ashlar_request_apply_prefill, {id}, nullptr, nullptr),
@@ -129,6 +150,9 @@ std::vector<HandleCall> handle_calls() {
       CALL(kTiers, ashlar_tiers_manager, {id}, &manager),
       CALL(kTiers, ashlar_tiers_hasher, {id}, nullptr, &hasher),
       CALL(kTiers, ashlar_tiers_block_memory, {id}, 0, 0, 0, &OUT->address, OUT->wide),
+      CALL(kTiers, ashlar_tiers_remote_address, {id}, OUT->text, 64, &OUT->count),
+      CALL(kTiers, ashlar_tiers_register_volume, {id}, &volume),
+      CALL(kTiers, ashlar_tiers_unregister_volume, {id}, "volume", 0, &OUT->count),
       CALL(kTiers, ashlar_tiers_offload, {id}, 1, OUT->hashes, 1, nullptr, &offload),
       CALL(kTiers, ashlar_tiers_drain, {id}, 0),
       CALL(kTiers, ashlar_tiers_onboard, {id}, OUT->hashes, 1, nullptr, &blocks),
@@ -148,6 +172,7 @@ std::vector<HandleCall> handle_calls() {
       CALL(kOffload, ashlar_offload_destroy, {id}),
       CALL(kOnboard, ashlar_onboard_done, {id}, &OUT->flag),
       CALL(kOnboard, ashlar_onboard_wait, {id}, 0, &blocks),
+      CALL(kOnboard, ashlar_onboard_wait_layer, {id}, 0, 0, OUT->numbers, 64, &OUT->count),
       CALL(kOnboard, ashlar_onboard_cancel, {id}),
       CALL(kOnboard, ashlar_onboard_destroy, {id}),
       CALL(kIndex, ashlar_index_destroy, {id}),

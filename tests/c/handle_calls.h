@@ -25,8 +25,10 @@ enum class HandleOf : std::uint8_t {
   kFeed,
   kClient,
   kAnswer,
+  kSequences,
+  kSequence,
 };
-inline constexpr std::size_t kHandleKinds = 14;
+inline constexpr std::size_t kHandleKinds = 16;
 
 struct HandleCall {
   HandleOf kind;

@@ -112,8 +112,10 @@ int main(int argc, char** argv) {
   walk_tokens();
   walk_blocks();
   walk_requests();
+  walk_sequences();
   walk_index();
   walk_tiers();
+  walk_elsewhere();
   walk_client();
   OK(ashlar_open_handles(&open));
   if (open != 0) {

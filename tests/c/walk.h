@@ -35,8 +35,12 @@ void walk_errors(void);
 void walk_tokens(void);
 void walk_blocks(void);
 void walk_requests(void);
+void walk_sequences(void);
 void walk_index(void);
 void walk_tiers(void);
+void walk_elsewhere(void);
+/* Removes a folder with all that is in it. */
+void remove_tree(const char* folder);
 void walk_client(void);
 void ask_service(const char* url, const char* model);
 

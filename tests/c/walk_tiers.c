@@ -19,6 +19,10 @@ static int remove_entry(const char* path, const struct stat* status, int kind, s
   return remove(path);
 }
 
+void remove_tree(const char* folder) {
+  TRUE(nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS) == 0);
+}
+
 struct tier_events {
   size_t stored[4];
   ashlar_tiers tiers;
@@ -272,5 +276,5 @@ void walk_tiers(void) {
   OK(ashlar_hasher_destroy(hasher));
   OK(ashlar_tiers_destroy(tiers));
   EXPECT(ASHLAR_INVALID_HANDLE, ashlar_manager_can_allocate(manager, 1));
-  TRUE(nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS) == 0);
+  remove_tree(folder);
 }

@@ -39,6 +39,8 @@ typedef struct ashlar_request_options {
   uint64_t onboard_max_blocks;       // that a match brings from tiers below; 0: all, ASHLAR_FOREVER: none
   uint64_t onboard_ns;               // how long it may take; 0: as long as it takes
   double compute_tokens_per_second;  // blocks that are recomputed sooner stay below; 0: none
+  int32_t onboard_by_layer;          // 1: ashlar_request_begin_match() fills layer by layer
+  uint32_t reserved2;
 } ashlar_request_options;
 #define ASHLAR_REQUEST_OPTIONS_INIT {.struct_size = sizeof(ashlar_request_options)}
 
@@ -97,6 +99,13 @@ ASHLAR_API ashlar_status ashlar_request_match(ashlar_request request, size_t* ca
 ASHLAR_API ashlar_status ashlar_request_begin_match(ashlar_request request, size_t* cached, int* pending);
 // 1 when ashlar_request_finish_match() will not wait.
 ASHLAR_API ashlar_status ashlar_request_match_ready(ashlar_request request, int* ready);
+// Waits until a layer of every block on its way is in G1, and writes their numbers, which follow those of the
+// block table: computing can begin with the first layer. Needs onboard_by_layer. Errors: ASHLAR_NOT_READY
+// unless blocks are on their way; ASHLAR_INVALID_ARGUMENT: no such layer; ASHLAR_TIMEOUT: the copies go on;
+// those of the copies, after which none of the blocks may be used.
+ASHLAR_API ashlar_status ashlar_request_wait_layer(ashlar_request request, uint32_t layer,
+                                                   uint64_t timeout_ns, uint32_t* out, size_t capacity,
+                                                   size_t* count);
 // Waits for the blocks on their way, and takes them.
 ASHLAR_API ashlar_status ashlar_request_finish_match(ashlar_request request, size_t* cached);
 

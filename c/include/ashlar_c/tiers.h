@@ -40,7 +40,8 @@ enum {
 };
 enum {
   ASHLAR_MEMORY_SYSTEM = 0,  // host memory
-  ASHLAR_MEMORY_PINNED = 1   // host memory that a device may read
+  ASHLAR_MEMORY_PINNED = 1,  // host memory that a device may read
+  ASHLAR_MEMORY_DEVICE = 2   // memory of the GPU `g1_device`, where CUDA is built in
 };
 
 // Memory that the caller has for G1. It must outlive the tiers.
@@ -63,7 +64,7 @@ typedef struct ashlar_tiers_options {
   const char* model;
   // G1.
   uint32_t g1_blocks;
-  int32_t g1_memory_kind;   // ASHLAR_MEMORY_..., of `g1_regions`
+  int32_t g1_memory_kind;   // ASHLAR_MEMORY_..., of `g1_regions`, or of what is allocated
   const char* g1_eviction;  // null: "lru"
   const char* g1_order;     // of the axes in memory; null: "fully_contiguous_nhd" (docs/layouts.md)
   const ashlar_region*
@@ -88,10 +89,22 @@ typedef struct ashlar_tiers_options {
   size_t g4_directory_count;
   uint64_t event_capacity;  // events of each tier that wait for a drain, at most 2^22; 0: none are made
   uint64_t max_pins;        // of each tier; 0: a quarter of its blocks
+  int32_t g1_device;        // of ASHLAR_MEMORY_DEVICE: the number of the GPU
+  // Blocks in G2 of other processes, which find this one's at remote_listen (docs/remote.md).
+  int32_t remote_no_serve;          // 1: they may not read them
+  const char* remote_listen;        // HOST:PORT; port 0: any; null: no such tier
+  const char* remote_advertise;     // what they connect to; null: the address listened on
+  const char* remote_secret;        // shared by all agents; needed unless both ends are on this machine
+  const char* remote_name;          // for messages
+  const char* const* remote_peers;  // HOST:PORT of other agents, connected when first needed
+  size_t remote_peer_count;
+  uint32_t remote_blocks;  // of others that are tracked; 0: 65536
+  uint32_t reserved;
 } ashlar_tiers_options;
 #define ASHLAR_TIERS_OPTIONS_INIT {.struct_size = sizeof(ashlar_tiers_options)}
 
-// Errors: ASHLAR_INVALID_ARGUMENT with the option; ASHLAR_CAPACITY: memory; those of files and directories.
+// Errors: ASHLAR_INVALID_ARGUMENT with the option; ASHLAR_CAPACITY: memory; those of files and directories;
+// of a GPU ASHLAR_UNSUPPORTED where CUDA is not built in, ASHLAR_UNAVAILABLE where there is no such device.
 ASHLAR_API ashlar_status ashlar_tiers_create(const ashlar_tiers_options* options, ashlar_tiers* tiers);
 // Finishes copies in flight to G2 and G3 and drops queued ones: ashlar_tiers_shutdown() keeps them. When it
 // has returned, nothing uses the memory of G1 any more. Errors: ASHLAR_NOT_READY while lists of blocks or
@@ -107,6 +120,35 @@ ASHLAR_API ashlar_status ashlar_tiers_hasher(ashlar_tiers tiers, const ashlar_ha
 // order keeps it in one piece, else 0. Errors: ASHLAR_INVALID_ARGUMENT: no such block, layer or outer index.
 ASHLAR_API ashlar_status ashlar_tiers_block_memory(ashlar_tiers tiers, uint32_t block, uint32_t layer,
                                                    uint32_t outer, void** address, uint64_t* bytes);
+
+// HOST:PORT at which other agents reach these tiers, as text with a zero at its end, which `count` includes.
+// Errors: ASHLAR_UNSUPPORTED without remote_listen.
+ASHLAR_API ashlar_status ashlar_tiers_remote_address(ashlar_tiers tiers, char* out, size_t capacity,
+                                                     size_t* count);
+
+// ---- Volumes
+
+typedef struct ashlar_volume_options {
+  uint32_t struct_size;
+  int32_t read_only;                // 1: no blocks are stored or removed
+  const char* name;                 // unique within the tiers
+  const char* kind;                 // "directory" or "file"; "s3" and "redis" where they are built in
+  const char* location;             // as the kind says: docs/storage.md
+  const char* const* option_names;  // of the kind; an unknown one is refused
+  const char* const* option_values;
+  size_t option_count;
+} ashlar_volume_options;
+#define ASHLAR_VOLUME_OPTIONS_INIT {.struct_size = sizeof(ashlar_volume_options)}
+
+// Attaches a volume that exists. Needs g4_blocks. Errors: ASHLAR_UNSUPPORTED: no G4, or a kind that is not
+// built in; ASHLAR_NOT_FOUND: no such kind; ASHLAR_ALREADY_EXISTS: the name; those of the kind.
+ASHLAR_API ashlar_status ashlar_tiers_register_volume(ashlar_tiers tiers,
+                                                      const ashlar_volume_options* options);
+// Waits until the volume is unused, then forgets its blocks; its objects stay. `forgotten` may be null. When
+// the time is over first, calls that use the volume fail. Errors: ASHLAR_NOT_FOUND: no such name;
+// ASHLAR_UNSUPPORTED: no G4.
+ASHLAR_API ashlar_status ashlar_tiers_unregister_volume(ashlar_tiers tiers, const char* name,
+                                                        uint64_t timeout_ns, size_t* forgotten);
 
 // ---- Down
 
@@ -163,6 +205,8 @@ typedef struct ashlar_onboard_options {
   const ashlar_digest* prefixes;  // one per hash: a block of other tokens is a miss; null: names are trusted
   uint64_t deadline_ns;           // from now; 0: none
   double compute_tokens_per_second;  // blocks that are recomputed sooner are left below; 0: none
+  int32_t by_layer;                  // 1: fills G1 layer by layer: ashlar_onboard_wait_layer()
+  uint32_t reserved2;
 } ashlar_onboard_options;
 #define ASHLAR_ONBOARD_OPTIONS_INIT {.struct_size = sizeof(ashlar_onboard_options)}
 
@@ -183,6 +227,13 @@ ASHLAR_API ashlar_status ashlar_onboard_done(ashlar_onboard onboard, int* done);
 // ASHLAR_TIMEOUT: the copies go on; ASHLAR_CANCELLED.
 ASHLAR_API ashlar_status ashlar_onboard_wait(ashlar_onboard onboard, uint64_t timeout_ns,
                                              ashlar_blocks* blocks);
+// Waits until a layer of every arriving block is in G1, and writes their numbers. Needs by_layer. The blocks
+// must not be written to, and other calls find them at the end alone. Errors: ASHLAR_INVALID_ARGUMENT: no
+// by_layer, or no such layer; ASHLAR_TIMEOUT: the copies go on; ASHLAR_CANCELLED; those of the copies, after
+// which none of the blocks may be used.
+ASHLAR_API ashlar_status ashlar_onboard_wait_layer(ashlar_onboard onboard, uint32_t layer,
+                                                   uint64_t timeout_ns, uint32_t* out, size_t capacity,
+                                                   size_t* count);
 // Stops the copies and releases the blocks of the call.
 ASHLAR_API ashlar_status ashlar_onboard_cancel(ashlar_onboard onboard);
 // Forgets the call, and releases what was not taken.

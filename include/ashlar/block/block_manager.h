@@ -22,6 +22,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -124,16 +125,19 @@ class BlockManager {
     return allocation;
   }
   // Waits for room until the deadline (of the manager's clock). Waiting allocations are served in order of
-  // arrival, so a large one cannot starve; allocate_blocks() does not overtake them.
+  // arrival, so a large one cannot starve; allocate_blocks() does not overtake them. A stop request ends the
+  // wait with kCancelled; the thread that makes it must not hold a lock that the manager's callbacks take.
   [[nodiscard]] Result<BlockList<Mutable>, AllocationRefusal> try_allocate_until(std::size_t n,
-                                                                                 Clock::TimePoint deadline) {
+                                                                                 Clock::TimePoint deadline,
+                                                                                 std::stop_token stop = {}) {
     if (n > total_blocks()) return store_->can_allocate(n).error();
     BlockList<Mutable> blocks;
     if (!has_memory([&] { blocks.reserve(n); })) return out_of_memory(n);
-    ASHLAR_RETURN_IF_ERROR(
-        store_->allocate_until(n, deadline, [&](std::size_t, std::span<const detail::SlotRef> slots) {
-          for (const detail::SlotRef& slot : slots) blocks.push_back(Mutable(detail::OwnedSlot(slot)));
-        }));
+    ASHLAR_RETURN_IF_ERROR(store_->allocate_until(n, deadline, std::move(stop),
+                                                  [&](std::size_t, std::span<const detail::SlotRef> slots) {
+                                                    for (const detail::SlotRef& slot : slots)
+                                                      blocks.push_back(Mutable(detail::OwnedSlot(slot)));
+                                                  }));
     return blocks;
   }
   // Whether an allocation of n would succeed now, or why it would be refused.

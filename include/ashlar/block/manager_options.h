@@ -139,6 +139,7 @@ struct [[nodiscard]] AllocationRefusal {
     kNoRoom,        // not enough blocks are available now
     kQueued,        // there may be room, but earlier allocations wait for it
     kTimedOut,      // the deadline came first
+    kCancelled,     // the caller stopped the wait
     kOutOfMemory,   // the process has no memory for the answer
     kOtherManager,  // the sequence belongs to another manager
   };
@@ -146,8 +147,8 @@ struct [[nodiscard]] AllocationRefusal {
   std::size_t requested;
   PoolStatus status;
 
-  // kInvalidArgument for kTooMany and kOtherManager, kTimeout for kTimedOut, else kCapacity; the text has the
-  // status.
+  // kInvalidArgument for kTooMany and kOtherManager, kTimeout for kTimedOut, kCancelled for kCancelled, else
+  // kCapacity; the text has the status.
   Error to_error() const;
   std::string to_string() const { return to_error().to_string(); }
 };

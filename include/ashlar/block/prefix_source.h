@@ -74,8 +74,10 @@ class PrefixSource {
     // Waits for the end. Returns how many leading blocks are in the pool.
     virtual std::size_t wait() = 0;
     // Waits until a layer of every arriving block is in the pool, and returns these blocks in order. Errors:
-    // kInvalidArgument without by_layer, or beyond the layers; those of the copies.
-    virtual Result<std::vector<BlockId>> wait_layer(std::uint32_t layer) = 0;
+    // kInvalidArgument without by_layer, or beyond the layers; kTimeout: `until` passed first, the copies go
+    // on; those of the copies.
+    virtual Result<std::vector<BlockId>> wait_layer(std::uint32_t layer,
+                                                    std::optional<Clock::TimePoint> until) = 0;
   };
 
   virtual ~PrefixSource() = default;

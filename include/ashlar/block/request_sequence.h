@@ -171,7 +171,8 @@ struct RequestCalls {
                                                        std::function<void()> on_ready);
   static Result<std::size_t, SequenceError> finish_match(UntypedRequest& request);
   static bool match_ready(const UntypedRequest& request);
-  static Result<std::vector<BlockId>> wait_layer(UntypedRequest& request, std::uint32_t layer);
+  static Result<std::vector<BlockId>> wait_layer(UntypedRequest& request, std::uint32_t layer,
+                                                 std::optional<Clock::TimePoint> until);
   static Result<StepPlan, SequenceError> schedule_prefill(UntypedRequest& request, std::size_t tokens);
   static Result<StepOutcome, SequenceError> apply_prefill(UntypedRequest& request,
                                                           std::optional<tokens::Token> next);
@@ -275,8 +276,11 @@ class [[nodiscard]] RequestSequence {
   Result<std::size_t, SequenceError> finish_match() { return Calls::finish_match(untyped()); }
   // Waits until a layer of every arriving block is in the manager's memory; see OnboardOptions::by_layer.
   // Returns the arriving blocks, which follow those of block_table(). Errors: kNotReady unless Onboarding;
-  // kInvalidArgument without PrefixBudget::by_layer; those of the copies.
-  Result<std::vector<BlockId>> wait_layer(std::uint32_t layer) { return Calls::wait_layer(untyped(), layer); }
+  // kInvalidArgument without PrefixBudget::by_layer; kTimeout: `until` passed first, the copies go on; those
+  // of the copies.
+  Result<std::vector<BlockId>> wait_layer(std::uint32_t layer, std::optional<Clock::TimePoint> until = {}) {
+    return Calls::wait_layer(untyped(), layer, until);
+  }
 
   // Errors: kWrongState unless Idle; kNothingToCompute for 0 tokens; kPrefillOverrun for more than
   // tokens_to_compute(); kTooLong when the chunk is the last and there is no room for the token it yields;

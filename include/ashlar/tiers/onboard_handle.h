@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -96,6 +97,8 @@ struct OnboardOptions {
   std::optional<tokens::SequenceHash> root = {};
   // Agents (HOST:PORT) that are asked first for blocks that no tier is known to have.
   std::vector<std::string> sources = {};
+  // Of onboard(): a stop request cancels it, and its table is empty. Handles have cancel().
+  std::stop_token stop = {};
   // Called once when the call has ended, however it ended, on the thread that ended it. It must not throw,
   // nor wait for other calls of the manager.
   std::function<void()> on_done = {};
@@ -118,8 +121,10 @@ class OnboardHandle {
   Result<OnboardTable> wait_until(Clock::TimePoint when) const;
   // Waits until `layer` of every arriving block is in G1. Returns these blocks of G1 in order; they must not
   // be written to. Errors: kInvalidArgument: OnboardOptions::by_layer is off, or there is no such layer;
-  // kCancelled; those of the copy, after which none of these blocks may be used.
-  Result<std::vector<block::BlockId>> wait_layer(std::uint32_t layer) const;
+  // kCancelled; kTimeout: `until` passed first, the copies go on; those of the copy, after which none of
+  // these blocks may be used.
+  Result<std::vector<block::BlockId>> wait_layer(std::uint32_t layer,
+                                                 std::optional<Clock::TimePoint> until = {}) const;
   // Stops the copies and releases every block of the call. No effect once it is done and handed over.
   void cancel() const;
 

@@ -134,8 +134,9 @@ Result<std::size_t, SequenceError> RequestCalls::finish_match(UntypedRequest& re
 bool RequestCalls::match_ready(const UntypedRequest& request) {
   return request.match_ready();
 }
-Result<std::vector<BlockId>> RequestCalls::wait_layer(UntypedRequest& request, std::uint32_t layer) {
-  return request.wait_layer(layer);
+Result<std::vector<BlockId>> RequestCalls::wait_layer(UntypedRequest& request, std::uint32_t layer,
+                                                      std::optional<Clock::TimePoint> until) {
+  return request.wait_layer(layer, until);
 }
 
 Result<StepPlan, SequenceError> RequestCalls::schedule_prefill(UntypedRequest& request, std::size_t tokens) {

@@ -104,13 +104,14 @@ Result<std::size_t, SequenceError> UntypedRequest::finish_match() {
   return matched(blocks);
 }
 
-Result<std::vector<BlockId>> UntypedRequest::wait_layer(std::uint32_t layer) {
+Result<std::vector<BlockId>> UntypedRequest::wait_layer(std::uint32_t layer,
+                                                        std::optional<Clock::TimePoint> until) {
   if (state_ != RequestState::kOnboarding)
     return make_error(ErrorCode::kNotReady,
                       "the request is %s; layers arrive between begin_match() and "
                       "finish_match()",
                       std::string(to_string(state_)).c_str());
-  return arriving_->wait_layer(layer);
+  return arriving_->wait_layer(layer, until);
 }
 
 Result<std::size_t, SequenceError> UntypedRequest::match_prefix() {

@@ -41,7 +41,7 @@ class UntypedRequest {
   Result<MatchStart, SequenceError> begin_match(std::function<void()> on_ready);
   Result<std::size_t, SequenceError> finish_match();
   bool match_ready() const { return arriving_ == nullptr || arriving_->done(); }
-  Result<std::vector<BlockId>> wait_layer(std::uint32_t layer);
+  Result<std::vector<BlockId>> wait_layer(std::uint32_t layer, std::optional<Clock::TimePoint> until);
   Result<std::size_t, SequenceError> resume();
   Result<void, SequenceError> preempt();
   Result<void, SequenceError> revert();

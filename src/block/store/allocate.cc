@@ -48,20 +48,26 @@ Result<void, AllocationRefusal> BlockStore::can_allocate(std::size_t n) {
 }
 
 Result<void, AllocationRefusal> BlockStore::allocate_until(std::size_t n, Clock::TimePoint deadline,
-                                                           Emitter emit) {
-  if (!is_observed()) return wait_and_take(n, deadline, nullptr, emit);
+                                                           std::stop_token stop, Emitter emit) {
+  if (!is_observed()) return wait_and_take(n, deadline, stop, nullptr, emit);
   return take_observed(n, nullptr, emit, [&](std::vector<EvictedBlock>* noted, Emitter to) {
-    return wait_and_take(n, deadline, noted, to);
+    return wait_and_take(n, deadline, stop, noted, to);
   });
 }
 
 Result<void, AllocationRefusal> BlockStore::wait_and_take(std::size_t n, Clock::TimePoint deadline,
+                                                          const std::stop_token& stop,
                                                           std::vector<EvictedBlock>* evicted, Emitter emit) {
   interleaving_point("allocate.before_lock");
+  Waiter self{n, {}, nullptr};
+  // Destroyed after the operation: it waits for a call in progress, which takes the lock.
+  const std::stop_callback wake(stop, [&] {
+    const MutexLock lock(mu_);
+    self.condition.notify_one();
+  });
   Operation operation(*this);
   if (n > options_.block_count) return refusal_locked(AllocationRefusal::Reason::kTooMany, n);
   if (n == 0) return {};  // needs no blocks, so it does not wait
-  Waiter self{n, {}, nullptr};
   (last_waiter_ == nullptr ? first_waiter_ : last_waiter_->next) = &self;
   last_waiter_ = &self;
   ++waiters_;
@@ -79,6 +85,10 @@ Result<void, AllocationRefusal> BlockStore::wait_and_take(std::size_t n, Clock::
     }
     if (options_.clock->now() >= deadline) {
       outcome = refusal_locked(AllocationRefusal::Reason::kTimedOut, n);
+      break;
+    }
+    if (stop.stop_requested()) {
+      outcome = refusal_locked(AllocationRefusal::Reason::kCancelled, n);
       break;
     }
     // An expiring pin frees a block without any call.

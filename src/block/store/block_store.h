@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -63,7 +64,7 @@ class BlockStore final : public StoreFace,
   Result<void, AllocationRefusal> allocate(std::size_t n, std::vector<tokens::SequenceHash>* evicted,
                                            Emitter emit) override;
   Result<void, AllocationRefusal> allocate_until(std::size_t n, Clock::TimePoint deadline,
-                                                 Emitter emit) override;
+                                                 std::stop_token stop, Emitter emit) override;
   Result<void, AllocationRefusal> can_allocate(std::size_t n) override;
   std::size_t reset_inactive() override;
   std::vector<tokens::SequenceHash> next_victims(std::size_t n) override;
@@ -236,6 +237,7 @@ class BlockStore final : public StoreFace,
                                                 Emitter emit, Take take);
   Result<void, AllocationRefusal> try_take(std::size_t n, std::vector<EvictedBlock>* evicted, Emitter emit);
   Result<void, AllocationRefusal> wait_and_take(std::size_t n, Clock::TimePoint deadline,
+                                                const std::stop_token& stop,
                                                 std::vector<EvictedBlock>* evicted, Emitter emit);
   // Notes what the caller of a registration knows of slots that it owns. Requires: ancestry is kept.
   void annotate(std::size_t n, Filler fill, const RegistrationOptions& options);

@@ -90,6 +90,9 @@ Error AllocationRefusal::to_error() const {
     case Reason::kTimedOut:
       return make_error(ErrorCode::kTimeout, "the deadline passed before %zu blocks were available (%s)",
                         requested, pools.c_str());
+    case Reason::kCancelled:
+      return make_error(ErrorCode::kCancelled, "the wait for %zu blocks was stopped (%s)", requested,
+                        pools.c_str());
     case Reason::kOutOfMemory:
       return make_error(ErrorCode::kCapacity, "out of memory for %zu blocks (%s)", requested, pools.c_str());
     case Reason::kOtherManager:

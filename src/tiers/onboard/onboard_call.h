@@ -145,19 +145,13 @@ class OnboardCall {
   }
   Result<OnboardTable> wait(std::optional<Clock::TimePoint> when) {
     const MutexLock lock(mu_);
-    while (!done_) {
-      if (when && clock_.now() >= *when)
+    while (!done_)
+      if (!wait_for_change_locked(when))
         return make_error(ErrorCode::kTimeout, "the blocks are still in flight");
-      if (when) {
-        clock_.wait_until(changed_, mu_, *when);
-      } else {
-        changed_.wait(mu_);
-      }
-    }
     if (stopped()) return make_error(ErrorCode::kCancelled, "the onboard request was cancelled");
     return std::exchange(table_, OnboardTable());
   }
-  Result<std::vector<block::BlockId>> wait_layer(std::uint32_t layer) {
+  Result<std::vector<block::BlockId>> wait_layer(std::uint32_t layer, std::optional<Clock::TimePoint> until) {
     if (!options.by_layer)
       return make_error(ErrorCode::kInvalidArgument,
                         "layer %u of a request without by_layer; set OnboardOptions::by_layer", layer);
@@ -166,7 +160,9 @@ class OnboardCall {
                         layer, block_layers_);
     const MutexLock lock(mu_);
     const std::size_t promised = ids_.size();
-    while (!done_ && layers_ <= layer) changed_.wait(mu_);
+    while (!done_ && layers_ <= layer)
+      if (!wait_for_change_locked(until))
+        return make_error(ErrorCode::kTimeout, "layer %u of the blocks is still in flight", layer);
     if (stopped()) return make_error(ErrorCode::kCancelled, "the onboard request was cancelled");
     const std::size_t most = std::max(promised, told_);
     if (done_ && most > ids_.size() && error_) return *error_;
@@ -184,6 +180,17 @@ class OnboardCall {
   }
 
  private:
+  // False: `until` has passed.
+  bool wait_for_change_locked(std::optional<Clock::TimePoint> until) ASHLAR_REQUIRES(mu_) {
+    if (!until) {
+      changed_.wait(mu_);
+      return true;
+    }
+    if (clock_.now() >= *until) return false;
+    clock_.wait_until(changed_, mu_, *until);
+    return true;
+  }
+
   const std::uint32_t block_layers_;
   std::vector<tokens::SequenceHash> hashes_;
   tokens::SaltFingerprint salt_ = {};

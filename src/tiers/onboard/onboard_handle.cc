@@ -27,8 +27,9 @@ Result<OnboardTable> OnboardHandle::wait() const {
 Result<OnboardTable> OnboardHandle::wait_until(Clock::TimePoint when) const {
   return call_->wait(when);
 }
-Result<std::vector<block::BlockId>> OnboardHandle::wait_layer(std::uint32_t layer) const {
-  return call_->wait_layer(layer);
+Result<std::vector<block::BlockId>> OnboardHandle::wait_layer(std::uint32_t layer,
+                                                              std::optional<Clock::TimePoint> until) const {
+  return call_->wait_layer(layer, until);
 }
 void OnboardHandle::cancel() const {
   call_->cancel();

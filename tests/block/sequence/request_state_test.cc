@@ -80,7 +80,9 @@ class SlowSource final : public PrefixSource {
     struct Nothing final : Arrival {
       bool done() const override { return false; }
       std::size_t wait() override { return 0; }
-      Result<std::vector<BlockId>> wait_layer(std::uint32_t) override { return std::vector<BlockId>(); }
+      Result<std::vector<BlockId>> wait_layer(std::uint32_t, std::optional<Clock::TimePoint>) override {
+        return std::vector<BlockId>();
+      }
     };
     return on_done == nullptr ? nullptr : std::make_unique<Nothing>();
   }

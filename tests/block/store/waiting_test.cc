@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <future>
 #include <optional>
+#include <stop_token>
 #include <thread>
 
 #include "support/block_fixture.h"
@@ -49,6 +50,37 @@ TEST_F(WaitingTest, ADeadlineThatHasPassedIsARefusalWithoutAWait) {
   EXPECT_EQ(refused.error().reason, Reason::kTimedOut);
   EXPECT_EQ(refused.error().to_error().code(), ErrorCode::kTimeout);
   EXPECT_EQ(manager_.status().waiters, 0u);
+}
+
+TEST_F(WaitingTest, AStopRequestEndsTheWaitWhereverItStandsInTheQueue) {
+  auto held = value_of(manager_.allocate_blocks(4));
+  std::stop_source stop;
+  const auto wait_stoppably = [&](std::size_t n) {
+    auto waiting = std::async(std::launch::async, [this, n, deadline = in(1h), token = stop.get_token()] {
+      return manager_.try_allocate_until(n, deadline, token);
+    });
+    return waiting;
+  };
+  auto first = wait_stoppably(4);
+  await_waiters(manager_, 1);
+  auto second = wait_for_blocks(manager_, 3, in(1h));
+  await_waiters(manager_, 2);
+  auto third = wait_stoppably(1);
+  await_waiters(manager_, 3);
+  static_cast<void>(held.take_back());
+  EXPECT_TRUE(is_waiting(third));  // the others came before it
+  stop.request_stop();
+  for (auto* stopped : {&first, &third}) {
+    const Waited refused = stopped->get();
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().reason, Reason::kCancelled);
+    EXPECT_EQ(refused.error().to_error().code(), ErrorCode::kCancelled);
+  }
+  EXPECT_EQ(manager_.status().waiters, 1u);
+  held.clear();
+  EXPECT_EQ(value_of(second.get()).size(), 3u);
+  // As after a deadline: what is there is taken.
+  EXPECT_EQ(value_of(manager_.try_allocate_until(4, in(1h), stop.get_token())).size(), 4u);
 }
 
 TEST_F(WaitingTest, GivesUpWhenTheClockReachesTheDeadline) {

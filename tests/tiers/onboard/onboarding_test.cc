@@ -301,6 +301,7 @@ TEST_F(OnboardingTest, LayersCanBeUsedBeforeTheRestIsThere) {
   EXPECT_TRUE(KvWorkload(*kv_).layer_right(ids, hashes, 0));
   EXPECT_FALSE(KvWorkload(*kv_).layer_right(ids, hashes, 1));
   EXPECT_FALSE(handle.done());
+  EXPECT_EQ(handle.wait_layer(1, clock_.now()).error().code(), ErrorCode::kTimeout);
   EXPECT_EQ(kv_->find(hashes), (std::vector<TierRun>{{kG1, 0, 1}, {kG2, 1, 3}}))
       << "nobody else finds them yet";
   second_layer.open();
@@ -309,6 +310,17 @@ TEST_F(OnboardingTest, LayersCanBeUsedBeforeTheRestIsThere) {
   const OnboardTable table = handle.wait().value();
   ASSERT_EQ(table.size(), 4u);
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(table[i].block_id(), ids[i]);
+}
+
+TEST_F(OnboardingTest, AStopRequestCancelsACallThatWaits) {
+  const auto hashes = computed(1, 4);
+  kv_->reset(kG1).value();
+  std::stop_source stop;
+  watch([&](const transfer::TransferPlan&) { stop.request_stop(); });
+  EXPECT_TRUE(kv_->onboard(hashes, {.stop = stop.get_token()}).empty());
+  EXPECT_EQ(kv_->g1().status().active, 0u);
+  watch([](const transfer::TransferPlan&) {});
+  EXPECT_EQ(kv_->onboard(hashes).size(), 4u);
 }
 
 TEST_F(OnboardingTest, LayersAreThoseOfAllBlocks) {

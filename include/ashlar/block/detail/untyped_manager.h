@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string_view>
 #include <vector>
 
@@ -48,7 +49,7 @@ class UntypedManager {
   virtual Result<void, AllocationRefusal> allocate(std::size_t n, std::vector<tokens::SequenceHash>* evicted,
                                                    Emitter emit) = 0;
   virtual Result<void, AllocationRefusal> allocate_until(std::size_t n, Clock::TimePoint deadline,
-                                                         Emitter emit) = 0;
+                                                         std::stop_token stop, Emitter emit) = 0;
   virtual Result<void, AllocationRefusal> can_allocate(std::size_t n) = 0;
 
   // fill(first, slots) names the blocks from the first-th on.
