@@ -169,8 +169,8 @@ std::string execute_hints(const KvRef& self, const std::string& envelope, std::o
   if (remote == nullptr)
     raise(Error(ErrorCode::kNotReady, "the manager has no remote tier: create it with remote={…}"));
   const auto until = deadline_of(timeout);
-  return tiers::RemoteNode::to_json(
-      value_or_raise(without_gil([&] { return remote->execute_hints(envelope, until); })));
+  return tiers::RemoteNode::to_json(value_or_raise(
+      run_interruptibly([kv, remote, envelope, until] { return remote->execute_hints(envelope, until); })));
 }
 
 OnboardRef prefetch(const KvRef& self, nb::object hashes, std::optional<double> timeout) {
