@@ -137,7 +137,10 @@ Outcome<tiers::TierShape> g1_of(const ashlar_tiers_options& given) {
   for (const ashlar_region& region : regions) {
     if (region.address == nullptr) return null_pointer("address of a region");
     memory.regions.push_back(
-        {.kind = kind, .address = static_cast<std::byte*>(region.address), .bytes = region.bytes});
+        {.kind = kind,
+         .address = static_cast<std::byte*>(region.address),
+         .bytes = region.bytes,
+         .device = kind == StorageKind::kDevice ? given.g1_device : storage::Storage::kNoDevice});
   }
   g1.memory.push_back(std::move(memory));
   return g1;
