@@ -9,7 +9,7 @@ namespace ashlar::service {
 namespace {
 
 constexpr std::size_t kRecordBytes = std::size_t{1} << 20;
-constexpr std::uint32_t kMaxRanks = 65'535;
+
 enum CallKind : std::uint8_t { kStore = 0, kRemove = 1 };
 
 void put_tier(ByteWriter& out, const TierChanges& tier) {
@@ -79,7 +79,7 @@ bool read_state(ByteReader& in, RouteCore& core) {
     RouteCheckpoint::WorkerPart worker;
     worker.spec = get_spec(in);
     worker.is_up = in.get<std::uint8_t>() != 0;
-    if (worker.spec.ranks == 0 || worker.spec.ranks > kMaxRanks) return false;
+    if (worker.spec.ranks == 0 || worker.spec.ranks > kMaxJournalRanks) return false;
     for (std::uint32_t i = 0; i < worker.spec.ranks && in.ok(); ++i) worker.ranks.push_back(get_rank(in));
     state.workers.push_back(std::move(worker));
   }

@@ -41,6 +41,7 @@ inline constexpr std::uint64_t kJournalMagic = 0x334A'5241'4C48'5341;  // "ASHLA
 inline constexpr std::uint32_t kJournalVersion = 3;
 // Of a record's payload. The largest is a store of one message.
 inline constexpr std::uint32_t kMaxJournalRecord = std::uint32_t{1} << 28;
+inline constexpr std::uint32_t kMaxJournalRanks = 65'535;  // of a worker
 
 // Keyed hashes of names, and the chain of checksums.
 class JournalCipher {

@@ -121,8 +121,8 @@ class JournalReplay {
     switch (type) {
       case JournalRecord::kWorkerAdded: {
         const WorkerSpec spec = get_spec(in);
-        if (in.ok() && spec.ranks <= kMaxRanks) core_.add_worker(spec);
-        return in.ok() && spec.ranks <= kMaxRanks;
+        if (in.ok() && spec.ranks <= kMaxJournalRanks) core_.add_worker(spec);
+        return in.ok() && spec.ranks <= kMaxJournalRanks;
       }
       case JournalRecord::kWorkerRemoved:
         core_.remove_worker(events::WorkerId(in.get<std::uint64_t>()));
@@ -179,8 +179,6 @@ class JournalReplay {
   }
 
  private:
-  static constexpr std::uint32_t kMaxRanks = 65'535;
-
   // A record of the checkpoint that the first file begins with.
   bool load(JournalRecord type, std::span<const std::byte> payload) {
     if (!read_checkpoint(type, payload, core_)) return false;

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-std::vector<std::uint32_t> ids_of(const IntrusiveLists& lists, std::uint32_t list, std::size_t n = 100) {
+std::vector<std::uint32_t> ids_in(const IntrusiveLists& lists, std::uint32_t list, std::size_t n = 100) {
   std::vector<BlockId> ids(n);
   ids.resize(lists.peek(list, ids));
   std::vector<std::uint32_t> values;
@@ -52,12 +52,12 @@ TEST(IntrusiveListsTest, ListsShareTheBlocksAndNothingElse) {
   EXPECT_EQ(lists.size(), 3u);
   EXPECT_FALSE(lists.empty(0));
   EXPECT_TRUE(lists.empty(1));
-  EXPECT_THAT(ids_of(lists, 0), ElementsAre(1u, 3u));
+  EXPECT_THAT(ids_in(lists, 0), ElementsAre(1u, 3u));
   lists.remove(BlockId(1));
   lists.push_front(2, BlockId(1));
-  EXPECT_THAT(ids_of(lists, 0), ElementsAre(3u));
-  EXPECT_THAT(ids_of(lists, 2), ElementsAre(1u, 2u));
-  EXPECT_THAT(ids_of(lists, 2, 1), ElementsAre(1u));
+  EXPECT_THAT(ids_in(lists, 0), ElementsAre(3u));
+  EXPECT_THAT(ids_in(lists, 2), ElementsAre(1u, 2u));
+  EXPECT_THAT(ids_in(lists, 2, 1), ElementsAre(1u));
   EXPECT_FALSE(lists.pop_front(1));
   EXPECT_EQ(lists.pop_front(2), BlockId(1));
   EXPECT_EQ(lists.front(2), BlockId(2));
@@ -94,7 +94,7 @@ TEST(IntrusiveListsTest, RandomTurnsAgreeWithPlainLists) {
     }
     std::size_t size = 0;
     for (std::uint32_t each = 0; each < kLists; ++each) {
-      ASSERT_EQ(ids_of(lists, each), (std::vector<std::uint32_t>(model[each].begin(), model[each].end())));
+      ASSERT_EQ(ids_in(lists, each), (std::vector<std::uint32_t>(model[each].begin(), model[each].end())));
       size += model[each].size();
     }
     ASSERT_EQ(lists.size(), size);
