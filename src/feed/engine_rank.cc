@@ -230,6 +230,7 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
   for (std::size_t i = 0; i < run.names.size(); ++i) blocks_.prefetch(run.key(i));
   const bool may_be_report = full_reports_ && parent == nullptr && run.tier == kDevice;
   if (may_be_report && is_report(run)) doubt_ = true;
+  const bool is_indexed = indexed(run.group);
   contents_.clear();
   const Result<void> hashed = hasher_.hash(run, parent, contents_);
   if (!hashed)
@@ -247,8 +248,8 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
         ++turn.counters.reannounced;
         continue;
       }
-      at = &blocks_.add(
-          {.key = key, .content = std::move(contents_[i]), .counts = {}, .indexed = indexed(run.group)});
+      at =
+          &blocks_.add({.key = key, .content = std::move(contents_[i]), .counts = {}, .indexed = is_indexed});
     } else if (!agrees(run, i, contents_[i], *at)) {
       ++turn.counters.collisions;
       at->ambiguous = true;

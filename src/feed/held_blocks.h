@@ -50,7 +50,8 @@ class HeldBlocks {
   EngineBlock& add(EngineBlock block) {
     if (free_.empty() && end_ == chunks_.size() * kChunk) {
       chunks_.push_back(std::make_unique<std::array<EngineBlock, kChunk>>());
-      free_.reserve(chunks_.size() * kChunk);
+      if (const std::size_t records = chunks_.size() * kChunk; free_.capacity() < records)
+        free_.reserve(2 * records);
     }
     const std::uint32_t number = free_.empty() ? end_ + 1 : free_.back();
     const bool fresh = places_.insert({block.key.name, block.key.group, number}).second;

@@ -5,6 +5,7 @@
 
 #include "ashlar/backend/redis/redis_volume.h"
 #include "backend/redis/redis_server.h"
+#include "c/volume_round_trip.h"
 #include "tiers/rank_scenario.h"
 #include "tiers/shard_scenario.h"
 #include "tiers/volume/volume_tier_scenario.h"
@@ -33,6 +34,11 @@ TEST_F(RedisTierTest, BlocksGoToTheServerAndBack) {
   const RedisServer server;
   VolumeTier tier(tier_at_port(server.port()));
   expect_blocks_go_to_the_server_and_back(tier);
+}
+
+TEST_F(RedisTierTest, BlocksGoThereAndBackThroughTheCInterface) {
+  const RedisServer server;
+  testing::CVolumeRoundTrip("redis", "127.0.0.1:" + std::to_string(server.port()), {{"pipeline", "2"}}).run();
 }
 
 TEST_F(RedisTierTest, AForgedNameIsAMiss) {

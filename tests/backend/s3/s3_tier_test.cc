@@ -5,6 +5,7 @@
 
 #include "ashlar/backend/s3/s3_volume.h"
 #include "backend/s3/s3_server.h"
+#include "c/volume_round_trip.h"
 #include "tiers/rank_scenario.h"
 #include "tiers/shard_scenario.h"
 #include "tiers/volume/volume_tier_scenario.h"
@@ -43,6 +44,15 @@ TEST_F(S3TierTest, BlocksGoToTheStoreAndBackAndADeadStoreIsAMiss) {
   expect_a_forged_name_is_a_miss(tier);
   tier.restart();
   expect_a_dead_server_is_a_miss(tier, [&] { server.kill(); }, [&] { server.start(); });
+}
+
+TEST_F(S3TierTest, BlocksGoThereAndBackThroughTheCInterface) {
+  const S3Server server;
+  testing::CVolumeRoundTrip("s3", std::string(S3Server::kBucket) + "/c",
+                            {{"endpoint", "http://127.0.0.1:" + std::to_string(server.port())},
+                             {"access_key", server.access_key},
+                             {"secret_key", server.secret_key}})
+      .run();
 }
 
 TEST_F(S3TierTest, AStoreThatDiesInTheMiddleMakesNothingWrong) {
