@@ -9,7 +9,8 @@
 set(ASHLAR_PRECOMPILED <algorithm> <array> <atomic> <bit> <chrono> <condition_variable> <functional> <map>
   <memory> <mutex> <optional> <random> <set> <span> <sstream> <string> <thread> <unordered_map> <vector>)
 file(GLOB_RECURSE ASHLAR_PRECOMPILED_PUBLIC ${PROJECT_SOURCE_DIR}/include/ashlar/*.h)
-list(FILTER ASHLAR_PRECOMPILED_PUBLIC EXCLUDE REGEX "/backend/")
+# Tests that do not need ashlar::testing write testing:: for GoogleTest's.
+list(FILTER ASHLAR_PRECOMPILED_PUBLIC EXCLUDE REGEX "/backend/|/testing/")
 
 function(ashlar_precompiled target)
   cmake_parse_arguments(P "TEST;PLAIN" "" "" ${ARGN})
