@@ -1,16 +1,12 @@
-# Precompiled headers (the standard library's, our public ones, GoogleTest's) for the sanitizer presets, which
-# compile nearly everything twice more. Only clang and only where sources are compiled in units: g++ 12 gains
-# little by them and forgets that the warnings of system headers are not ours; and a file compiled alone
-# should name what it includes.
+# Precompiled standard and GoogleTest headers for the sanitizer presets, which compile nearly everything twice
+# more. Only clang and only where sources are compiled in units: g++ 12 gains little by them and forgets that
+# the warnings of system headers are not ours; and a file compiled alone should name what it includes.
 #
 # ashlar_precompiled(<target> [TEST] [PLAIN]): the target's sources get the headers. TEST: an executable with
 # GoogleTest's too. PLAIN: under a sanitizer it is not optimised, which halves the time to compile it: for
 # code that waits rather than computes. Targets of one kind share one precompiled file.
 set(ASHLAR_PRECOMPILED <algorithm> <array> <atomic> <bit> <chrono> <condition_variable> <functional> <map>
   <memory> <mutex> <optional> <random> <set> <span> <sstream> <string> <thread> <unordered_map> <vector>)
-file(GLOB_RECURSE ASHLAR_PRECOMPILED_PUBLIC ${PROJECT_SOURCE_DIR}/include/ashlar/*.h)
-# Tests that do not need ashlar::testing write testing:: for GoogleTest's.
-list(FILTER ASHLAR_PRECOMPILED_PUBLIC EXCLUDE REGEX "/backend/|/testing/")
 
 function(ashlar_precompiled target)
   cmake_parse_arguments(P "TEST;PLAIN" "" "" ${ARGN})
@@ -33,18 +29,14 @@ function(ashlar_precompiled target)
     add_library(${holder} OBJECT EXCLUDE_FROM_ALL ${empty})
     target_compile_features(${holder} PRIVATE cxx_std_20)
     target_compile_options(${holder} PRIVATE ${own_options} -Xclang -fno-pch-timestamp)
-    # As for the sources, so that the analysis also sees the functions of headers.
-    target_link_libraries(${holder} PRIVATE ashlar_warnings)
-    target_include_directories(${holder} PRIVATE ${PROJECT_SOURCE_DIR}/include)
-    target_compile_definitions(${holder} PRIVATE $<$<BOOL:${ASHLAR_DCHECKS}>:ASHLAR_DCHECKS=1>)
-    set(headers ${ASHLAR_PRECOMPILED} ${ASHLAR_PRECOMPILED_PUBLIC})
     if(P_TEST)
       set_target_properties(${holder} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
       target_compile_options(${holder} PRIVATE -fPIE)
       target_link_libraries(${holder} PRIVATE GTest::gmock)
-      list(APPEND headers <gmock/gmock.h> <gtest/gtest.h>)
+      target_precompile_headers(${holder} PRIVATE ${ASHLAR_PRECOMPILED} <gmock/gmock.h> <gtest/gtest.h>)
+    else()
+      target_precompile_headers(${holder} PRIVATE ${ASHLAR_PRECOMPILED})
     endif()
-    target_precompile_headers(${holder} PRIVATE ${headers})
   endif()
   target_precompile_headers(${target} REUSE_FROM ${holder})
 endfunction()

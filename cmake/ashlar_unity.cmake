@@ -10,12 +10,14 @@
 # CMake's own UNITY_BUILD names the sources by absolute paths, which keeps clones from sharing a compiler
 # cache.
 option(ASHLAR_UNITY "Compile several source files as one unit" ON)
-# Larger units parse less in all, but there are fewer to share among cores, and each takes some 2.5 GB.
+# Larger units parse less in all, but there are fewer to share among cores, and each takes some 2.5 GB. With
+# precompiled headers (the sanitizer presets) there is little left to parse.
 cmake_host_system_information(RESULT ashlar_cores QUERY NUMBER_OF_LOGICAL_CORES)
 cmake_host_system_information(RESULT ashlar_memory_mib QUERY TOTAL_PHYSICAL_MEMORY)
 math(EXPR ashlar_memory_wanted_mib "3000 * ${ashlar_cores}")
 set(ashlar_unity_bytes 150000)
-if(ashlar_cores LESS_EQUAL 4 AND ashlar_memory_mib GREATER ashlar_memory_wanted_mib)
+if(NOT ASHLAR_SANITIZE AND ashlar_cores LESS_EQUAL 4 AND
+    ashlar_memory_mib GREATER ashlar_memory_wanted_mib)
   set(ashlar_unity_bytes 300000)
 endif()
 set(ASHLAR_UNITY_BYTES ${ashlar_unity_bytes} CACHE STRING "Source bytes per unit")
