@@ -11,19 +11,8 @@ RouteCheckpoint RouteCore::save() const {
   state.now = clock_->now();
   state.next_decision = next_decision_;
   state.next_rank = next_rank_;
-  for (const auto& [id, record] : workers_) {
-    RouteCheckpoint::WorkerPart worker{.spec = record.spec, .is_up = record.is_up, .ranks = {}};
-    for (const Rank& rank : record.ranks)
-      worker.ranks.push_back({.number = rank.number,
-                              .state = rank.state,
-                              .requests = rank.requests,
-                              .prefill_tokens = rank.prefill_tokens,
-                              .decode_blocks = rank.decode_blocks,
-                              .chosen = rank.chosen,
-                              .changes = rank.changes,
-                              .tiers = rank.tiers});
-    state.workers.push_back(std::move(worker));
-  }
+  for (const auto& [id, record] : workers_)
+    state.workers.push_back({.spec = record.spec, .is_up = record.is_up, .ranks = record.ranks});
   for (const auto& [decision, reservation] : running_)
     state.running.push_back({.decision = DecisionId(decision),
                              .worker = reservation.worker,
@@ -50,15 +39,7 @@ void RouteCore::load(const RouteCheckpoint& state) {
     record.spec = part.spec;
     record.group = &group_of(part.spec.group);
     record.is_up = part.is_up;
-    for (const RouteCheckpoint::RankPart& rank : part.ranks)
-      record.ranks.push_back({.number = rank.number,
-                              .state = rank.state,
-                              .requests = rank.requests,
-                              .prefill_tokens = rank.prefill_tokens,
-                              .decode_blocks = rank.decode_blocks,
-                              .chosen = rank.chosen,
-                              .changes = rank.changes,
-                              .tiers = rank.tiers});
+    record.ranks = part.ranks;
   }
   for (const RouteCheckpoint::RunningPart& part : state.running)
     running_.emplace(part.decision.value(), Reservation{.worker = part.worker,

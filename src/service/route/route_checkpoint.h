@@ -17,7 +17,7 @@ namespace ashlar::service {
 
 struct RouteCheckpoint {
   struct RankPart {
-    std::uint64_t number = 0;
+    std::uint64_t number = 0;  // of its life: a rank that comes back under the same name is another one
     WorkerState state = WorkerState::kFallback;
     std::uint32_t requests = 0;
     std::uint64_t prefill_tokens = 0;

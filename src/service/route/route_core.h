@@ -86,16 +86,7 @@ class RouteCore {
   // Follows the times of the calls.
   class CallClock;
   struct Group;
-  struct Rank {
-    std::uint64_t number = 0;  // of its life: a rank that comes back under the same name is another one
-    WorkerState state = WorkerState::kFallback;
-    std::uint32_t requests = 0;
-    std::uint64_t prefill_tokens = 0;
-    std::uint64_t decode_blocks = 0;
-    std::uint64_t chosen = 0;
-    WorkerChanges changes;
-    std::array<TierChanges, events::kStorageTiers> tiers{};
-  };
+  using Rank = RouteCheckpoint::RankPart;
   struct WorkerRecord {
     WorkerSpec spec;
     Group* group = nullptr;
