@@ -11,6 +11,7 @@
 #include <array>
 #include <utility>
 
+#include "backend/ucx/descriptor_gate.h"
 #include "backend/ucx/transports.h"
 #include "tokens/xxhash_inline.h"
 
@@ -70,6 +71,7 @@ Result<std::unique_ptr<UcxWorker>> UcxWorker::create(std::shared_ptr<UcxContext>
   ucp_worker_params_t parameters{};
   parameters.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   parameters.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  const DescriptorGate::Opening alone;
   ucp_worker_h handle = nullptr;
   if (const ucs_status_t status = ucp_worker_create(context->handle(), &parameters, &handle);
       status != UCS_OK)

@@ -1,8 +1,8 @@
-// The end of a link. An orderly close flushes the endpoint and waits for UCX, for close_limit at most. When
-// the peer is dead, or does not answer and operations are in flight, the endpoint is closed by force, and the
-// worker is destroyed at once: UCX 1.13 completes waiting reads only then. Without UCX's own failure handling
-// (shared memory) endpoints cannot be closed by force, and some callbacks never come; the operations are over
-// all the same, because only the worker could have touched their memory.
+// The end of a link. An idle one is destroyed with its worker at once: an operation has ended only when the peer
+// replied, so nothing is left to flush. When operations are in flight the endpoint is closed by force first;
+// UCX 1.13 completes waiting reads only when the worker goes. Without UCX's own failure handling (shared memory)
+// endpoints cannot be closed by force, and some callbacks never come; the operations are over all the same,
+// because only the worker could have touched their memory.
 #include "backend/ucx/link.h"
 
 #include <arpa/inet.h>
@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
+#include "backend/ucx/descriptor_gate.h"
 
 namespace ashlar::backend::ucx {
 
@@ -60,7 +61,6 @@ Link::Link(const UcxOptions& options, std::unique_ptr<UcxWorker> worker, Setting
     : settings_(std::move(settings)),
       strip_bytes_(settings_.messages ? message_bytes(options) : options.strip_bytes),
       inline_limit_(options.inline_limit),
-      close_limit_(options.close_limit),
       worker_(std::move(worker)),
       slots_(options.window) {
   for (Slot& slot : slots_) {
@@ -134,11 +134,17 @@ Result<void> Link::create_endpoint(const WorkerAddress& address) {
     parameters.address = reinterpret_cast<const ucp_address_t*>(address.packed.data());
     parameters.err_mode = UCP_ERR_HANDLING_MODE_NONE;
   }
+  const DescriptorGate::Opening alone;
   const ucs_status_t status = ucp_ep_create(worker_->handle(), &parameters, &endpoint_);
   if (status == UCS_OK) return {};
   endpoint_ = nullptr;
   return make_error(ErrorCode::kUnavailable, "agent %s cannot be reached: %s", peer().to_string().c_str(),
                     reason(status).c_str());
+}
+
+bool Link::progress() {
+  const DescriptorGate::Closing together;
+  return worker_->progress();
 }
 
 // A question and its answer: after that the connection is made on both sides.
@@ -156,7 +162,7 @@ Result<void> Link::ask_peer() {
   control_pending_ = UCS_PTR_IS_PTR(sent);
   control_status_ = UCS_PTR_IS_PTR(sent) ? UCS_INPROGRESS : UCS_PTR_RAW_STATUS(sent);
   while (!answered_ && !broken_ && (control_pending_ || control_status_ == UCS_OK)) {
-    if (worker_->progress()) continue;
+    if (progress()) continue;
     if (real_now() >= until) break;
     pollfd wait{worker_->event_fd(), POLLIN, 0};
     if (worker_->arm()) poll(&wait, 1, 10);
@@ -357,17 +363,12 @@ Link::Look Link::look(std::uint64_t cancels) {
         // acquire: pairs with the release in fail()
         if (failed_.load(std::memory_order_acquire)) begin_close();
         break;
-      case Condition::kClosing:
-        out.moved = worker_->progress();
-        continue_close();
-        break;
       case Condition::kClosed:
         break;
     }
     over.swap(over_);
     out.condition = condition_;
-    out.waiting = condition_ != Condition::kClosed &&
-                  (condition_ == Condition::kClosing || !active_.empty() || !idle());
+    out.waiting = condition_ != Condition::kClosed && (!active_.empty() || !idle());
   }
   out.moved = out.moved || !over.empty();
   for (const std::shared_ptr<Job>& job : over) job->state->finish();
@@ -409,7 +410,7 @@ void Link::sweep(std::uint64_t cancels) {
 
 bool Link::step() {
   start_operations();
-  const bool moved = worker_->progress();
+  const bool moved = progress();
   if (moved && !active_.empty()) start_operations();
   return moved;
 }
@@ -523,7 +524,6 @@ void Link::ended(Slot& slot, ucs_status_t status) {
 
 void Link::begin_close() {
   ASHLAR_CHECK(failed_.load(std::memory_order_acquire), "a link closes without a reason");
-  condition_ = Condition::kClosing;
   take_inbox();
   const Error why = *failure();
   for (std::shared_ptr<Job>& job : active_) {
@@ -534,18 +534,14 @@ void Link::begin_close() {
   active_.clear();
   for (const Slot& slot : slots_)
     if (slot.job != nullptr) slot.job->state->fail(why);
-  const bool force = broken_ || !idle();
-  if (force) return destroy();
-  close_endpoint(0);
-  close_by_ = real_now() + close_limit_;
-  continue_close();
+  destroy();
 }
 
-void Link::close_endpoint(unsigned flags) {
+void Link::close_by_force() {
   ucp_request_param_t parameters{};
   parameters.op_attr_mask =
       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  parameters.flags = flags;
+  parameters.flags = UCP_EP_CLOSE_FLAG_FORCE;
   parameters.cb.send = control_ended;
   parameters.user_data = this;
   control_pending_ = true;
@@ -553,18 +549,15 @@ void Link::close_endpoint(unsigned flags) {
   endpoint_ = nullptr;
 }
 
-void Link::continue_close() {
-  if (!control_pending_ || real_now() >= close_by_) destroy();
-}
-
 void Link::destroy() {
   ASHLAR_CHECK(worker_ != nullptr, "a link is closed twice");
-  condition_ = Condition::kClosing;
+  condition_ = Condition::kClosed;
   if (settings_.epoll >= 0) epoll_ctl(settings_.epoll, EPOLL_CTL_DEL, worker_->event_fd(), nullptr);
   process_ = OwnedFd();  // and its events
+  const DescriptorGate::Closing together;
   // What is not closed by force now would be found with operations pending, which UCX takes for a bug.
-  if (endpoint_ != nullptr && settings_.messages) {
-    close_endpoint(UCP_EP_CLOSE_FLAG_FORCE);
+  if (endpoint_ != nullptr && settings_.messages && (!idle() || control_pending_)) {
+    close_by_force();
     for (int round = 0; control_pending_ && round < kForceRounds; ++round) worker_->progress();
   }
   for (ucp_rkey_h key : keys_) ucp_rkey_destroy(key);
@@ -573,7 +566,6 @@ void Link::destroy() {
   for (Slot& slot : slots_)
     if (slot.job != nullptr) ended(slot, UCS_ERR_CANCELED);
   ASHLAR_CHECK(idle(), "a link to agent %s is closed with operations in flight", peer().to_string().c_str());
-  condition_ = Condition::kClosed;
 }
 
 }  // namespace ashlar::backend::ucx

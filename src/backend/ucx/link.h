@@ -50,7 +50,7 @@ using Jobs = std::vector<std::shared_ptr<Job>>;
 
 class Link {
  public:
-  enum class Condition : std::uint8_t { kOpen, kClosing, kClosed };
+  enum class Condition : std::uint8_t { kOpen, kClosed };
   // What a look at a link found.
   struct Look {
     Condition condition = Condition::kOpen;
@@ -142,6 +142,7 @@ class Link {
 
   Result<void> create_endpoint(const WorkerAddress& address) ASHLAR_REQUIRES(worker_mu_);
   Result<void> ask_peer() ASHLAR_REQUIRES(worker_mu_);
+  bool progress() ASHLAR_REQUIRES(worker_mu_);
   Result<void> join_engine(std::uint32_t process) ASHLAR_REQUIRES(worker_mu_);
   void watch(bool on) ASHLAR_REQUIRES(worker_mu_);
   void lose(ucs_status_t status) ASHLAR_REQUIRES(worker_mu_);
@@ -160,14 +161,12 @@ class Link {
   void ended(Slot& slot, ucs_status_t status) ASHLAR_REQUIRES(worker_mu_);
   bool idle() const ASHLAR_REQUIRES(worker_mu_) { return free_slots_.size() == slots_.size(); }
   void begin_close() ASHLAR_REQUIRES(worker_mu_);
-  void close_endpoint(unsigned flags) ASHLAR_REQUIRES(worker_mu_);
-  void continue_close() ASHLAR_REQUIRES(worker_mu_);
+  void close_by_force() ASHLAR_REQUIRES(worker_mu_);
   void destroy() ASHLAR_REQUIRES(worker_mu_);
 
   const Settings settings_;
   const std::uint64_t strip_bytes_;
   const Clock::Duration inline_limit_;
-  const Clock::Duration close_limit_;
 
   mutable Mutex mu_;  // taken under worker_mu_, or alone
   std::optional<Error> failure_ ASHLAR_GUARDED_BY(mu_);
@@ -194,10 +193,9 @@ class Link {
   std::uint64_t next_tag_ ASHLAR_GUARDED_BY(worker_mu_) = 0;
   Jobs over_ ASHLAR_GUARDED_BY(worker_mu_);
   bool answered_ ASHLAR_GUARDED_BY(worker_mu_) = false;  // the connection is made on both sides
-  // Of the question of connect(), and of the orderly close.
+  // Of the question of connect(), and of the close by force.
   bool control_pending_ ASHLAR_GUARDED_BY(worker_mu_) = false;
   ucs_status_t control_status_ ASHLAR_GUARDED_BY(worker_mu_) = UCS_OK;
-  Clock::TimePoint close_by_ ASHLAR_GUARDED_BY(worker_mu_) = {};
 };
 
 class UcxAccess final : public storage::RemoteAccess {

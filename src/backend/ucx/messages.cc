@@ -8,6 +8,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
+#include "backend/ucx/descriptor_gate.h"
 
 namespace ashlar::backend::ucx {
 namespace {
@@ -51,7 +52,11 @@ Result<std::unique_ptr<Responder>> Responder::create(std::unique_ptr<UcxWorker> 
   parameters.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
   parameters.sockaddr = {reinterpret_cast<const sockaddr*>(&any), sizeof any};
   parameters.conn_handler = {connected, out.get()};
-  ucs_status_t status = ucp_listener_create(out->worker_->handle(), &parameters, &out->listener_);
+  ucs_status_t status = UCS_OK;
+  {
+    const DescriptorGate::Opening alone;
+    status = ucp_listener_create(out->worker_->handle(), &parameters, &out->listener_);
+  }
   ucp_listener_attr_t attributes{};
   attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
   if (status == UCS_OK) status = ucp_listener_query(out->listener_, &attributes);
@@ -77,6 +82,7 @@ void Responder::lost(void* user, ucp_ep_h endpoint, ucs_status_t) {
 }
 
 bool Responder::progress() {
+  const DescriptorGate::Closing together;
   bool moved = worker_->progress();
   while (!arrivals_.empty()) {
     ucp_ep_params_t parameters{};
@@ -96,6 +102,7 @@ bool Responder::progress() {
     const ucp_ep_h endpoint = lost_.back();
     lost_.pop_back();
     disconnect(endpoint);
+    worker_->progress();
     moved = true;
   }
   if (devices_ != nullptr && progress_devices()) moved = true;
@@ -115,6 +122,7 @@ void Responder::disconnect(ucp_ep_h endpoint) {
 bool Responder::close_stalled(Clock::TimePoint now) {
   if (replies_ == 0 || now - checked_ < kCheckStalledEvery) return false;
   checked_ = now;
+  const DescriptorGate::Closing together;
   std::vector<ucp_ep_h> stalled;
   for (const auto& [endpoint, peer] : peers_)
     if (peer->replies != 0 && now - peer->moved >= reply_limit_) stalled.push_back(endpoint);
@@ -125,6 +133,7 @@ bool Responder::close_stalled(Clock::TimePoint now) {
                static_cast<long long>(reply_limit_ / std::chrono::milliseconds(1)));
     disconnect(endpoint);
   }
+  if (!stalled.empty()) worker_->progress();
   return !stalled.empty();
 }
 

@@ -72,6 +72,26 @@ TEST_P(UcxFailure, TransfersInFlightFailWhenThePeerIsKilled) {
   }
 }
 
+// Descriptors of one worker are closed while others open theirs, and get the same numbers.
+TEST_P(UcxFailure, PathsComeAndGoOnManyThreads) {
+  const std::shared_ptr<UcxTransport> other = make();
+  const std::vector<std::byte> addresses[] = {transport_->address(), other->address()};
+  UcxTransport* const ends[] = {transport_.get(), other.get()};
+  std::atomic<std::uint64_t> made{0};
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < 4; ++i)
+    threads.emplace_back([&, i] {
+      for (std::uint64_t round = 0; round < 2 * restarts(); ++round) {
+        const auto path = ends[i % 2]->connect(kOwner, addresses[1 - i % 2], {});
+        ASSERT_TRUE(path) << path.error();
+        ++made;
+        if (round % 2 == 0) (*path)->close(Error(ErrorCode::kUnavailable, "enough"));
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(made, 8 * restarts());
+}
+
 TEST_P(UcxFailure, AStoppedPeerTimesOutAndKeepsItsMemoryUntilThePathIsClosed) {
   for (const bool puts : {false, true}) {
     OwnerProcess owner(GetParam(), kBytes, kOwner);
