@@ -1,13 +1,13 @@
 // DescriptorGate: workers that close descriptors keep others from opening any until they have caught up.
 //
-// UCX 1.13 names an event that it could not handle at once by its descriptor, and handles it at the end of the
-// worker's next progress. If the descriptor was closed meanwhile and another worker was given the same number,
-// UCX ends the process (async.c, `handler->async == async`; openucx/ucx pull request 9942 mends it). So calls
-// that may close descriptors hold the gate together with the progress that follows them, and calls that open
-// descriptors hold it alone. The gate is one for the process, as descriptors are.
+// UCX 1.13 names an event that it could not handle at once by its descriptor, and handles it at the end of
+// the worker's next progress. If the descriptor was closed meanwhile and another worker was given the same
+// number, UCX ends the process (async.c, `handler->async == async`; openucx/ucx pull request 9942 mends it).
+// So calls that may close descriptors hold the gate together with the progress that follows them, and calls
+// that open descriptors hold it alone. The gate is one for the process, as descriptors are.
 //
-// Connections that UCX's own thread accepts pass by the gate: a link whose path is idle is therefore destroyed
-// without any further progress, and only one with operations in flight needs it.
+// Connections that UCX's own thread accepts pass by the gate: a link whose path is idle is therefore
+// destroyed without any further progress, and only one with operations in flight needs it.
 //
 // Thread safety: thread-safe. Not recursive; nothing that waits for another lock is done inside.
 #pragma once

@@ -1,8 +1,8 @@
-// The end of a link. An idle one is destroyed with its worker at once: an operation has ended only when the peer
-// replied, so nothing is left to flush. When operations are in flight the endpoint is closed by force first;
-// UCX 1.13 completes waiting reads only when the worker goes. Without UCX's own failure handling (shared memory)
-// endpoints cannot be closed by force, and some callbacks never come; the operations are over all the same,
-// because only the worker could have touched their memory.
+// The end of a link. An idle one is destroyed with its worker at once: an operation has ended only when the
+// peer replied, so nothing is left to flush. When operations are in flight the endpoint is closed by force
+// first; UCX 1.13 completes waiting reads only when the worker goes. Without UCX's own failure handling
+// (shared memory) endpoints cannot be closed by force, and some callbacks never come; the operations are over
+// all the same, because only the worker could have touched their memory.
 #include "backend/ucx/link.h"
 
 #include <arpa/inet.h>
