@@ -8,19 +8,18 @@
 #include <memory>
 
 #include "ashlar/base/result.h"
-#include "ashlar/storage/allocator.h"
 #include "ashlar/tiers/volume_registry.h"
-#include "ashlar/transfer/executor.h"
+#include "ashlar/transfer/device_support.h"
+#include "ashlar/transfer/remote_transport.h"
 
 namespace ashlar::c_interface {
 
-struct DeviceSupport {
-  std::shared_ptr<transfer::Executor> executor;  // between the device, the host and files
-  std::shared_ptr<storage::Allocator> memory;    // of the device
-  std::shared_ptr<storage::Allocator> host;      // page-locked
-};
 // Errors: kUnsupported: no CUDA; kUnavailable: no driver or no such device.
-Result<DeviceSupport> device_support(std::int32_t device);
+Result<transfer::DeviceSupport> device_support(std::int32_t device);
+
+// Remote memory between machines, over UCX's transports of these names. Errors: kUnsupported: no UCX; those
+// of UCX.
+Result<std::shared_ptr<transfer::RemoteTransport>> ucx_transport(const char* transports);
 
 // The kinds "s3" and "redis".
 void add_s3_volumes(tiers::VolumeRegistry& kinds);

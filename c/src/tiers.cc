@@ -92,7 +92,8 @@ Outcome<StorageKind> memory_kind_of(std::int32_t kind) {
 Outcome<std::optional<tiers::RemoteShape>> remote_of(const ashlar_tiers_options& given) {
   if (given.remote_listen == nullptr) {
     if (given.remote_advertise != nullptr || given.remote_secret != nullptr || given.remote_name != nullptr ||
-        given.remote_peer_count != 0 || given.remote_blocks != 0 || given.remote_no_serve != 0)
+        given.remote_peer_count != 0 || given.remote_blocks != 0 || given.remote_no_serve != 0 ||
+        given.remote_ucx != nullptr)
       return invalid_argument(
           "options of a remote agent without remote_listen; \"127.0.0.1:0\" takes any port");
     return std::optional<tiers::RemoteShape>();
@@ -102,6 +103,9 @@ Outcome<std::optional<tiers::RemoteShape>> remote_of(const ashlar_tiers_options&
   agent.advertise = text_of(given.remote_advertise);
   agent.secret = text_of(given.remote_secret);
   agent.name = text_of(given.remote_name);
+  if (given.remote_ucx != nullptr) {
+    ASHLAR_TRY(agent.transport, ucx_transport(given.remote_ucx));
+  }
   tiers::RemoteShape shape;
   shape.own_agent = std::move(agent);
   ASHLAR_TRY(shape.peers, texts_of(given.remote_peers, given.remote_peer_count, "remote_peers"));

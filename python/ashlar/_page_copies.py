@@ -8,6 +8,7 @@ Thread safety: one thread at a time per object.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ import numpy as np
 import torch
 
 from ashlar import _native
+
+_log = logging.getLogger("vllm.ashlar")
 
 
 class Piece(NamedTuple):
@@ -34,6 +37,7 @@ class PageCopier:
 
     # Of device memory: what one batch may take.
     STAGING = 64 << 20
+    ALREADY_REGISTERED = 712  # by another user of the same memory
 
     def __init__(self, tensors: Sequence[torch.Tensor], groups: Sequence[Sequence[Piece]], slots: np.ndarray,
                  blocks_per_chunk: int = 1):
@@ -56,7 +60,11 @@ class PageCopier:
         if self._device.type != "cpu":
             self._rows = torch.from_numpy(slots.view(np.int8))
             runtime = torch.cuda.cudart()
-            self._pinned = int(runtime.cudaHostRegister(slots.ctypes.data, slots.nbytes, 0)) == 0
+            error = int(runtime.cudaHostRegister(slots.ctypes.data, slots.nbytes, 0))
+            self._pinned = error == 0
+            if error not in (0, self.ALREADY_REGISTERED):
+                _log.warning("%d bytes of G2 are not page-locked (CUDA error %d): copies will be slow; give the "
+                             "process more lockable memory (ulimit -l) or a smaller G2", slots.nbytes, error)
 
     def close(self) -> None:
         """Ends what the device knows of the slots."""

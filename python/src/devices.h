@@ -2,21 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "ashlar/base/result.h"
-#include "ashlar/storage/allocator.h"
-#include "ashlar/transfer/executor.h"
+#include "ashlar/transfer/device_support.h"
 
 namespace ashlar::python {
 
-struct DeviceSupport {
-  std::shared_ptr<transfer::Executor> executor;  // between the device, the host and files
-  std::shared_ptr<storage::Allocator> memory;    // of the device
-  std::shared_ptr<storage::Allocator> host;      // page-locked
-};
-
 // Errors: kUnsupported: this package was built without CUDA; kUnavailable: no driver or no such device.
-Result<DeviceSupport> device_support(std::int32_t device);
+Result<transfer::DeviceSupport> device_support(std::int32_t device);
 
 }  // namespace ashlar::python

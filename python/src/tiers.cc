@@ -254,7 +254,7 @@ KvPtr make_kv(const Shape& shape, std::string_view dtype, const std::string& mod
       duplicates == "allow" ? block::DuplicatePolicy::kAllow : block::DuplicatePolicy::kReject;
   options.g1.pool.keep_tokens = keep_tokens;
   options.g1.pool.max_pins = max_pins;
-  std::optional<DeviceSupport> support;
+  std::optional<transfer::DeviceSupport> support;
   if (!g1_memory.is_none()) {
     if (device) refuse("give g1_device or g1_memory, not both: memory has its device");
     BroughtMemory brought = memory_of(g1_memory, options.model);

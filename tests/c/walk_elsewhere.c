@@ -146,8 +146,9 @@ static void walk_volumes(const uint32_t* tokens) {
 }
 
 /* Two agents of one process: the second brings what the first has in G2. */
-static void walk_remote(const uint32_t* tokens) {
+static void walk_remote(const uint32_t* tokens, const char* ucx) {
   ashlar_tiers_options options = shape();
+  ashlar_status status;
   ashlar_tiers holder, reader;
   ashlar_hash names[2], same[2];
   ashlar_blocks blocks;
@@ -158,8 +159,15 @@ static void walk_remote(const uint32_t* tokens) {
   size_t count = 0;
   options.remote_name = "holder";
   EXPECT(ASHLAR_INVALID_ARGUMENT, ashlar_tiers_create(&options, &holder)); /* no remote_listen */
+  options.remote_ucx = ucx;
+  EXPECT(ASHLAR_INVALID_ARGUMENT, ashlar_tiers_create(&options, &holder)); /* still none */
   options.remote_listen = "127.0.0.1:0";
-  OK(ashlar_tiers_create(&options, &holder));
+  status = ashlar_tiers_create(&options, &holder);
+  if (ucx != NULL && status == ASHLAR_UNSUPPORTED) {
+    printf("no UCX: %s\n", ashlar_last_error());
+    return;
+  }
+  OK(status);
   OK(ashlar_tiers_remote_address(holder, address, sizeof address, &count));
   TRUE(count == strlen(address) + 1 && strchr(address, ':') != NULL);
   store(holder, tokens, names);
@@ -180,6 +188,10 @@ static void walk_remote(const uint32_t* tokens) {
   TRUE(count == 2);
   OK(ashlar_blocks_release(blocks));
   OK(ashlar_tiers_destroy(reader));
+  if (ucx != NULL) {
+    options.remote_ucx = "pigeon";
+    EXPECT(ASHLAR_INVALID_ARGUMENT, ashlar_tiers_create(&options, &reader));
+  }
   OK(ashlar_tiers_destroy(holder));
   options = shape();
   OK(ashlar_tiers_create(&options, &holder));
@@ -230,6 +242,7 @@ void walk_elsewhere(void) {
   for (i = 0; i < 2 * BLOCK_SIZE + 1; ++i) tokens[i] = i * 11;
   walk_layers(tokens);
   walk_volumes(tokens);
-  walk_remote(tokens);
+  walk_remote(tokens, NULL);
+  walk_remote(tokens, "tcp");
   walk_device(tokens);
 }

@@ -2,7 +2,7 @@
 
 namespace ashlar::c_interface {
 
-Result<DeviceSupport> device_support(std::int32_t device) {
+Result<transfer::DeviceSupport> device_support(std::int32_t device) {
   return make_error(ErrorCode::kUnsupported,
                     "memory of GPU %d: CUDA is not built in; build the library where nvcc is", device);
 }

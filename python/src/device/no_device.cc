@@ -2,7 +2,7 @@
 
 namespace ashlar::python {
 
-Result<DeviceSupport> device_support(std::int32_t device) {
+Result<transfer::DeviceSupport> device_support(std::int32_t device) {
   return make_error(ErrorCode::kUnsupported,
                     "memory of GPU %d: this package was built without CUDA; build it where nvcc is", device);
 }
