@@ -9,8 +9,8 @@
 
 #include "ashlar/base/result.h"
 #include "ashlar/tiers/volume_registry.h"
-#include "ashlar/transfer/device_support.h"
 #include "ashlar/transfer/remote_transport.h"
+#include "ashlar/transfer/transfer_engine.h"
 
 namespace ashlar::c_interface {
 

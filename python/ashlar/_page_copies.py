@@ -63,8 +63,9 @@ class PageCopier:
             error = int(runtime.cudaHostRegister(slots.ctypes.data, slots.nbytes, 0))
             self._pinned = error == 0
             if error not in (0, self.ALREADY_REGISTERED):
-                _log.warning("%d bytes of G2 are not page-locked (CUDA error %d): copies will be slow; give the "
-                             "process more lockable memory (ulimit -l) or a smaller G2", slots.nbytes, error)
+                _log.warning("%d bytes of G2 are not page-locked (CUDA error %d): copies will be slow; give "
+                             "the process more lockable memory (ulimit -l) or a smaller G2", slots.nbytes,
+                             error)
 
     def close(self) -> None:
         """Ends what the device knows of the slots."""

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "ashlar/base/result.h"
-#include "ashlar/transfer/device_support.h"
+#include "ashlar/transfer/transfer_engine.h"
 
 namespace ashlar::python {
 

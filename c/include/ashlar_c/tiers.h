@@ -100,15 +100,16 @@ typedef struct ashlar_tiers_options {
   size_t remote_peer_count;
   uint32_t remote_blocks;  // of others that are tracked; 0: 65536
   uint32_t reserved;
-  // How bytes travel, the same for all agents: null within one machine; "tcp" or "tcp,shm" over UCX where that
-  // is built in, also between machines.
+  // How bytes travel, the same for all agents: null within one machine; "tcp" or "tcp,shm" over UCX where
+  // that is built in, also between machines. With shm whoever reaches the port can read and write this
+  // process's memory: keep it among peers.
   const char* remote_ucx;
 } ashlar_tiers_options;
 #define ASHLAR_TIERS_OPTIONS_INIT {.struct_size = sizeof(ashlar_tiers_options)}
 
 // Errors: ASHLAR_INVALID_ARGUMENT with the option; ASHLAR_CAPACITY: memory; those of files and directories;
-// of a GPU ASHLAR_UNSUPPORTED where CUDA is not built in, ASHLAR_UNAVAILABLE where there is no such device; of
-// remote_ucx ASHLAR_UNSUPPORTED where UCX is not built in.
+// of a GPU ASHLAR_UNSUPPORTED where CUDA is not built in, ASHLAR_UNAVAILABLE where there is no such device;
+// of remote_ucx ASHLAR_UNSUPPORTED where UCX is not built in, or cannot be loaded.
 ASHLAR_API ashlar_status ashlar_tiers_create(const ashlar_tiers_options* options, ashlar_tiers* tiers);
 // Finishes copies in flight to G2 and G3 and drops queued ones: ashlar_tiers_shutdown() keeps them. When it
 // has returned, nothing uses the memory of G1 any more. Errors: ASHLAR_NOT_READY while lists of blocks or

@@ -58,4 +58,11 @@ class TransferEngine final : public Executor {
   std::unique_ptr<HopRunner> hops_;
 };
 
+// What tiers need to keep blocks in the memory of a device; backend::cuda::device_support() makes it.
+struct DeviceSupport {
+  std::shared_ptr<Executor> executor;          // between the device, the host and files
+  std::shared_ptr<storage::Allocator> memory;  // of the device
+  std::shared_ptr<storage::Allocator> host;    // page-locked
+};
+
 }  // namespace ashlar::transfer

@@ -6,7 +6,6 @@
 #include "ashlar/backend/cuda/cuda_page_locker.h"
 #include "ashlar/backend/cuda/device_storage.h"
 #include "ashlar/transfer/host_executors.h"
-#include "ashlar/transfer/transfer_engine.h"
 
 namespace ashlar::backend::cuda {
 
