@@ -13,24 +13,26 @@
 
 #include "backend/ucx/descriptor_gate.h"
 #include "backend/ucx/transports.h"
+#include "backend/ucx/ucx_library.h"
 #include "tokens/xxhash_inline.h"
 
 namespace ashlar::backend::ucx {
 namespace {
 
 struct ReleaseConfig {
-  void operator()(ucp_config_t* config) const noexcept { ucp_config_release(config); }
+  void operator()(ucp_config_t* config) const noexcept { ucx().ucp_config_release(config); }
 };
 
 }  // namespace
 
 std::string reason(ucs_status_t status) {
-  return std::string("UCX: ") + ucs_status_string(status);
+  return std::string("UCX: ") + ucx().ucs_status_string(status);
 }
 
 Result<std::shared_ptr<UcxContext>> UcxContext::create(const UcxOptions& options) {
+  ASHLAR_RETURN_IF_ERROR(load_ucx());
   ucp_config_t* raw = nullptr;
-  if (const ucs_status_t status = ucp_config_read(nullptr, nullptr, &raw); status != UCS_OK)
+  if (const ucs_status_t status = ucx().ucp_config_read(nullptr, nullptr, &raw); status != UCS_OK)
     return make_error(ErrorCode::kInvalidArgument, "the UCX_ variables of the environment cannot be read: %s",
                       reason(status).c_str());
   const std::unique_ptr<ucp_config_t, ReleaseConfig> config(raw);
@@ -38,14 +40,14 @@ Result<std::shared_ptr<UcxContext>> UcxContext::create(const UcxOptions& options
   unsigned major = 0;
   unsigned minor = 0;
   unsigned release = 0;
-  ucp_get_version(&major, &minor, &release);
+  ucx().ucp_get_version(&major, &minor, &release);
   const std::string prefix = major == 1 && minor < 14 ? "" : "TCP_";
   const std::string segment = std::to_string(options.segment_bytes);
   std::vector<std::pair<std::string, std::string>> settings = {
       {"TLS", options.transports}, {prefix + "TX_SEG_SIZE", segment}, {prefix + "RX_SEG_SIZE", segment}};
   if (!options.devices.empty()) settings.emplace_back("NET_DEVICES", options.devices);
   for (const auto& [name, value] : settings)
-    if (const ucs_status_t status = ucp_config_modify(config.get(), name.c_str(), value.c_str());
+    if (const ucs_status_t status = ucx().ucp_config_modify(config.get(), name.c_str(), value.c_str());
         status != UCS_OK)
       return make_error(ErrorCode::kInvalidArgument, "UCX does not take '%s' for %s: %s", value.c_str(),
                         name.c_str(), reason(status).c_str());
@@ -56,7 +58,9 @@ Result<std::shared_ptr<UcxContext>> UcxContext::create(const UcxOptions& options
   parameters.mt_workers_shared = 1;
   parameters.name = "ashlar";
   ucp_context_h handle = nullptr;
-  if (const ucs_status_t status = ucp_init(&parameters, config.get(), &handle); status != UCS_OK)
+  if (const ucs_status_t status =
+          ucx().ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &parameters, config.get(), &handle);
+      status != UCS_OK)
     return make_error(ErrorCode::kUnsupported,
                       "UCX cannot use the transports '%s' here (%s); ucx_info -d lists those that it has",
                       options.transports.c_str(), reason(status).c_str());
@@ -64,7 +68,7 @@ Result<std::shared_ptr<UcxContext>> UcxContext::create(const UcxOptions& options
 }
 
 UcxContext::~UcxContext() {
-  ucp_cleanup(handle_);
+  ucx().ucp_cleanup(handle_);
 }
 
 Result<std::unique_ptr<UcxWorker>> UcxWorker::create(std::shared_ptr<UcxContext> context) {
@@ -73,13 +77,13 @@ Result<std::unique_ptr<UcxWorker>> UcxWorker::create(std::shared_ptr<UcxContext>
   parameters.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   const DescriptorGate::Opening alone;
   ucp_worker_h handle = nullptr;
-  if (const ucs_status_t status = ucp_worker_create(context->handle(), &parameters, &handle);
+  if (const ucs_status_t status = ucx().ucp_worker_create(context->handle(), &parameters, &handle);
       status != UCS_OK)
     return make_error(ErrorCode::kCapacity, "no UCX worker could be made for the transports '%s': %s",
                       context->transports().c_str(), reason(status).c_str());
   int event_fd = -1;
-  if (const ucs_status_t status = ucp_worker_get_efd(handle, &event_fd); status != UCS_OK) {
-    ucp_worker_destroy(handle);
+  if (const ucs_status_t status = ucx().ucp_worker_get_efd(handle, &event_fd); status != UCS_OK) {
+    ucx().ucp_worker_destroy(handle);
     return make_error(ErrorCode::kUnsupported, "the transports '%s' cannot wake a thread: %s",
                       context->transports().c_str(), reason(status).c_str());
   }
@@ -87,21 +91,21 @@ Result<std::unique_ptr<UcxWorker>> UcxWorker::create(std::shared_ptr<UcxContext>
 }
 
 UcxWorker::~UcxWorker() {
-  ucp_worker_destroy(handle_);
+  ucx().ucp_worker_destroy(handle_);
 }
 
 bool UcxWorker::arm() noexcept {
-  return ucp_worker_arm(handle_) == UCS_OK;
+  return ucx().ucp_worker_arm(handle_) == UCS_OK;
 }
 
 Result<std::vector<std::byte>> UcxWorker::address() const {
   ucp_address_t* address = nullptr;
   std::size_t length = 0;
-  if (const ucs_status_t status = ucp_worker_get_address(handle_, &address, &length); status != UCS_OK)
+  if (const ucs_status_t status = ucx().ucp_worker_get_address(handle_, &address, &length); status != UCS_OK)
     return make_error(ErrorCode::kIo, "the worker has no address: %s", reason(status).c_str());
   const auto* bytes = reinterpret_cast<const std::byte*>(address);
   std::vector<std::byte> out(bytes, bytes + length);
-  ucp_worker_release_address(handle_, address);
+  ucx().ucp_worker_release_address(handle_, address);
   return out;
 }
 

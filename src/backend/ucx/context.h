@@ -14,6 +14,7 @@
 
 #include "ashlar/backend/ucx/ucx_transport.h"
 #include "ashlar/base/result.h"
+#include "backend/ucx/ucx_library.h"
 
 namespace ashlar::backend::ucx {
 
@@ -47,7 +48,7 @@ class UcxWorker {
   // Readable when an armed worker has something to do.
   int event_fd() const noexcept { return event_fd_; }
   // Whether anything happened.
-  bool progress() noexcept { return ucp_worker_progress(handle_) != 0; }
+  bool progress() noexcept { return ucx().ucp_worker_progress(handle_) != 0; }
   // False: there is something to do already.
   bool arm() noexcept;
   Result<std::vector<std::byte>> address() const;

@@ -18,6 +18,7 @@
 
 #include "ashlar/base/check.h"
 #include "backend/ucx/descriptor_gate.h"
+#include "backend/ucx/ucx_library.h"
 
 namespace ashlar::backend::ucx {
 
@@ -135,7 +136,7 @@ Result<void> Link::create_endpoint(const WorkerAddress& address) {
     parameters.err_mode = UCP_ERR_HANDLING_MODE_NONE;
   }
   const DescriptorGate::Opening alone;
-  const ucs_status_t status = ucp_ep_create(worker_->handle(), &parameters, &endpoint_);
+  const ucs_status_t status = ucx().ucp_ep_create(worker_->handle(), &parameters, &endpoint_);
   if (status == UCS_OK) return {};
   endpoint_ = nullptr;
   return make_error(ErrorCode::kUnavailable, "agent %s cannot be reached: %s", peer().to_string().c_str(),
@@ -158,7 +159,7 @@ Result<void> Link::ask_peer() {
   parameters.cb.send = control_ended;
   parameters.user_data = this;
   parameters.flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
-  ucs_status_ptr_t sent = ucp_am_send_nbx(endpoint_, kQuestion, nullptr, 0, nullptr, 0, &parameters);
+  ucs_status_ptr_t sent = ucx().ucp_am_send_nbx(endpoint_, kQuestion, nullptr, 0, nullptr, 0, &parameters);
   control_pending_ = UCS_PTR_IS_PTR(sent);
   control_status_ = UCS_PTR_IS_PTR(sent) ? UCS_INPROGRESS : UCS_PTR_RAW_STATUS(sent);
   while (!answered_ && !broken_ && (control_pending_ || control_status_ == UCS_OK)) {
@@ -182,7 +183,7 @@ void Link::control_ended(void* request, ucs_status_t status, void* user) ASHLAR_
   auto* link = static_cast<Link*>(user);
   link->control_pending_ = false;
   link->control_status_ = status;
-  ucp_request_free(request);
+  ucx().ucp_request_free(request);
 }
 
 ucs_status_t Link::peer_answered(void* user, const void*, std::size_t, void*, std::size_t,
@@ -198,7 +199,7 @@ void Link::endpoint_failed(void* user, ucp_ep_h, ucs_status_t status) ASHLAR_NO_
 void Link::operation_ended(void* request, ucs_status_t status, void* user) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   auto* slot = static_cast<Slot*>(user);
   slot->link->sent(*slot, status);
-  ucp_request_free(request);
+  ucx().ucp_request_free(request);
 }
 
 ucs_status_t Link::replied(void* user, const void* header, std::size_t header_length, void* data,
@@ -266,7 +267,7 @@ Result<std::shared_ptr<const storage::RemoteAccess>> Link::open(const std::share
                         peer().to_string().c_str());
     const bool one_sided = !settings_.messages && key.packed.size() > kPadding;
     const ucs_status_t status =
-        one_sided ? ucp_ep_rkey_unpack(endpoint_, key.packed.data(), &unpacked) : UCS_OK;
+        one_sided ? ucx().ucp_ep_rkey_unpack(endpoint_, key.packed.data(), &unpacked) : UCS_OK;
     if (status != UCS_OK && status != UCS_ERR_UNREACHABLE)
       return make_error(ErrorCode::kInvalidArgument, "the key of agent %s's memory cannot be used: %s",
                         peer().to_string().c_str(), reason(status).c_str());
@@ -278,7 +279,7 @@ Result<std::shared_ptr<const storage::RemoteAccess>> Link::open(const std::share
 
 void Link::forget(ucp_rkey_h key) {
   const MutexLock lock(worker_mu_);
-  if (keys_.erase(key) != 0) ucp_rkey_destroy(key);
+  if (keys_.erase(key) != 0) ucx().ucp_rkey_destroy(key);
 }
 
 bool Link::enqueue(const std::shared_ptr<Job>& job) {
@@ -455,15 +456,15 @@ bool Link::start_next(const std::shared_ptr<Job>& job) {
   parameters.user_data = slot;
   ucs_status_ptr_t request = nullptr;
   if (flush) {
-    request = ucp_ep_flush_nbx(endpoint_, &parameters);
+    request = ucx().ucp_ep_flush_nbx(endpoint_, &parameters);
   } else if (!one_sided) {
     request = ask(*slot, operation, job->cursor.puts(), parameters);
   } else if (job->cursor.puts()) {
-    request = ucp_put_nbx(endpoint_, operation.local, operation.bytes, operation.remote,
-                          operation.access->unpacked(), &parameters);
+    request = ucx().ucp_put_nbx(endpoint_, operation.local, operation.bytes, operation.remote,
+                                operation.access->unpacked(), &parameters);
   } else {
-    request = ucp_get_nbx(endpoint_, operation.local, operation.bytes, operation.remote,
-                          operation.access->unpacked(), &parameters);
+    request = ucx().ucp_get_nbx(endpoint_, operation.local, operation.bytes, operation.remote,
+                                operation.access->unpacked(), &parameters);
   }
   if (!UCS_PTR_IS_PTR(request)) sent(*slot, UCS_PTR_RAW_STATUS(request));
   return true;
@@ -478,8 +479,8 @@ ucs_status_ptr_t Link::ask(Slot& slot, const Operation& operation, bool puts,
   ucp_request_param_t options = parameters;
   options.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
   options.flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
-  return ucp_am_send_nbx(endpoint_, puts ? kPut : kGet, &slot.request, sizeof slot.request,
-                         puts ? operation.local : nullptr, puts ? operation.bytes : 0, &options);
+  return ucx().ucp_am_send_nbx(endpoint_, puts ? kPut : kGet, &slot.request, sizeof slot.request,
+                               puts ? operation.local : nullptr, puts ? operation.bytes : 0, &options);
 }
 
 void Link::take_reply(const ReplyHeader& reply, std::span<const std::byte> bytes) {
@@ -545,7 +546,7 @@ void Link::close_by_force() {
   parameters.cb.send = control_ended;
   parameters.user_data = this;
   control_pending_ = true;
-  if (!UCS_PTR_IS_PTR(ucp_ep_close_nbx(endpoint_, &parameters))) control_pending_ = false;
+  if (!UCS_PTR_IS_PTR(ucx().ucp_ep_close_nbx(endpoint_, &parameters))) control_pending_ = false;
   endpoint_ = nullptr;
 }
 
@@ -560,7 +561,7 @@ void Link::destroy() {
     close_by_force();
     for (int round = 0; control_pending_ && round < kForceRounds; ++round) worker_->progress();
   }
-  for (ucp_rkey_h key : keys_) ucp_rkey_destroy(key);
+  for (ucp_rkey_h key : keys_) ucx().ucp_rkey_destroy(key);
   keys_.clear();
   worker_.reset();
   for (Slot& slot : slots_)

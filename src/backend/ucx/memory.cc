@@ -6,6 +6,7 @@
 #include "ashlar/base/check.h"
 #include "backend/ucx/framing.h"
 #include "backend/ucx/transports.h"
+#include "backend/ucx/ucx_library.h"
 #include "base/wide.h"
 
 namespace ashlar::backend::ucx {
@@ -17,12 +18,13 @@ class MappedHandle {
   static Result<std::shared_ptr<MappedHandle>> create(std::shared_ptr<UcxContext> context,
                                                       ucp_mem_map_params_t parameters) {
     ucp_mem_h handle = nullptr;
-    if (const ucs_status_t status = ucp_mem_map(context->handle(), &parameters, &handle); status != UCS_OK)
+    if (const ucs_status_t status = ucx().ucp_mem_map(context->handle(), &parameters, &handle);
+        status != UCS_OK)
       return make_error(status == UCS_ERR_NO_MEMORY ? ErrorCode::kCapacity : ErrorCode::kIo,
                         "UCX cannot register %zu bytes (%s)", parameters.length, reason(status).c_str());
     return std::shared_ptr<MappedHandle>(new MappedHandle(std::move(context), handle));
   }
-  ~MappedHandle() { ucp_mem_unmap(context_->handle(), handle_); }
+  ~MappedHandle() { ucx().ucp_mem_unmap(context_->handle(), handle_); }
   MappedHandle(const MappedHandle&) = delete;
   MappedHandle& operator=(const MappedHandle&) = delete;
 
@@ -64,7 +66,7 @@ class UcxAllocator final : public storage::Allocator {
     ASHLAR_TRY(std::shared_ptr<MappedHandle> memory, MappedHandle::create(context_, parameters));
     ucp_mem_attr_t attributes{};
     attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS;
-    const ucs_status_t status = ucp_mem_query(memory->handle(), &attributes);
+    const ucs_status_t status = ucx().ucp_mem_query(memory->handle(), &attributes);
     ASHLAR_CHECK(status == UCS_OK, "UCX does not know its own memory: %s", reason(status).c_str());
     const auto start = reinterpret_cast<std::uintptr_t>(attributes.address);
     auto* address = reinterpret_cast<std::byte*>((start + alignment - 1) & ~(alignment - 1));
@@ -112,13 +114,13 @@ class UcxRegistration final : public transfer::MemoryRegistration {
     void* packed = nullptr;
     std::size_t length = 0;
     if (const ucs_status_t status =
-            ucp_rkey_pack(memory.context()->handle(), memory.handle(), &packed, &length);
+            ucx().ucp_rkey_pack(memory.context()->handle(), memory.handle(), &packed, &length);
         status != UCS_OK)
       return make_error(ErrorCode::kIo, "%s has no remote key: %s", storage_->describe().c_str(),
                         reason(status).c_str());
     const auto* bytes = static_cast<const std::byte*>(packed);
     std::vector<std::byte> out(bytes, bytes + length);
-    ucp_rkey_buffer_release(packed);
+    ucx().ucp_rkey_buffer_release(packed);
     return out;
   }
 

@@ -9,6 +9,7 @@
 #include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
 #include "backend/ucx/descriptor_gate.h"
+#include "backend/ucx/ucx_library.h"
 
 namespace ashlar::backend::ucx {
 namespace {
@@ -33,7 +34,7 @@ void take_messages(UcxWorker& worker, unsigned id, ucp_am_recv_callback_t handle
   parameters.id = id;
   parameters.cb = handler;
   parameters.arg = user;
-  const ucs_status_t status = ucp_worker_set_am_recv_handler(worker.handle(), &parameters);
+  const ucs_status_t status = ucx().ucp_worker_set_am_recv_handler(worker.handle(), &parameters);
   ASHLAR_CHECK(status == UCS_OK, "UCX takes no handler for messages: %s", reason(status).c_str());
 }
 
@@ -55,11 +56,11 @@ Result<std::unique_ptr<Responder>> Responder::create(std::unique_ptr<UcxWorker> 
   ucs_status_t status = UCS_OK;
   {
     const DescriptorGate::Opening alone;
-    status = ucp_listener_create(out->worker_->handle(), &parameters, &out->listener_);
+    status = ucx().ucp_listener_create(out->worker_->handle(), &parameters, &out->listener_);
   }
   ucp_listener_attr_t attributes{};
   attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
-  if (status == UCS_OK) status = ucp_listener_query(out->listener_, &attributes);
+  if (status == UCS_OK) status = ucx().ucp_listener_query(out->listener_, &attributes);
   if (status != UCS_OK)
     return make_error(ErrorCode::kIo, "UCX cannot listen for peers: %s", reason(status).c_str());
   sockaddr_in bound{};
@@ -69,7 +70,7 @@ Result<std::unique_ptr<Responder>> Responder::create(std::unique_ptr<UcxWorker> 
 }
 
 Responder::~Responder() {
-  if (listener_ != nullptr) ucp_listener_destroy(listener_);
+  if (listener_ != nullptr) ucx().ucp_listener_destroy(listener_);
   worker_.reset();  // ends replies that are on their way
 }
 
@@ -94,7 +95,7 @@ bool Responder::progress() {
     arrivals_.pop_back();
     ucp_ep_h endpoint = nullptr;
     // A peer that is gone already is nobody's loss.
-    if (ucp_ep_create(worker_->handle(), &parameters, &endpoint) == UCS_OK)
+    if (ucx().ucp_ep_create(worker_->handle(), &parameters, &endpoint) == UCS_OK)
       peers_.emplace(endpoint, std::make_shared<Peer>());
     moved = true;
   }
@@ -115,8 +116,8 @@ void Responder::disconnect(ucp_ep_h endpoint) {
   ucp_request_param_t force{};
   force.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   force.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  ucs_status_ptr_t closing = ucp_ep_close_nbx(endpoint, &force);
-  if (UCS_PTR_IS_PTR(closing)) ucp_request_free(closing);
+  ucs_status_ptr_t closing = ucx().ucp_ep_close_nbx(endpoint, &force);
+  if (UCS_PTR_IS_PTR(closing)) ucx().ucp_request_free(closing);
 }
 
 bool Responder::close_stalled(Clock::TimePoint now) {
@@ -167,8 +168,8 @@ void Responder::reply(ucp_ep_h endpoint, unsigned id, const ReplyHeader& header,
   options.user_data = sending.get();
   options.flags = UCP_AM_SEND_FLAG_EAGER;
   // A peer that is gone gets nothing.
-  if (UCS_PTR_IS_PTR(ucp_am_send_nbx(endpoint, id, &sending->header, sizeof sending->header, start,
-                                     bytes.bytes, &options))) {
+  if (UCS_PTR_IS_PTR(ucx().ucp_am_send_nbx(endpoint, id, &sending->header, sizeof sending->header, start,
+                                           bytes.bytes, &options))) {
     Sending* key = sending.get();
     if (const auto peer = peers_.find(endpoint); peer != peers_.end()) {
       sending->peer = peer->second;
@@ -195,7 +196,7 @@ void Responder::sent(void* request, ucs_status_t, void* user) {
     --responder->replies_;
   }
   responder->sending_.erase(sending);
-  ucp_request_free(request);
+  ucx().ucp_request_free(request);
 }
 
 ucs_status_t Responder::asked(void* user, const void*, std::size_t, void*, std::size_t,
