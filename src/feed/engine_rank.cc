@@ -34,12 +34,15 @@ EngineRank::EngineRank(std::uint32_t rank, const EngineIngestOptions& options, B
       max_groups_(options.max_groups),
       max_salt_bytes_(options.max_salt_bytes),
       full_reports_(options.full_reports),
+      full_reports_asked_(options.full_reports_asked),
       hasher_(options.scheme, options.salt),
       waiting_(options.max_waiting, budget) {}
 
 void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters, std::string& refusal,
                        std::vector<KvEvent>& out) {
   Turn turn{.counters = counters, .refusal = refusal, .out = out};
+  // acquire: pairs with the release of the one who lets a request pass that asks for a report
+  if (full_reports_asked_ != nullptr) full_reports_ = full_reports_asked_->load(std::memory_order_acquire);
   for (const EngineEvent& event : batch.events) {
     if (event.kind == EngineEventKind::kUnknown) {
       ++counters.unknown_events;

@@ -9,9 +9,11 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -100,6 +102,7 @@ class EngineRank {
   std::uint32_t max_groups_;
   std::uint32_t max_salt_bytes_;
   bool full_reports_;
+  std::shared_ptr<const std::atomic<bool>> full_reports_asked_;
   ContentHasher hasher_;
   HeldBlocks blocks_;
   WaitingBlocks waiting_;

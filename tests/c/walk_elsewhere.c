@@ -145,6 +145,17 @@ static void walk_volumes(const uint32_t* tokens) {
   remove_tree(folder);
 }
 
+/* Whether this process has a library. */
+static int is_loaded(const char* name) {
+  char line[1024];
+  int found = 0;
+  FILE* const maps = fopen("/proc/self/maps", "r");
+  if (maps == NULL) return 0;
+  while (fgets(line, sizeof line, maps) != NULL) found |= strstr(line, name) != NULL;
+  fclose(maps);
+  return found;
+}
+
 /* Two agents of one process: the second brings what the first has in G2. */
 static void walk_remote(const uint32_t* tokens, const char* ucx) {
   ashlar_tiers_options options = shape();
@@ -243,6 +254,7 @@ void walk_elsewhere(void) {
   walk_layers(tokens);
   walk_volumes(tokens);
   walk_remote(tokens, NULL);
+  TRUE(!is_loaded("libucs.so")); /* it takes signals over, so it comes only when it is asked for */
   walk_remote(tokens, "tcp");
   walk_device(tokens);
 }

@@ -106,6 +106,19 @@ TEST_F(EngineIngestTest, AFullReportIsNotACopy) {
   EXPECT_EQ(ingest_.present(), 0u);
 }
 
+TEST_F(EngineIngestTest, WhetherReportsWereAskedForIsReadWithEveryBatch) {
+  const auto asked = std::make_shared<std::atomic<bool>>(false);
+  ingest_ = EngineIngest::create({.full_reports_asked = asked}).value();
+  store(std::nullopt, {11, 12}, text(0, 2));
+  EXPECT_EQ(store(std::nullopt, {11, 12}, text(0, 2)).size(), 0u);
+  EXPECT_EQ(counters().repeated, 2u);
+  EXPECT_EQ(remove({12, 11}).size(), 0u);  // copies are left
+  *asked = true;
+  EXPECT_EQ(store(std::nullopt, {11, 12}, text(0, 2)).size(), 0u);
+  EXPECT_EQ(counters().reannounced, 2u);
+  EXPECT_EQ(remove({12, 11}).size(), 2u);
+}
+
 TEST_F(EngineIngestTest, ARealStoreFromBlockZeroIsCountedWhileNothingIsInDoubt) {
   store(std::nullopt, {11, 12}, text(0, 2));
   EXPECT_EQ(store(std::nullopt, {11, 12, 13}, text(0, 3)).size(), 1u);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -45,6 +46,9 @@ struct EngineIngestOptions {
   // skipped.
   std::uint32_t max_salt_bytes = 4096;
   bool full_reports = true;
+  // If given, decides instead, and is read for every batch: set before the first request that asks for a
+  // report, it is seen with the events of that request.
+  std::shared_ptr<const std::atomic<bool>> full_reports_asked = {};
 
   // Errors: kInvalidArgument, with the value.
   Result<void> validate() const;
@@ -104,7 +108,7 @@ struct EngineIngestCounters {
 // first removal reports the block as gone although a copy remains, and the second removal counts in
 // `unknown_removals`. So errors are always towards absent. The next store or report of the block corrects it,
 // and so does a clear. If no request asks for full reports, Options::full_reports = false counts every store
-// exactly.
+// exactly; full_reports_asked is for those who see the requests.
 //
 // Two more cases err towards absent: a store that was evicted while it waited; and a lower-tier block 0
 // published without extra keys by an engine that publishes them elsewhere, which waits until a device store

@@ -74,6 +74,8 @@ struct ServeOptions {
   Clock::Duration queue_timeout = std::chrono::seconds(30);
   Clock::Duration event_patience = std::chrono::milliseconds(20);
   Clock::Duration late_after = std::chrono::seconds(2);  // a worker whose events are later is DEGRADED
+  // Requests that do not come through here ask engines for full reports too; see EngineIngest.
+  bool full_reports = false;
   Clock::Duration connect_timeout = std::chrono::seconds(5);
   Clock::Duration head_timeout = std::chrono::minutes(30);
   Clock::Duration idle_timeout = std::chrono::minutes(10);

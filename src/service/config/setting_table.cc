@@ -91,6 +91,8 @@ constexpr std::array kRows = std::to_array<SettingRow>({
      "longest wait for events of a prefix that was just computed"},
     {"late_after", kDuration, member_of<&O::late_after>, 100 * kMillisecond, kDay,
      "how late events may be before their worker is DEGRADED"},
+    {"full_reports", kFlag, member_of<&O::full_reports>, 0, 0,
+     "requests by other ways ask engines for full reports (kv_cache_report_mode) too"},
     {"connect_timeout", kDuration, member_of<&O::connect_timeout>, kMillisecond, kDay,
      "longest wait for a connection to a worker"},
     {"head_timeout", kDuration, member_of<&O::head_timeout>, kMillisecond, kDay,

@@ -8,6 +8,7 @@
 // Thread safety: thread-safe. Followers are made and ended without the lock.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -147,6 +148,10 @@ class Fleet {
 
   // What became of a request there. `is_failure`: it could not be reached, or broke.
   void note(events::WorkerId worker, bool is_failure, std::string_view detail = {});
+  // A request asks its worker to announce again what it finds. Before the request is sent.
+  void expect_full_reports() noexcept {
+    full_reports_asked_->store(true, std::memory_order_release);  // release: pairs with EngineRank::apply()
+  }
   // Events of a request that was answered are owed.
   void expect_event(const events::Worker& worker, const WorkerChanges& before);
   // An answer whose cached tokens are no whole blocks shows that the worker's are of another size.
@@ -203,6 +208,8 @@ class Fleet {
   void update_up(Member& member, bool is_up, std::string problem) ASHLAR_REQUIRES(mu_);
 
   const ServeOptions& options_;
+  const std::shared_ptr<std::atomic<bool>> full_reports_asked_ =
+      std::make_shared<std::atomic<bool>>(options_.full_reports);
   Router& router_;
   const EngineSourceFactory make_source_;
   Clock& clock_;

@@ -138,6 +138,7 @@ Result<std::unique_ptr<EngineFollower>> Fleet::make_follower(const std::shared_p
                                                              std::unique_ptr<feed::EngineSource> source) {
   EngineFollower::Options options{.worker = {.id = member->id, .rank = rank},
                                   .block_size = member->options.block_size,
+                                  .full_reports_asked = full_reports_asked_,
                                   .late_after = options_.late_after,
                                   .unread_after = options_.late_after,
                                   .most_kept = options_.snapshot.empty() ? 0 : kMostKeptMessages};

@@ -143,6 +143,7 @@ Step ProxyPassage::begin(const ClientRequest& request, Wake wake) {
     // What cannot be read here is the engine's to refuse; it is routed by its size.
     if (Result<RequestView> view = read_request(endpoint, request.body)) view_ = *std::move(view);
   }
+  if (view_.asks_full_report) parts_.fleet->expect_full_reports();
   Result<ResolvedModel> model = parts_.fleet->resolve(view_.model);
   if (!model && model.error().code() == ErrorCode::kNotFound && view_.model.empty())
     return refuse(400, "invalid_request_error",

@@ -14,6 +14,8 @@ namespace {
 
 using events::JsonReader;
 
+constexpr std::string_view kReportMode = "kv_cache_report_mode";
+
 struct EndpointPath {
   Endpoint endpoint;
   std::string_view method;
@@ -107,6 +109,7 @@ class RequestBodyReader {
     if (key_ == "documents") return read_rewriting(kDocuments);
     if (key_ == "truncate_prompt_tokens") return read_rewriting(kTruncation);
     if (key_ == "previous_response_id" || key_ == "conversation") return read_rewriting(kEarlierAnswer);
+    if (key_ == "vllm_xargs") return read_engine_arguments();
     if (key_ == "prompt_logprobs") return read_presence(has_prompt_logprobs_);
     if (view_.endpoint == Endpoint::kCompletions && key_ == "logprobs") return read_presence(has_logprobs_);
     if (view_.endpoint <= Endpoint::kCompletions && key_ == "echo")
@@ -137,6 +140,18 @@ class RequestBodyReader {
   bool read_flag(bool& out, const char* what) {
     out = false;
     return in_.take_null() || in_.read_bool(out, what);
+  }
+
+  bool read_engine_arguments() {
+    view_.asks_full_report = false;
+    if (in_.peek() != JsonReader::Type::kObject) return in_.skip();
+    if (!in_.begin_object("an object should be here")) return false;
+    bool more = false;
+    while (in_.next_key(key_, more) && more) {
+      if (key_ == kReportMode) view_.asks_full_report = true;
+      if (!in_.skip()) return false;
+    }
+    return in_.fault() == nullptr;
   }
 
   bool read_presence(bool& out) {
@@ -406,7 +421,10 @@ std::string_view to_string(Endpoint endpoint) noexcept {
 }
 
 Result<RequestView> read_request(Endpoint endpoint, std::string_view body) {
-  return RequestBodyReader(endpoint, body).read();
+  Result<RequestView> view = RequestBodyReader(endpoint, body).read();
+  // Of other endpoints the fields are not known.
+  if (view && endpoint == Endpoint::kOther) view->asks_full_report = body.find(kReportMode) != body.npos;
+  return view;
 }
 
 }  // namespace ashlar::service

@@ -68,6 +68,9 @@ struct RequestView {
   // The engine computes the whole prompt, whatever it has cached: the request asks for the logprobs of prompt
   // tokens (prompt_logprobs, or echo with logprobs). What it computes it stores as always.
   bool skips_cache = false;
+  // The engine announces the blocks that the request finds, as if they were stored again (vllm_xargs with
+  // kv_cache_report_mode).
+  bool asks_full_report = false;
   // The prompt as token ids; nullopt if it is text. Of a batch of one prompt, that one.
   std::optional<std::vector<tokens::Token>> prompt_tokens = {};
   JsonSlice prompt = {};  // a text

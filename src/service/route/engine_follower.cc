@@ -111,6 +111,7 @@ Result<std::unique_ptr<EngineFollower>> EngineFollower::create(const Options& op
   session_options.ingest.block_size = options.block_size;
   session_options.ingest.scheme = options.scheme;
   session_options.ingest.salt = options.salt;
+  session_options.ingest.full_reports_asked = options.full_reports_asked;
   ASHLAR_TRY(EngineSession session, EngineSession::create(std::move(watched), session_options));
   std::unique_ptr<EngineFollower> follower(
       new EngineFollower(options, router, reference, std::move(session), std::move(hearers)));

@@ -65,6 +65,8 @@ class EngineFollower {
     std::uint32_t model_block_size = 0;  // as set_model_block_size(); 0: not known yet
     tokens::HashScheme scheme = {};
     tokens::Salt salt = {};  // of blocks whose engine names none
+    // Whether a request has asked the engine to announce again what it found; see EngineIngestOptions.
+    std::shared_ptr<const std::atomic<bool>> full_reports_asked = {};
     // An answered request whose events do not come within this time degrades the worker.
     Clock::Duration late_after = std::chrono::seconds(2);
     // So does a thread that is kept from reading for longer than this: events may wait, unread.

@@ -139,6 +139,40 @@ TEST_F(FleetTest, AnAnswerOfNoWholeBlocksShowsAnotherSize) {
   wait_for(service, R"("state":"EXACT")");
 }
 
+// An engine tells of a second copy and of a block that a request found in the same words.
+TEST_F(FleetTest, CopiesAreCountedUntilARequestAsksForAReport) {
+  ServiceUnderTest service(options_with_events(1), {}, sources());
+  const auto until_heard = [&](std::uint64_t messages) {
+    const std::string line = "ashlar_serve_event_messages_total{worker=\"w0\"} ";
+    const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (service->metrics().prometheus_text().find(line + std::to_string(messages) + "\n") ==
+           std::string::npos) {
+      ASSERT_LT(std::chrono::steady_clock::now(), last) << service->metrics().prometheus_text();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  };
+  // What is claimed for a prompt whose first block is block 0.
+  const auto claimed = [&](const std::string& more) -> std::string {
+    const auto open = service.begin("/v1/completions", R"({"prompt":[1,1,1,1,5,6])" + more + "}");
+    const HeadVerdict verdict = open->passage->head(200, kJsonHead);
+    open->passage->bytes(usage_answer(6, 4));
+    open->passage->ended(PassageEnd::kComplete);
+    for (const auto& [name, value] : verdict.added)
+      if (name == "x-ashlar-cached-tokens") return value;
+    return "none";
+  };
+  engine(0).send(stored_message(0, 0));
+  engine(0).send(stored_message(1, 0));
+  engine(0).send(removed_message(2, 0));
+  until_heard(3);
+  EXPECT_EQ(claimed(""), "4");  // a copy is left
+  EXPECT_EQ(claimed(R"(,"vllm_xargs":{"kv_cache_report_mode":"full"})"), "4");
+  engine(0).send(stored_message(3, 0));
+  engine(0).send(removed_message(4, 0));
+  until_heard(5);
+  EXPECT_EQ(claimed(""), "0");
+}
+
 TEST_F(FleetTest, AWorkerThatServesAnotherModelIsFollowedAnew) {
   ServeOptions options = options_with_events(1);
   options.workers[0].model.clear();

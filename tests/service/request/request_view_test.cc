@@ -258,6 +258,20 @@ TEST(RequestView, LimitsThatMakeNoSenseAreLeftToTheEngine) {
   EXPECT_EQ(read(Endpoint::kChat, R"({"max_completion_tokens":7,"max_tokens":9})").max_tokens, 7u);
 }
 
+TEST(RequestView, AFullReportIsAskedForByAnArgumentOfTheEngine) {
+  const auto asks = [](Endpoint endpoint, const std::string& fields) {
+    return read(endpoint, "{" + fields + "}").asks_full_report;
+  };
+  EXPECT_TRUE(asks(Endpoint::kChat, R"("vllm_xargs":{"x":[1],"kv_cache_report_mode":"full"})"));
+  EXPECT_TRUE(asks(Endpoint::kCompletions, R"("vllm_xargs":{"kv\u005fcache_report_mode":"full"})"));
+  EXPECT_FALSE(asks(Endpoint::kChat, R"("vllm_xargs":{"x":"kv_cache_report_mode"})"));
+  EXPECT_FALSE(asks(Endpoint::kChat, R"("vllm_xargs":null,"kv_cache_report_mode":"full")"));
+  EXPECT_FALSE(
+      asks(Endpoint::kChat, R"("vllm_xargs":{"kv_cache_report_mode":"full"},"vllm_xargs":{"x":true})"));
+  EXPECT_TRUE(asks(Endpoint::kOther, R"("sampling_params":{"extra_args":{"kv_cache_report_mode":"full"}})"));
+  EXPECT_FALSE(asks(Endpoint::kOther, R"("sampling_params":{})"));
+}
+
 TEST(RequestView, LogprobsOfThePromptSkipTheCache) {
   const auto skips = [](Endpoint endpoint, const std::string& fields) {
     return read(endpoint, "{" + fields + "}").skips_cache;

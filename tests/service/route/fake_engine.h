@@ -34,6 +34,13 @@ inline feed::EngineMessage stored_message(std::uint64_t sequence, std::uint32_t 
   return {.topic = "kv", .sequence = sequence, .payload = feed::BatchEncoder::encode(batch.batch())};
 }
 
+inline feed::EngineMessage removed_message(std::uint64_t sequence, std::uint32_t block) {
+  feed::BatchBuilder batch;
+  batch.batch().timestamp = 1;
+  batch.removed(events::BlockName(block + 100));
+  return {.topic = "kv", .sequence = sequence, .payload = feed::BatchEncoder::encode(batch.batch())};
+}
+
 inline feed::EngineMessage cleared_message(std::uint64_t sequence) {
   feed::BatchBuilder batch;
   batch.batch().timestamp = 1;
