@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +23,7 @@
 #include "ashlar/replay/generate.h"
 #include "ashlar/replay/real.h"
 #include "ashlar/replay/report.h"
+#include "replay/trace/replaced_file.h"
 
 namespace ashlar::apps {
 namespace {
@@ -140,19 +140,9 @@ Result<std::unique_ptr<replay::TraceSource>> open_workload(const ReplaySettings&
   return replay::open_trace(settings.trace, options);
 }
 
-// Beside the file first: a report that was there stays until the new one is whole.
-Result<void> write_report(const std::string& path, const std::string& text) {
-  const std::string part = path + ".part";
-  std::ofstream file(part, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file || std::rename(part.c_str(), path.c_str()) != 0) {
-    const Error error = make_error(ErrorCode::kIo, "cannot write %s: %s", path.c_str(),
-                                   std::generic_category().message(errno).c_str());
-    std::remove(part.c_str());
-    return error;
-  }
-  return {};
+Error report_failed(const std::string& path) {
+  return make_error(ErrorCode::kIo, "cannot write the report %s: %s", path.c_str(),
+                    std::generic_category().message(errno).c_str());
 }
 
 int run_replay(const ReplaySettings& settings) {
@@ -164,6 +154,10 @@ int run_replay(const ReplaySettings& settings) {
         Error(ErrorCode::kInvalidArgument, "--report names the trace itself, which it would replace"));
   auto source = open_workload(settings);
   if (!source) return replay_failed(source.error());
+  // Before the runs, which may take long.
+  std::optional<replay::ReplacedFile> report;
+  if (!settings.report.empty() && !report.emplace(settings.report).is_open())
+    return replay_failed(report_failed(settings.report));
   std::optional<RunJournals> journals;  // outlive the pages that read them
   ReportPage page;
   std::unique_ptr<PageServer> server;
@@ -235,9 +229,10 @@ int run_replay(const ReplaySettings& settings) {
   const std::string text =
       settings.json ? replay::replay_json(subject, runs) : replay::replay_table(subject, runs);
   std::fwrite(text.data(), 1, text.size(), stdout);
-  if (!settings.report.empty()) {
-    if (const auto written = write_report(settings.report, replay::replay_html(subject, runs)); !written)
-      return replay_failed(written.error());
+  if (report) {
+    std::fflush(stdout);  // the report may go there too
+    if (!report->put(replay::replay_html(subject, runs)) || !report->finish())
+      return replay_failed(report_failed(settings.report));
     if (!settings.quiet) say("report: " + settings.report);
   }
   if (server && flush_output()) server->wait();

@@ -1,6 +1,7 @@
 // ashlar replay as a person runs it: tables, JSON, reports, traces that are written, and how it ends.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -50,6 +51,35 @@ TEST(AshlarReplay, WritesATraceAndReplaysIt) {
   const auto direct = testing::Json::parse(again.output);
   for (std::size_t i = 0; i < 8; ++i)
     EXPECT_EQ(parsed["runs"].list[i]["hit_blocks"].number, direct["runs"].list[i]["hit_blocks"].number) << i;
+}
+
+// It takes the place of a plain file alone, and only when it is whole.
+TEST(AshlarReplay, AReportReplacesNothingElse) {
+  const ScratchFolder folder;
+  const std::string base = "replay --generate prompts,requests=20 --report ";
+  const std::string report = folder.file("r.html");
+  std::ofstream(report + ".part") << "of somebody";
+  std::filesystem::create_symlink(report, folder.file("link"));
+  std::ofstream(report) << "old";
+  EXPECT_EQ(run(base + "'" + folder.file("link") + "'").status, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.file("link")));
+  EXPECT_NE(text_of(report).find("</html>"), std::string::npos);
+  EXPECT_EQ(text_of(report + ".part"), "of somebody");
+  std::filesystem::create_symlink("/dev/null", folder.file("device"));
+  EXPECT_EQ(run(base + "'" + folder.file("device") + "'").status, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.file("device")));
+
+  const Ended nowhere = run(base + "'" + folder.file("absent/r.html") + "'");
+  EXPECT_EQ(nowhere.status, 1);
+  EXPECT_TRUE(says(nowhere, "cannot write the report")) << nowhere.output;
+  EXPECT_FALSE(says(nowhere, "TTFT")) << "known before the runs: " << nowhere.output;
+  // A trace that turns out to be bad leaves the report as it was, and nothing beside it.
+  std::ofstream(folder.file("bad.jsonl")) << "{\"timestamp\": 0, \"input_length\": 5}\n{broken\n";
+  const std::string before = text_of(report);
+  EXPECT_EQ(run("replay '" + folder.file("bad.jsonl") + "' --report '" + report + "'").status, 1);
+  EXPECT_EQ(text_of(report), before);
+  const std::filesystem::directory_iterator all(folder.path());
+  EXPECT_EQ(std::distance(std::filesystem::begin(all), std::filesystem::end(all)), 5);
 }
 
 TEST(AshlarReplay, TakesListsOfWorkersAndPoliciesOfTiers) {
