@@ -47,20 +47,23 @@ rect:hover{opacity:.75}
 struct RunNames {
   explicit RunNames(std::span<const ReplayOutcome> runs) {
     for (const ReplayOutcome& run : runs) {
-      has_fleet |= run.config.workers > 1;
+      has_workers |= run.config.workers != runs.front().config.workers;
       for (std::size_t i = 0; i < kReplayTiers; ++i)
         has_tier[i] |= run.config.tier_blocks[i] != runs.front().config.tier_blocks[i];
     }
   }
   std::string operator()(const ReplayOutcome& run) const {
     std::string name = run.config.policy;
-    if (has_fleet) name += ", " + std::string(to_string(run.config.routing));
+    // One worker has nothing to choose from.
+    if (run.config.workers > 1) name += ", " + std::string(to_string(run.config.routing));
+    if (has_workers)
+      name += ", " + grouped(run.config.workers) + (run.config.workers == 1 ? " worker" : " workers");
     for (std::size_t i = 0; i < kReplayTiers; ++i)
       if (has_tier[i]) name += ", G" + std::to_string(i + 1) + " " + grouped(run.config.tier_blocks[i]);
     return name;
   }
 
-  bool has_fleet = false;
+  bool has_workers = false;
   std::array<bool, kReplayTiers> has_tier = {};
 };
 

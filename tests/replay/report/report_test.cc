@@ -107,6 +107,17 @@ TEST_F(ReportTest, TheTableLeavesOutWhatSaysNothing) {
   EXPECT_THAT(html, HasSubstr("This run has no G3"));
 }
 
+TEST_F(ReportTest, RunsAreToldApart) {
+  std::vector<ReplayOutcome> runs;
+  for (const std::uint32_t workers : {1u, 2u})
+    runs.push_back(simulate(trace_, {.workers = workers, .tier_blocks = {30, 0, 0}}).value());
+  const std::string html = replay_html(subject_, runs);
+  EXPECT_THAT(html, HasSubstr(">lru, 1 worker<"));
+  EXPECT_THAT(html, HasSubstr(">lru, prefix, 2 workers<"));
+  runs.erase(runs.begin());
+  EXPECT_THAT(replay_html(subject_, runs), HasSubstr(">lru, prefix<"));
+}
+
 TEST_F(ReportTest, SaysWhatAReaderShouldKnow) {
   ReplaySubject subject = subject_;
   EXPECT_TRUE(notes_of(subject).empty());
