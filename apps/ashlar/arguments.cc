@@ -90,6 +90,10 @@ CLI::Validator real_number(double least, double most) {
           "from " + range};
 }
 
+void refuse_arguments(const Error& error) {
+  throw CLI::ValidationError(error.message());
+}
+
 std::string parse_problem(const CLI::App& program, const CLI::ParseError& error,
                           const std::vector<std::string>& arguments) {
   constexpr std::size_t kShortest = 4;  // shortest text searched for in a message

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "ashlar/base/result.h"
+
 namespace ashlar::apps {
 
 // Digits only, in the range. The message has the range, not the value.
@@ -26,6 +28,9 @@ CLI::Validator read_by(Parse parse) {
           },
           ""};
 }
+
+// Ends the parsing: arguments that are right each and wrong together. For the callbacks of commands.
+[[noreturn]] void refuse_arguments(const Error& error);
 
 // Why the arguments were rejected. Hides values after '=', values of unknown options, and logins.
 std::string parse_problem(const CLI::App& program, const CLI::ParseError& error,

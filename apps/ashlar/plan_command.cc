@@ -72,8 +72,9 @@ bool is_config(const std::string& model) {
   return model.ends_with(".json") || std::filesystem::is_regular_file(model, failed);
 }
 
-Result<replay::ModelShape> shape_of(const PlanSettings& settings) {
-  replay::ModelShape shape;
+// Whether the arguments go together. Nothing is read.
+Result<void> check_arguments(const PlanSettings& settings) {
+  if (settings.models) return {};
   const bool has_numbers = settings.layers || settings.kv_heads || settings.head_dim || settings.window;
   if (has_numbers && !settings.model.empty())
     return make_error(
@@ -81,22 +82,29 @@ Result<replay::ModelShape> shape_of(const PlanSettings& settings) {
         "--model %s says the shape; leave out --layers, --kv-heads, --head-dim and --window, or "
         "--model",
         settings.model.c_str());
-  if (has_numbers) {
-    if (!settings.layers || !settings.kv_heads || !settings.head_dim)
-      return make_error(ErrorCode::kInvalidArgument,
-                        "a shape in numbers needs --layers, --kv-heads and --head-dim together; --kv-heads 0 "
-                        "is one latent vector of --head-dim elements (MLA)");
-    shape.name = "this model";
-    shape.groups = {{*settings.layers, *settings.kv_heads, *settings.head_dim, settings.window.value_or(0)}};
-  } else if (settings.model.empty()) {
+  if (has_numbers && (!settings.layers || !settings.kv_heads || !settings.head_dim))
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a shape in numbers needs --layers, --kv-heads and --head-dim together; --kv-heads 0 "
+                      "is one latent vector of --head-dim elements (MLA)");
+  if (!has_numbers && settings.model.empty())
     return make_error(ErrorCode::kInvalidArgument,
                       "which model? --model NAME (--models lists them), a config.json, or --layers, "
                       "--kv-heads and --head-dim");
+  return settings.machine.validate();
+}
+
+// Requires: check_arguments().
+Result<replay::ModelShape> shape_of(const PlanSettings& settings) {
+  replay::ModelShape shape;
+  if (settings.model.empty()) {
+    shape.name = "this model";
+    shape.groups = {{*settings.layers, *settings.kv_heads, *settings.head_dim, settings.window.value_or(0)}};
   } else if (is_config(settings.model)) {
     ASHLAR_TRY(const std::string text, service::read_whole_file(settings.model));
     ASHLAR_TRY(shape, replay::parse_model_config(settings.model, text));
   } else {
     ASHLAR_TRY(shape, replay::find_model(settings.model));
+    if (settings.weights) shape.note.clear();  // it is about those of the table
   }
   if (!settings.dtype.empty()) {
     ASHLAR_TRY(shape.element_bytes, replay::element_bytes_of(settings.dtype));
@@ -225,7 +233,10 @@ void add_plan_command(CLI::App& program, Run& run) {
             "ashlar plan --model Llama-3.1-70B --tp 4 --gpu-mem 80 --host-mem 512 --trace trace.jsonl",
             "ashlar plan --model config.json --gpu-mem 80 --weights 16 --dtype fp8 --json",
             "ashlar plan --models"});
-  command->callback([settings, &run] { run = [settings] { return plan(*settings); }; });
+  command->callback([settings, &run] {
+    if (const auto fits = check_arguments(*settings); !fits) refuse_arguments(fits.error());
+    run = [settings] { return plan(*settings); };
+  });
 }
 
 }  // namespace ashlar::apps

@@ -1,8 +1,8 @@
 // ReplacedFile: a file that takes the place of another when it is whole.
 //
-// It is written beside the file that is wanted, under a name of this process, and renamed by finish(); without
-// finish() it goes, and what was there stays. Of a link the file that it names is replaced, not the link. What
-// is no plain file (a pipe, a terminal, a link to nothing yet) is written as it is.
+// It is written beside the file that is wanted, under a name of this process, and renamed by finish();
+// without finish() it goes, and what was there stays. Of a link the file that it names is replaced, not the
+// link. What is no plain file (a pipe, a terminal, a link to nothing yet) is written as it is.
 //
 // Thread safety: thread-compatible.
 #pragma once
