@@ -35,8 +35,8 @@ void add_tier(MemoryPlan& plan, std::string_view name, double bytes) {
   plan.tiers.push_back(tier);
 }
 
-// Bytes that memory of this size pushes out: its misses push as many blocks, once it is full. 0: the trace has
-// no times.
+// Bytes that memory of this size pushes out: its misses push as many blocks, once it is full. 0: the trace
+// has no times.
 double pushed_per_day(const MemoryPlan& plan, const CapacityCurve& curve, double bytes) {
   if (plan.days == 0) return 0;
   const double above = blocks_in(bytes, plan);
