@@ -128,6 +128,22 @@ TEST(AshlarReplay, SaysWhatIsWrongAndHowItEnded) {
   EXPECT_EQ(azure.status, 0);
   EXPECT_TRUE(says(azure, "carries no reuse")) << azure.output;
 
+  std::ofstream(folder.file("none.csv")) << "TIMESTAMP,ContextTokens,GeneratedTokens\n";
+  std::ofstream(folder.file("none.jsonl")) << "\n";
+  const std::string copy = folder.file("copy.jsonl");
+  for (const std::string& empty : {std::string("none.csv"), std::string("none.jsonl --format mooncake"),
+                                   std::string("none.jsonl --format weka"),
+                                   std::string("none.jsonl --format azure"), "none.csv --write " + copy}) {
+    const Ended nothing = run("replay " + folder.file(empty));
+    EXPECT_EQ(nothing.status, 1) << empty << ": " << nothing.output;
+    EXPECT_TRUE(says(nothing, "the trace has no requests")) << empty << ": " << nothing.output;
+  }
+  EXPECT_FALSE(std::filesystem::exists(copy));
+  std::ofstream(folder.file("none.jsonl")) << "{broken\n";
+  const Ended unread = run("replay " + folder.file("none.jsonl") + " --format mooncake --lenient");
+  EXPECT_EQ(unread.status, 1);
+  EXPECT_TRUE(says(unread, "none of the trace's 1 lines could be read; the first: ")) << unread.output;
+
   EXPECT_TRUE(says(run("replay"), "--generate"));
   for (const auto& [arguments, expected] :
        {std::pair<std::string, std::string>{"'" + bad + "' --policy best", "lru"},

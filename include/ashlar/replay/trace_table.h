@@ -34,8 +34,8 @@ class TraceTable {
 
   // Called every 64 requests with the number so far; false stops, with kCancelled.
   using Progress = std::function<bool(std::uint64_t requests)>;
-  // Reads everything that is left. Errors: those of the source; kCapacity: more than 2^32 - 2 distinct
-  // blocks; kCancelled.
+  // Reads everything that is left. Errors: those of the source; kInvalidArgument: there is no request;
+  // kCapacity: more than 2^32 - 2 distinct blocks; kCancelled.
   static Result<TraceTable> load(TraceSource& source, const Progress& progress = {});
 
   std::span<const Request> requests() const noexcept { return requests_; }

@@ -103,6 +103,13 @@ Result<std::unique_ptr<TraceSource>> open_folder(const std::string& path, const 
 
 }  // namespace
 
+Error no_requests(const TraceFacts& facts) {
+  if (facts.skipped_lines == 0) return Error(ErrorCode::kInvalidArgument, "the trace has no requests");
+  return make_error(ErrorCode::kInvalidArgument,
+                    "none of the trace's %llu lines could be read; the first: %s",
+                    static_cast<unsigned long long>(facts.skipped_lines), facts.first_skipped.c_str());
+}
+
 std::string_view to_string(TraceFormat format) noexcept {
   for (const auto& [known, name] : kFormatNames)
     if (known == format) return name;

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "ashlar/base/check.h"
+#include "replay/trace/trace_forms.h"
 
 namespace ashlar::replay {
 
@@ -43,10 +44,11 @@ Result<TraceTable> TraceTable::load(TraceSource& source, const Progress& progres
       return Error(ErrorCode::kCancelled, "stopped while the trace was read");
   }
   table.facts_ = source.facts();
+  if (table.requests_.empty()) return no_requests(table.facts_);
   // Blocks stay where they are, in the order of the file; of equal times the earlier line comes first.
   std::ranges::sort(table.requests_, {},
                     [](const Request& one) { return std::tuple(one.arrival_ms, one.first); });
-  const std::uint64_t start = table.requests_.empty() ? 0 : table.requests_.front().arrival_ms;
+  const std::uint64_t start = table.requests_.front().arrival_ms;
   for (Request& one : table.requests_) one.arrival_ms -= start;
   ASHLAR_CHECK(table.hashes_.size() == numbers.size(), "a name per distinct block");
   return table;

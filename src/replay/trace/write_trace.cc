@@ -5,6 +5,7 @@
 #include "ashlar/replay/generate.h"
 #include "events/json_writer.h"
 #include "replay/trace/replaced_file.h"
+#include "replay/trace/trace_forms.h"
 
 namespace ashlar::replay {
 namespace {
@@ -69,6 +70,7 @@ Result<std::uint64_t> write_trace(TraceSource& source, const std::string& path,
     if (++written % kStep == 0 && progress && !progress(written))
       return Error(ErrorCode::kCancelled, "stopped before the trace was written");
   }
+  if (written == 0) return no_requests(source.facts());
   if (!file.finish()) return failed();
   return written;
 }
