@@ -44,14 +44,19 @@ int plan_failed(const Error& error) {
 
 int list_models(bool json) {
   service::JsonText out;
-  out.array([&] {
-    for (const replay::ModelShape& model : replay::known_models())
-      out.object([&] {
-        out.field("model", model.name);
-        out.field("layers", model.layers());
-        out.field("bytes_per_token", model.bytes_per_token());
-        out.field("bytes_per_far_token", model.bytes_per_far_token());
+  out.object([&] {
+    out.field("models", [&] {
+      out.array([&] {
+        for (const replay::ModelShape& model : replay::known_models())
+          out.object([&] {
+            out.field("model", model.name);
+            out.field("layers", model.layers());
+            out.field("bytes_per_token", model.bytes_per_token());
+            out.field("bytes_per_far_token", model.bytes_per_far_token());
+            out.field("weights_gb", [&] { out.raw(replay::json_number(model.weights_gb)); });
+          });
       });
+    });
   });
   if (json) {
     std::printf("%s\n", out.text().c_str());
@@ -213,20 +218,25 @@ void add_plan_command(CLI::App& program, Run& run) {
   command->add_option("--trace", settings->trace, "trace of requests, as ashlar replay reads them")
       ->type_name("FILE");
   command->add_option("--format", settings->format, "of the trace (default: as it looks)")
-      ->check(read_by(replay::parse_trace_format));
+      ->check(read_by(replay::parse_trace_format))
+      ->needs("--trace");
   number("--trace-block-size", settings->reading.block_size, "tokens of its blocks, where it does not say", 1,
-         1u << 20);
-  command->add_flag("--lenient", settings->reading.is_lenient,
-                    "skip lines that cannot be read, and count them");
+         1u << 20)
+      ->needs("--trace");
+  command
+      ->add_flag("--lenient", settings->reading.is_lenient, "skip lines that cannot be read, and count them")
+      ->needs("--trace");
   command
       ->add_option("--key", settings->reading.journal_key,
                    "file of a journal's key (default: `key` beside it)")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->needs("--trace");
   command
       ->add_option("--sample", settings->sampling.rate,
                    "share of the blocks to follow; below 1 the curve is sampled, with its error")
       ->check(real_number(1e-6, 1))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs("--trace");
   command->add_flag("--json", settings->json, "one JSON object");
   end_help(command,
            {"ashlar plan --model Llama-3.1-8B --gpu-mem 80",

@@ -24,6 +24,7 @@
 #include "ashlar/replay/real.h"
 #include "ashlar/replay/report.h"
 #include "replay/trace/replaced_file.h"
+#include "service/gateway/json_text.h"
 
 namespace ashlar::apps {
 namespace {
@@ -106,7 +107,12 @@ Result<void> check_policy(const std::string& name) {
 // Every combination of the lists.
 Result<std::vector<replay::ReplayConfig>> configs_of(const ReplaySettings& settings) {
   std::vector<std::string> policies = settings.policies;
-  if (policies == std::vector<std::string>{"all"}) policies = block::eviction_names();
+  if (std::ranges::find(policies, "all") != policies.end()) {
+    if (policies.size() > 1)
+      return Error(ErrorCode::kInvalidArgument,
+                   "--policy all takes every policy; leave out the others, or all");
+    policies = block::eviction_names();
+  }
   std::vector<replay::ReplayConfig> configs;
   for (const std::uint32_t workers : settings.workers)
     for (const std::uint32_t g1 : settings.blocks[0])
@@ -127,10 +133,24 @@ Result<std::vector<replay::ReplayConfig>> configs_of(const ReplaySettings& setti
   return configs;
 }
 
-Result<std::unique_ptr<replay::TraceSource>> open_workload(const ReplaySettings& settings) {
-  if (settings.trace.empty() == settings.generate.empty())
+// Whether the arguments go together. Nothing is read.
+Result<void> check_arguments(const ReplaySettings& settings) {
+  if (settings.trace.empty() && settings.generate.empty())
+    return Error(ErrorCode::kInvalidArgument, "a trace is needed, or --generate");
+  if (!settings.trace.empty() && !settings.generate.empty())
     return Error(ErrorCode::kInvalidArgument,
-                 "one of a trace and --generate is needed; see ashlar replay --help");
+                 "a trace is replayed, or a workload that is generated: leave out the trace or --generate");
+  for (std::size_t i = 1; i < replay::kReplayTiers; ++i)
+    if (const std::vector<std::uint32_t>& blocks = settings.blocks[i];
+        !settings.config.tier_policy[i].empty() && std::ranges::count(blocks, 0u) == std::ssize(blocks))
+      return make_error(ErrorCode::kInvalidArgument, "--g%zu-policy is of a tier without blocks; give --g%zu",
+                        i + 1, i + 1);
+  const auto configs = configs_of(settings);
+  return configs ? Result<void>() : configs.error();
+}
+
+// Requires: check_arguments().
+Result<std::unique_ptr<replay::TraceSource>> open_workload(const ReplaySettings& settings) {
   if (!settings.generate.empty()) {
     ASHLAR_TRY(const replay::GeneratorOptions options, replay::parse_generator(settings.generate));
     return replay::generate_trace(options);
@@ -145,6 +165,41 @@ Error report_failed(const std::string& path) {
                     std::generic_category().message(errno).c_str());
 }
 
+int write_workload(const ReplaySettings& settings, replay::TraceSource& source) {
+  ProgressLine progress(!settings.quiet);
+  const auto written = replay::write_trace(source, settings.write, [&](std::uint64_t requests) {
+    progress.show("writing", requests, 0);
+    return !StopSignal::received();
+  });
+  progress.clear();
+  if (!written) return replay_failed(written.error());
+  const replay::TraceFacts& read = source.facts();
+  const bool is_whole = read.skipped_lines == 0 && read.unfinished_bytes == 0;
+  std::vector<std::string> notes;
+  if (!is_whole || read.other_size != 0 || read.contradicting != 0) {
+    replay::ReplaySubject subject;
+    subject.facts = read;
+    notes = replay::notes_of(subject);
+  }
+  if (settings.json) {
+    service::JsonText out;
+    out.object([&] {
+      out.field("written", settings.write);
+      out.field("requests", *written);
+      out.field("notes", [&] {
+        out.array([&] {
+          for (const std::string& note : notes) out.value(note);
+        });
+      });
+    });
+    std::printf("%s\n", out.text().c_str());
+  } else if (!settings.quiet) {
+    say(settings.write + ": " + std::to_string(*written) + " requests");
+  }
+  for (const std::string& note : notes) say("ashlar replay: " + note);
+  return is_whole ? kExitDone : kExitIncomplete;
+}
+
 int run_replay(const ReplaySettings& settings) {
   const auto configs = configs_of(settings);
   if (!configs) return replay_failed(configs.error());
@@ -154,6 +209,7 @@ int run_replay(const ReplaySettings& settings) {
         Error(ErrorCode::kInvalidArgument, "--report names the trace itself, which it would replace"));
   auto source = open_workload(settings);
   if (!source) return replay_failed(source.error());
+  if (!settings.write.empty()) return write_workload(settings, **source);
   // Before the runs, which may take long.
   std::optional<replay::ReplacedFile> report;
   if (!settings.report.empty() && !report.emplace(settings.report).is_open())
@@ -170,22 +226,6 @@ int run_replay(const ReplaySettings& settings) {
     server = *std::move(started);
   }
   ProgressLine progress(!settings.quiet);
-  if (!settings.write.empty()) {
-    const auto written = replay::write_trace(**source, settings.write, [&](std::uint64_t requests) {
-      progress.show("writing", requests, 0);
-      return !StopSignal::received();
-    });
-    progress.clear();
-    if (!written) return replay_failed(written.error());
-    if (!settings.quiet) say(settings.write + ": " + std::to_string(*written) + " requests");
-    const replay::TraceFacts& read = (*source)->facts();
-    const bool is_whole = read.skipped_lines == 0 && read.unfinished_bytes == 0;
-    if (is_whole && read.other_size == 0 && read.contradicting == 0) return kExitDone;
-    replay::ReplaySubject subject;
-    subject.facts = read;
-    for (const std::string& note : replay::notes_of(subject)) say("ashlar replay: " + note);
-    return is_whole ? kExitDone : kExitIncomplete;
-  }
   const auto trace = replay::TraceTable::load(**source, [&](std::uint64_t requests) {
     progress.show("reading", requests, 0);
     return !StopSignal::received();
@@ -258,38 +298,49 @@ void add_replay_command(CLI::App& program, Run& run) {
                      "ashlar replay trace.jsonl --real --g1 2000 --g2 4000 --g3 20000 --folder /nvme0/kv",
                      "ashlar replay /var/lib/ashlar/journal --g1 4096"});
   command->add_option("trace", settings->trace, "trace: a file, a folder, or - for standard input");
-  command
-      ->add_option("--generate", settings->generate,
-                   "a workload instead: chat, prompts, agents, documents or mix, then "
-                   ",seed=N,requests=N,block=N,rate=N")
-      ->check(read_by(replay::parse_generator));
+  CLI::Option* generates =
+      command
+          ->add_option("--generate", settings->generate,
+                       "a workload instead: chat, prompts, agents, documents or mix, then "
+                       ",seed=N,requests=N,block=N,rate=N")
+          ->check(read_by(replay::parse_generator));
   command
       ->add_option("--format", settings->format,
                    "mooncake, bailian, weka, azure, burstgpt or journal (default: as it looks)")
-      ->check(read_by(replay::parse_trace_format));
+      ->check(read_by(replay::parse_trace_format))
+      ->excludes(generates);
   command
       ->add_option("--block-size", settings->reading.block_size,
                    "tokens per block, where the trace does not say")
-      ->check(whole_number(1, 1 << 20));
-  command->add_flag("--lenient", settings->reading.is_lenient,
-                    "skip lines that cannot be read, and count them");
+      ->check(whole_number(1, 1 << 20))
+      ->excludes(generates);
+  command
+      ->add_flag("--lenient", settings->reading.is_lenient, "skip lines that cannot be read, and count them")
+      ->excludes(generates);
   command
       ->add_option("--session-interval", settings->reading.session_interval_ms,
                    "ms between the starts of Weka sessions")
       ->check(whole_number(0, 1'000'000'000))
-      ->capture_default_str();
-  command->add_option("--key", settings->reading.journal_key,
-                      "file of a journal's key (default: `key` beside it)");
+      ->capture_default_str()
+      ->excludes(generates);
+  command
+      ->add_option("--key", settings->reading.journal_key,
+                   "file of a journal's key (default: `key` beside it)")
+      ->excludes(generates);
   command->add_option("--write", settings->write, "write the trace in Mooncake's form to FILE, and end");
   CLI::Option* simulates = command->add_flag("--simulate", settings->simulates,
                                              "policies and routing only, without bytes (the default)");
-  command->add_flag("--real", settings->is_real, "managers with bytes; every hit is compared")
-      ->excludes(simulates);
-  command->add_option("--folder", settings->real.folder,
-                      "with --real: folder for the files of G3 (default: a temporary one)");
+  CLI::Option* with_bytes =
+      command->add_flag("--real", settings->is_real, "managers with bytes; every hit is compared")
+          ->excludes(simulates);
+  command
+      ->add_option("--folder", settings->real.folder,
+                   "with --real: folder for the files of G3 (default: a temporary one)")
+      ->needs(with_bytes);
   command->add_option("--block-bytes", settings->real.block_bytes, "with --real: bytes of a block")
       ->check(whole_number(4'096, 1 << 30))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs(with_bytes);
   command->add_option("--workers", settings->workers, "workers; several: one run each")
       ->delimiter(',')
       ->check(whole_number(1, 4'096))
@@ -348,10 +399,14 @@ void add_replay_command(CLI::App& program, Run& run) {
   command->add_option("--port", settings->port, "port of the page, on loopback; 0: any (default 8090)")
       ->check(whole_number(0, 65'535))
       ->needs(shows);
-  command->add_option("--report", settings->report, "write an HTML report with charts to FILE");
+  command->add_option("--report", settings->report, "write an HTML report with charts to FILE")
+      ->excludes("--write");
   command->add_flag("--json", settings->json, "JSON on standard output instead of the table");
   command->add_flag("--quiet", settings->quiet, "no progress on standard error");
-  command->callback([settings, &run] { run = [settings] { return run_replay(*settings); }; });
+  command->callback([settings, &run] {
+    if (const auto fits = check_arguments(*settings); !fits) refuse_arguments(fits.error());
+    run = [settings] { return run_replay(*settings); };
+  });
 }
 
 }  // namespace ashlar::apps

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/ashlar/arguments.h"
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/console.h"
 #include "apps/ashlar/engine_sources.h"
@@ -152,7 +153,14 @@ void add_serve_command(CLI::App& program, Run& run) {
   end_help(command, {"ashlar serve --worker http://127.0.0.1:8000,events=tcp://127.0.0.1:5557",
                      "ashlar serve --config serve.toml --check --json",
                      "ashlar serve --config serve.toml --journal journal"});
-  command->callback([settings, &run] { run = [settings] { return serve(*settings); }; });
+  command->callback([settings, &run] {
+    // What a file or the environment says is read later, and fails otherwise.
+    for (const auto& [name, values] : settings->flags)
+      for (const std::string& value : values)
+        if (const auto fits = service::ServeConfig::check_flag(name, value); !fits)
+          refuse_arguments(fits.error());
+    run = [settings] { return serve(*settings); };
+  });
 }
 
 }  // namespace ashlar::apps

@@ -24,6 +24,10 @@ TEST(AshlarPlan, SaysWhatAModelTakes) {
   EXPECT_TRUE(says(huge, "    G2   953.7 PiB   268,435,456,000,000,000   16,777,216,000,000,000\n"))
       << huge.output;
   EXPECT_TRUE(says(run("plan --models"), "DeepSeek-V3"));
+  const Json models = Json::parse(run("plan --models --json").output)["models"];
+  ASSERT_GT(models.list.size(), 3u);
+  EXPECT_EQ(models.list[2]["model"].text, "Llama-3.1-8B");
+  EXPECT_EQ(models.list[2]["weights_gb"].number, 16.1);
   const ScratchFolder folder;
   std::ofstream(folder.file("config.json"))
       << R"({"num_hidden_layers":2,"num_key_value_heads":2,"head_dim":4})";

@@ -23,6 +23,10 @@ TEST(AshlarReplay, WritesATraceAndReplaysIt) {
   const std::string trace = folder.file("chat.jsonl");
   const Ended written = run("replay --generate chat,requests=300,seed=4 --write '" + trace + "'");
   EXPECT_EQ(written.status, 0) << written.output;
+  const Ended told =
+      run("replay '" + trace + "' --write '" + folder.file("copy.jsonl") + "' --json 2>/dev/null");
+  EXPECT_EQ(testing::Json::parse(told.output)["requests"].number, 300) << told.output;
+  EXPECT_EQ(testing::Json::parse(told.output)["written"].text, folder.file("copy.jsonl"));
   const Ended table = run("replay '" + trace +
                           "' --workers 2 --g1 200,400 --policy lru,fifo --router prefix,random "
                           "--report '" +

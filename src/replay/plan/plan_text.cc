@@ -31,13 +31,6 @@ void add_line(std::string& out, const std::string& name, const std::string& valu
   out += "  " + name + std::string(name.size() < 26 ? 26 - name.size() : 1, ' ') + value + "\n";
 }
 
-// JSON has no other numbers.
-std::string json_number(double value) {
-  std::array<char, 40> text{};
-  std::snprintf(text.data(), text.size(), "%.10g", value);
-  return text.data();
-}
-
 std::string groups_text(const ModelShape& model) {
   std::string out;
   for (const LayerGroup& group : model.groups) {
@@ -131,6 +124,12 @@ std::string count_text(std::uint64_t number) {
 std::string number_text(double number) {
   std::array<char, 40> text{};
   std::snprintf(text.data(), text.size(), "%.4g", number);
+  return text.data();
+}
+
+std::string json_number(double value) {
+  std::array<char, 40> text{};
+  std::snprintf(text.data(), text.size(), "%.10g", value);
   return text.data();
 }
 
