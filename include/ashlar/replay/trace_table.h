@@ -48,6 +48,8 @@ class TraceTable {
   // Most blocks of one request.
   std::size_t longest() const noexcept { return longest_; }
   std::uint64_t input_tokens() const noexcept { return input_tokens_; }
+  // Requests with a block that stood elsewhere before: its name does not stand for everything before it.
+  std::uint64_t misplaced() const noexcept { return misplaced_; }
   // The time of the last arrival.
   std::uint64_t span_ms() const noexcept { return requests_.empty() ? 0 : requests_.back().arrival_ms; }
   const TraceFacts& facts() const noexcept { return facts_; }
@@ -66,6 +68,7 @@ class TraceTable {
   TraceFacts facts_;
   std::size_t longest_ = 0;
   std::uint64_t input_tokens_ = 0;
+  std::uint64_t misplaced_ = 0;
 };
 
 }  // namespace ashlar::replay

@@ -194,7 +194,8 @@ void put_fact(std::string& out, const std::string& value, const char* name) {
   out += "<div><b>" + escaped(value) + "</b><span>" + name + "</span></div>";
 }
 
-void put_rows(std::string& out, std::span<const ReplayOutcome> runs, const RunNames& name_of_run) {
+void put_rows(std::string& out, std::span<const ReplayOutcome> runs, const RunNames& name_of_run,
+              bool has_times) {
   out +=
       "<div class=\"wide\"><table><thead><tr><th class=\"t\">run</th><th>hits</th><th>bound</th>"
       "<th>in G1</th><th>in G2</th><th>in G3</th><th>never seen</th><th>evicted</th><th>elsewhere</th>"
@@ -219,7 +220,7 @@ void put_rows(std::string& out, std::span<const ReplayOutcome> runs, const RunNa
     for (const std::uint64_t misses : run.total.misses) share(misses);
     cell(grouped(run.total.evictions[0] + run.total.evictions[1] + run.total.evictions[2]));
     cell(run.total.hits[2] == 0 ? "-" : formatted("%.2f", run.written_per_hit()));
-    cell(percent(run.busiest()));
+    cell(has_times ? percent(run.busiest()) : "-");
     cell(duration(run.latency.p50));
     cell(duration(run.latency.p99));
     out += "</tr>\n";
@@ -266,7 +267,7 @@ std::string replay_html(const ReplaySubject& subject, std::span<const ReplayOutc
   const RunNames names(runs);
   if (!runs.empty()) {
     const ReplayConfig& config = runs.front().config;
-    put_rows(out, runs, names);
+    put_rows(out, runs, names, subject.span_ms > 0);
     out +=
         "<p class=\"soft\">Bound: what a cache that knows the requests to come would find at the same "
         "workers, "
