@@ -92,6 +92,12 @@ CLI::Validator real_number(double least, double most) {
           "from " + range};
 }
 
+std::string in_braces(const std::vector<std::string>& choices) {
+  std::string out = "{";
+  for (const std::string& choice : choices) out += (out.size() == 1 ? "" : ",") + choice;
+  return out + "}";
+}
+
 void refuse_arguments(const Error& error) {
   throw CLI::ValidationError(error.message());
 }

@@ -192,10 +192,8 @@ void add_plan_command(CLI::App& program, Run& run) {
   number("--kv-heads", settings->kv_heads, "KV heads of a layer; 0: one latent vector (MLA)", 0, 65'536);
   number("--head-dim", settings->head_dim, "elements of a head, or of the latent vector", 1, 65'536);
   number("--window", settings->window, "tokens of a sliding window over all layers; 0: none", 0, 1u << 30);
-  command
-      ->add_option("--dtype", settings->dtype,
-                   "elements of the cache: fp8, bf16, fp16 or fp32 (default bf16)")
-      ->check(read_by(replay::element_bytes_of));
+  command->add_option("--dtype", settings->dtype, "elements of the cache (default bf16)")
+      ->check(read_by(replay::element_bytes_of, {"fp8", "bf16", "fp16", "fp32"}));
   number("--tp", machine.tp, "GPUs that share the model", 1, 1024)->capture_default_str();
   number("--block-size", settings->block_size, "tokens of a block", 1, 65'536)->capture_default_str();
   amount("--gpu-mem", machine.gpu_gib, "GiB of one GPU", kLeast);
@@ -218,7 +216,7 @@ void add_plan_command(CLI::App& program, Run& run) {
   command->add_option("--trace", settings->trace, "trace of requests, as ashlar replay reads them")
       ->type_name("FILE");
   command->add_option("--format", settings->format, "of the trace (default: as it looks)")
-      ->check(read_by(replay::parse_trace_format))
+      ->check(read_by(replay::parse_trace_format, replay::trace_format_names()))
       ->needs("--trace");
   number("--trace-block-size", settings->reading.block_size, "tokens of its blocks, where it does not say", 1,
          1u << 20)

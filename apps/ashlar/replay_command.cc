@@ -304,10 +304,8 @@ void add_replay_command(CLI::App& program, Run& run) {
                        "a workload instead: chat, prompts, agents, documents or mix, then "
                        ",seed=N,requests=N,block=N,rate=N")
           ->check(read_by(replay::parse_generator));
-  command
-      ->add_option("--format", settings->format,
-                   "mooncake, bailian, weka, azure, burstgpt or journal (default: as it looks)")
-      ->check(read_by(replay::parse_trace_format))
+  command->add_option("--format", settings->format, "form of the trace (default: as it looks)")
+      ->check(read_by(replay::parse_trace_format, replay::trace_format_names()))
       ->excludes(generates);
   command
       ->add_option("--block-size", settings->reading.block_size,
@@ -352,23 +350,27 @@ void add_replay_command(CLI::App& program, Run& run) {
         ->delimiter(',')
         ->check(whole_number(i == 0 ? 1 : 0, UINT32_MAX - 3))
         ->capture_default_str();
+  std::vector<std::string> policies = block::eviction_names();
+  policies.emplace_back("all");
+  std::vector<std::string> routers;
+  for (std::size_t i = 0; i <= static_cast<std::size_t>(replay::Routing::kSticky); ++i)
+    routers.emplace_back(to_string(static_cast<replay::Routing>(i)));
   command
       ->add_option("--policy", settings->policies,
                    "eviction policies by name, or all (docs/eviction.md); several: one run each")
       ->delimiter(',')
-      ->check(read_by(
-          [](const std::string& text) { return text == "all" ? Result<void>() : check_policy(text); }))
+      ->check(
+          read_by([](const std::string& text) { return text == "all" ? Result<void>() : check_policy(text); },
+                  policies))
       ->capture_default_str();
   for (std::size_t i = 1; i < replay::kReplayTiers; ++i)
     command
         ->add_option("--g" + std::to_string(i + 1) + "-policy", settings->config.tier_policy[i],
                      "eviction policy of this tier (default: as --policy)")
-        ->check(read_by(check_policy));
-  command
-      ->add_option("--router", settings->routers,
-                   "prefix, least_loaded, round_robin, random or sticky; several: one run each")
+        ->check(read_by(check_policy, block::eviction_names()));
+  command->add_option("--router", settings->routers, "routers by name; several: one run each")
       ->delimiter(',')
-      ->check(read_by(replay::parse_routing))
+      ->check(read_by(replay::parse_routing, routers))
       ->capture_default_str();
   command->add_option("--seed", settings->config.seed, "of random routing")
       ->check(whole_number())

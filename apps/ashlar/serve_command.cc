@@ -80,6 +80,18 @@ backend::http::HttpProxyOptions proxy_options(const ServeOptions& options) {
   return proxy;
 }
 
+// Choices as help, manual pages and completion know them.
+std::string type_of(const service::Setting& setting) {
+  constexpr std::string_view kChoice = "one of ";
+  if (!setting.unit.starts_with(kChoice)) return std::string(setting.unit);
+  std::vector<std::string> choices;
+  for (std::string_view rest = setting.unit.substr(kChoice.size()); !rest.empty();) {
+    choices.emplace_back(rest.substr(0, rest.find(", ")));
+    rest.remove_prefix(std::min(rest.size(), choices.back().size() + 2));
+  }
+  return "name:" + in_braces(choices);
+}
+
 int serve(const ServeSettings& settings) {
   std::string text;
   if (!settings.config.empty()) {
@@ -146,7 +158,7 @@ void add_serve_command(CLI::App& program, Run& run) {
     std::string help(setting.help);
     if (!setting.standard.empty()) help += " (default " + std::string(setting.standard) + ")";
     command->add_option(flag, settings->flags[std::string(setting.name)], help)
-        ->type_name(std::string(setting.unit))
+        ->type_name(type_of(setting))
         ->allow_extra_args(false)
         ->delimiter('\0');
   }

@@ -199,6 +199,19 @@ TEST(AshlarCommandLine, CompletionAndManualPagesKnowEveryFlag) {
     }
     EXPECT_NE(page.find(".SH EXAMPLES"), std::string::npos) << command;
   }
+  // Names are offered rather than files.
+  for (const auto& [flag, words] :
+       {std::pair<std::string, std::string>{"--router", "round_robin random prefix least_loaded sticky"},
+        {"--format", "detect mooncake bailian weka azure burstgpt journal"},
+        {"--dtype", "fp8 bf16 fp16 fp32"},
+        {"--policy", "s3_fifo"}}) {
+    const std::size_t command = bash.find(flag == "--dtype" ? "\n  plan)\n" : "\n  replay)\n");
+    const std::size_t at = bash.find("    " + flag + ")\n", command);
+    ASSERT_NE(at, std::string::npos) << flag;
+    const std::string line = bash.substr(at, bash.find("return ;;", at) - at);
+    EXPECT_NE(line.find("compgen -W"), std::string::npos) << line;
+    EXPECT_NE(line.find(words), std::string::npos) << line;
+  }
   EXPECT_TRUE(says(run("man inspct"), "did you mean inspect?"));
   EXPECT_GE(run("completion tcsh").status, 100);
 }

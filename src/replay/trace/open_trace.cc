@@ -116,13 +116,18 @@ std::string_view to_string(TraceFormat format) noexcept {
   return "unknown";
 }
 
+std::vector<std::string> trace_format_names() {
+  std::vector<std::string> names;
+  for (const auto& [format, known] : kFormatNames)
+    if (format != TraceFormat::kGenerated) names.emplace_back(known);
+  return names;
+}
+
 Result<TraceFormat> parse_trace_format(std::string_view name) {
+  for (const auto& [format, known] : kFormatNames)
+    if (format != TraceFormat::kGenerated && known == name) return format;
   std::string names;
-  for (const auto& [format, known] : kFormatNames) {
-    if (format == TraceFormat::kGenerated) continue;
-    if (known == name) return format;
-    names += (names.empty() ? "" : ", ") + std::string(known);
-  }
+  for (const std::string& known : trace_format_names()) names += (names.empty() ? "" : ", ") + known;
   return Error(ErrorCode::kInvalidArgument,
                "there is no trace format \"" + std::string(name) + "\"; the formats are " + names);
 }
