@@ -120,7 +120,7 @@ TEST(AshlarCommandLine, ArgumentsThatDoNotGoTogetherAreRefused) {
         {chat + "--block-bytes 8192", "--real"},
         {chat + "--g3-policy lfu", "give --g3"},
         {chat + "--block-size 32", "--generate"},
-        {chat + "--write x --report y", "--report"},
+        {chat + "--write /dev/null --report /dev/null", "--report"},
         {"plan --gpu-mem 80 --model Llama-3.1-8B --sample 0.1", "--trace"},
         {"plan --gpu-mem 80 --model Llama-3.1-8B --key x", "--trace"},
         {"bench nosuch", "--list names them"},
