@@ -61,6 +61,8 @@ std::string suggestion(const CLI::App& program) {
     } else if (parsed.empty()) {
       for (const CLI::App* one : program.get_subcommands({})) known.push_back(one->get_name());
     }
+    // One that the command has was given before it.
+    if (std::ranges::find(known, word) != known.end()) return word + " behind the command";
     if (const std::string near = near_name(word, known); !near.empty()) return near;
   }
   return {};
@@ -90,6 +92,16 @@ CLI::Validator real_number(double least, double most) {
           "from " + range};
 }
 
+std::string in_braces(const std::vector<std::string>& choices) {
+  std::string out = "{";
+  for (const std::string& choice : choices) out += (out.size() == 1 ? "" : ",") + choice;
+  return out + "}";
+}
+
+void refuse_arguments(const Error& error) {
+  throw CLI::ValidationError(error.message());
+}
+
 std::string parse_problem(const CLI::App& program, const CLI::ParseError& error,
                           const std::vector<std::string>& arguments) {
   constexpr std::size_t kShortest = 4;  // shortest text searched for in a message
@@ -110,7 +122,9 @@ std::string parse_problem(const CLI::App& program, const CLI::ParseError& error,
   }
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) &&
       program.get_subcommands().empty() && !program.remaining(true).empty())
-    message = "there is no such command";
+    message = is_option(program.remaining(true).front())
+                  ? "a command is needed before " + name_of(program.remaining(true).front())
+                  : "there is no such command";
   const std::string near = suggestion(program);
   return message + (near.empty() ? "" : "; did you mean " + near + "?") +
          "\nRun with --help for more information.";

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "ashlar/base/result.h"
+
 namespace ashlar::apps {
 
 // Digits only, in the range. The message has the range, not the value.
@@ -17,15 +19,22 @@ CLI::Validator whole_number(std::uint64_t least = 0,
 // A finite decimal number in the range.
 CLI::Validator real_number(double least, double most);
 
-// A name that this function can read; the message is its error's.
+// "{a,b}", as the parser describes choices: what help, manual pages and shells show.
+std::string in_braces(const std::vector<std::string>& choices);
+
+// A name that this function can read; the message is its error's. `choices`: those there are, for help and
+// completion; empty: too many.
 template <class Parse>
-CLI::Validator read_by(Parse parse) {
+CLI::Validator read_by(Parse parse, const std::vector<std::string>& choices = {}) {
   return {[parse](std::string& text) {
             const auto read = parse(text);
             return read ? std::string() : read.error().message();
           },
-          ""};
+          choices.empty() ? "" : in_braces(choices)};
 }
+
+// Ends the parsing: arguments that are right each and wrong together. For the callbacks of commands.
+[[noreturn]] void refuse_arguments(const Error& error);
 
 // Why the arguments were rejected. Hides values after '=', values of unknown options, and logins.
 std::string parse_problem(const CLI::App& program, const CLI::ParseError& error,

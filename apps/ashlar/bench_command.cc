@@ -10,6 +10,7 @@
 #include <system_error>
 #include <vector>
 
+#include "apps/ashlar/arguments.h"
 #include "apps/ashlar/benchmark_table.h"
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/console.h"
@@ -68,23 +69,37 @@ int list_benchmarks(const BenchSettings& settings) {
   return kExitDone;
 }
 
-int bench(const BenchSettings& settings) {
-  if (settings.list || settings.name.empty()) return list_benchmarks(settings);
-  // "block" is as good as "block_bench".
-  const auto entry = std::ranges::find_if(kBenchmarks, [&](const BenchmarkEntry& one) {
-    return one.name == settings.name || one.name == settings.name + "_bench";
+// "block" is as good as "block_bench".
+auto find_benchmark(const std::string& name) {
+  return std::ranges::find_if(kBenchmarks, [&](const BenchmarkEntry& one) {
+    return one.name == name || one.name == name + "_bench";
   });
-  if (entry == kBenchmarks.end()) {
+}
+
+Result<void> check_arguments(const BenchSettings& settings) {
+  if (settings.list || settings.name.empty()) return {};
+  if (find_benchmark(settings.name) == kBenchmarks.end()) {
     std::vector<std::string> names;
     for (const BenchmarkEntry& one : kBenchmarks) {
       names.emplace_back(one.name);
       names.emplace_back(one.name.substr(0, one.name.rfind('_')));
     }
     const std::string near = near_name(settings.name, names);
-    say("ashlar bench: there is no such benchmark; " +
-        (near.empty() ? "ashlar bench --list names them" : "did you mean " + near + "?"));
-    return kExitFailed;
+    return Error(ErrorCode::kInvalidArgument,
+                 "there is no such benchmark; " +
+                     (near.empty() ? "ashlar bench --list names them" : "did you mean " + near + "?"));
   }
+  if (settings.json)
+    return Error(
+        ErrorCode::kInvalidArgument,
+        "--json lists the benchmarks, and the results of one are text; leave out --json, or its name");
+  return {};
+}
+
+// Requires: check_arguments().
+int bench(const BenchSettings& settings) {
+  if (settings.list || settings.name.empty()) return list_benchmarks(settings);
+  const auto entry = find_benchmark(settings.name);
   const std::filesystem::path program = folder_of(settings) / entry->name;
   if (!is_built(folder_of(settings), entry->name)) {
     say("ashlar bench: " + program.string() + " is not built; run: cmake --build --preset release --target " +
@@ -114,7 +129,10 @@ void add_bench_command(CLI::App& program, Run& run) {
   command->add_option("--folder", settings->folder, "folder of the benchmarks (default: of this program)")
       ->type_name("FOLDER");
   end_help(command, {"ashlar bench --list", "ashlar bench block", "ashlar bench block_bench -- --scaling 4"});
-  command->callback([settings, &run] { run = [settings] { return bench(*settings); }; });
+  command->callback([settings, &run] {
+    if (const auto fits = check_arguments(*settings); !fits) refuse_arguments(fits.error());
+    run = [settings] { return bench(*settings); };
+  });
 }
 
 }  // namespace ashlar::apps

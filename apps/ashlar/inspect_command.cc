@@ -41,6 +41,14 @@ Result<std::string> read_token(const std::string& path) {
   return text;
 }
 
+// "localhost:8080".
+bool is_host_and_port(const std::string& target) {
+  const std::size_t colon = target.rfind(':');
+  return colon != std::string::npos && colon > 0 && colon + 1 < target.size() &&
+         target.find('/') == std::string::npos &&
+         std::ranges::all_of(target.substr(colon + 1), [](char c) { return c >= '0' && c <= '9'; });
+}
+
 // Says how a token is given here.
 Error name_token_file(Error error) {
   if (error.message().find("the token") == std::string::npos) return error;
@@ -78,6 +86,7 @@ int inspect_all(const InspectSettings& settings) {
     if (!seen) {
       std::string message = seen.error().message();
       hide_secrets(message, target);
+      if (is_host_and_port(target)) message += "; a service is named with http:// or https:// before it";
       say("ashlar inspect: " + message);
       // Damage that leaves nothing to describe is damage all the same.
       if (status != kExitFailed)

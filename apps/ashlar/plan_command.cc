@@ -44,14 +44,19 @@ int plan_failed(const Error& error) {
 
 int list_models(bool json) {
   service::JsonText out;
-  out.array([&] {
-    for (const replay::ModelShape& model : replay::known_models())
-      out.object([&] {
-        out.field("model", model.name);
-        out.field("layers", model.layers());
-        out.field("bytes_per_token", model.bytes_per_token());
-        out.field("bytes_per_far_token", model.bytes_per_far_token());
+  out.object([&] {
+    out.field("models", [&] {
+      out.array([&] {
+        for (const replay::ModelShape& model : replay::known_models())
+          out.object([&] {
+            out.field("model", model.name);
+            out.field("layers", model.layers());
+            out.field("bytes_per_token", model.bytes_per_token());
+            out.field("bytes_per_far_token", model.bytes_per_far_token());
+            out.field("weights_gb", [&] { out.raw(replay::json_number(model.weights_gb)); });
+          });
       });
+    });
   });
   if (json) {
     std::printf("%s\n", out.text().c_str());
@@ -72,8 +77,9 @@ bool is_config(const std::string& model) {
   return model.ends_with(".json") || std::filesystem::is_regular_file(model, failed);
 }
 
-Result<replay::ModelShape> shape_of(const PlanSettings& settings) {
-  replay::ModelShape shape;
+// Whether the arguments go together. Nothing is read.
+Result<void> check_arguments(const PlanSettings& settings) {
+  if (settings.models) return {};
   const bool has_numbers = settings.layers || settings.kv_heads || settings.head_dim || settings.window;
   if (has_numbers && !settings.model.empty())
     return make_error(
@@ -81,22 +87,29 @@ Result<replay::ModelShape> shape_of(const PlanSettings& settings) {
         "--model %s says the shape; leave out --layers, --kv-heads, --head-dim and --window, or "
         "--model",
         settings.model.c_str());
-  if (has_numbers) {
-    if (!settings.layers || !settings.kv_heads || !settings.head_dim)
-      return make_error(ErrorCode::kInvalidArgument,
-                        "a shape in numbers needs --layers, --kv-heads and --head-dim together; --kv-heads 0 "
-                        "is one latent vector of --head-dim elements (MLA)");
-    shape.name = "this model";
-    shape.groups = {{*settings.layers, *settings.kv_heads, *settings.head_dim, settings.window.value_or(0)}};
-  } else if (settings.model.empty()) {
+  if (has_numbers && (!settings.layers || !settings.kv_heads || !settings.head_dim))
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a shape in numbers needs --layers, --kv-heads and --head-dim together; --kv-heads 0 "
+                      "is one latent vector of --head-dim elements (MLA)");
+  if (!has_numbers && settings.model.empty())
     return make_error(ErrorCode::kInvalidArgument,
                       "which model? --model NAME (--models lists them), a config.json, or --layers, "
                       "--kv-heads and --head-dim");
+  return settings.machine.validate();
+}
+
+// Requires: check_arguments().
+Result<replay::ModelShape> shape_of(const PlanSettings& settings) {
+  replay::ModelShape shape;
+  if (settings.model.empty()) {
+    shape.name = "this model";
+    shape.groups = {{*settings.layers, *settings.kv_heads, *settings.head_dim, settings.window.value_or(0)}};
   } else if (is_config(settings.model)) {
     ASHLAR_TRY(const std::string text, service::read_whole_file(settings.model));
     ASHLAR_TRY(shape, replay::parse_model_config(settings.model, text));
   } else {
     ASHLAR_TRY(shape, replay::find_model(settings.model));
+    if (settings.weights) shape.note.clear();  // it is about those of the table
   }
   if (!settings.dtype.empty()) {
     ASHLAR_TRY(shape.element_bytes, replay::element_bytes_of(settings.dtype));
@@ -179,10 +192,8 @@ void add_plan_command(CLI::App& program, Run& run) {
   number("--kv-heads", settings->kv_heads, "KV heads of a layer; 0: one latent vector (MLA)", 0, 65'536);
   number("--head-dim", settings->head_dim, "elements of a head, or of the latent vector", 1, 65'536);
   number("--window", settings->window, "tokens of a sliding window over all layers; 0: none", 0, 1u << 30);
-  command
-      ->add_option("--dtype", settings->dtype,
-                   "elements of the cache: fp8, bf16, fp16 or fp32 (default bf16)")
-      ->check(read_by(replay::element_bytes_of));
+  command->add_option("--dtype", settings->dtype, "elements of the cache (default bf16)")
+      ->check(read_by(replay::element_bytes_of, {"fp8", "bf16", "fp16", "fp32"}));
   number("--tp", machine.tp, "GPUs that share the model", 1, 1024)->capture_default_str();
   number("--block-size", settings->block_size, "tokens of a block", 1, 65'536)->capture_default_str();
   amount("--gpu-mem", machine.gpu_gib, "GiB of one GPU", kLeast);
@@ -205,27 +216,35 @@ void add_plan_command(CLI::App& program, Run& run) {
   command->add_option("--trace", settings->trace, "trace of requests, as ashlar replay reads them")
       ->type_name("FILE");
   command->add_option("--format", settings->format, "of the trace (default: as it looks)")
-      ->check(read_by(replay::parse_trace_format));
+      ->check(read_by(replay::parse_trace_format, replay::trace_format_names()))
+      ->needs("--trace");
   number("--trace-block-size", settings->reading.block_size, "tokens of its blocks, where it does not say", 1,
-         1u << 20);
-  command->add_flag("--lenient", settings->reading.is_lenient,
-                    "skip lines that cannot be read, and count them");
+         1u << 20)
+      ->needs("--trace");
+  command
+      ->add_flag("--lenient", settings->reading.is_lenient, "skip lines that cannot be read, and count them")
+      ->needs("--trace");
   command
       ->add_option("--key", settings->reading.journal_key,
                    "file of a journal's key (default: `key` beside it)")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->needs("--trace");
   command
       ->add_option("--sample", settings->sampling.rate,
                    "share of the blocks to follow; below 1 the curve is sampled, with its error")
       ->check(real_number(1e-6, 1))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs("--trace");
   command->add_flag("--json", settings->json, "one JSON object");
   end_help(command,
            {"ashlar plan --model Llama-3.1-8B --gpu-mem 80",
             "ashlar plan --model Llama-3.1-70B --tp 4 --gpu-mem 80 --host-mem 512 --trace trace.jsonl",
             "ashlar plan --model config.json --gpu-mem 80 --weights 16 --dtype fp8 --json",
             "ashlar plan --models"});
-  command->callback([settings, &run] { run = [settings] { return plan(*settings); }; });
+  command->callback([settings, &run] {
+    if (const auto fits = check_arguments(*settings); !fits) refuse_arguments(fits.error());
+    run = [settings] { return plan(*settings); };
+  });
 }
 
 }  // namespace ashlar::apps

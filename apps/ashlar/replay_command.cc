@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +23,8 @@
 #include "ashlar/replay/generate.h"
 #include "ashlar/replay/real.h"
 #include "ashlar/replay/report.h"
+#include "replay/trace/replaced_file.h"
+#include "service/gateway/json_text.h"
 
 namespace ashlar::apps {
 namespace {
@@ -106,7 +107,12 @@ Result<void> check_policy(const std::string& name) {
 // Every combination of the lists.
 Result<std::vector<replay::ReplayConfig>> configs_of(const ReplaySettings& settings) {
   std::vector<std::string> policies = settings.policies;
-  if (policies == std::vector<std::string>{"all"}) policies = block::eviction_names();
+  if (std::ranges::find(policies, "all") != policies.end()) {
+    if (policies.size() > 1)
+      return Error(ErrorCode::kInvalidArgument,
+                   "--policy all takes every policy; leave out the others, or all");
+    policies = block::eviction_names();
+  }
   std::vector<replay::ReplayConfig> configs;
   for (const std::uint32_t workers : settings.workers)
     for (const std::uint32_t g1 : settings.blocks[0])
@@ -127,10 +133,24 @@ Result<std::vector<replay::ReplayConfig>> configs_of(const ReplaySettings& setti
   return configs;
 }
 
-Result<std::unique_ptr<replay::TraceSource>> open_workload(const ReplaySettings& settings) {
-  if (settings.trace.empty() == settings.generate.empty())
+// Whether the arguments go together. Nothing is read.
+Result<void> check_arguments(const ReplaySettings& settings) {
+  if (settings.trace.empty() && settings.generate.empty())
+    return Error(ErrorCode::kInvalidArgument, "a trace is needed, or --generate");
+  if (!settings.trace.empty() && !settings.generate.empty())
     return Error(ErrorCode::kInvalidArgument,
-                 "one of a trace and --generate is needed; see ashlar replay --help");
+                 "a trace is replayed, or a workload that is generated: leave out the trace or --generate");
+  for (std::size_t i = 1; i < replay::kReplayTiers; ++i)
+    if (const std::vector<std::uint32_t>& blocks = settings.blocks[i];
+        !settings.config.tier_policy[i].empty() && std::ranges::count(blocks, 0u) == std::ssize(blocks))
+      return make_error(ErrorCode::kInvalidArgument, "--g%zu-policy is of a tier without blocks; give --g%zu",
+                        i + 1, i + 1);
+  const auto configs = configs_of(settings);
+  return configs ? Result<void>() : configs.error();
+}
+
+// Requires: check_arguments().
+Result<std::unique_ptr<replay::TraceSource>> open_workload(const ReplaySettings& settings) {
   if (!settings.generate.empty()) {
     ASHLAR_TRY(const replay::GeneratorOptions options, replay::parse_generator(settings.generate));
     return replay::generate_trace(options);
@@ -140,19 +160,44 @@ Result<std::unique_ptr<replay::TraceSource>> open_workload(const ReplaySettings&
   return replay::open_trace(settings.trace, options);
 }
 
-// Beside the file first: a report that was there stays until the new one is whole.
-Result<void> write_report(const std::string& path, const std::string& text) {
-  const std::string part = path + ".part";
-  std::ofstream file(part, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file || std::rename(part.c_str(), path.c_str()) != 0) {
-    const Error error = make_error(ErrorCode::kIo, "cannot write %s: %s", path.c_str(),
-                                   std::generic_category().message(errno).c_str());
-    std::remove(part.c_str());
-    return error;
+Error report_failed(const std::string& path) {
+  return make_error(ErrorCode::kIo, "cannot write the report %s: %s", path.c_str(),
+                    std::generic_category().message(errno).c_str());
+}
+
+int write_workload(const ReplaySettings& settings, replay::TraceSource& source) {
+  ProgressLine progress(!settings.quiet);
+  const auto written = replay::write_trace(source, settings.write, [&](std::uint64_t requests) {
+    progress.show("writing", requests, 0);
+    return !StopSignal::received();
+  });
+  progress.clear();
+  if (!written) return replay_failed(written.error());
+  const replay::TraceFacts& read = source.facts();
+  const bool is_whole = read.skipped_lines == 0 && read.unfinished_bytes == 0;
+  std::vector<std::string> notes;
+  if (!is_whole || read.other_size != 0 || read.contradicting != 0) {
+    replay::ReplaySubject subject;
+    subject.facts = read;
+    notes = replay::notes_of(subject);
   }
-  return {};
+  if (settings.json) {
+    service::JsonText out;
+    out.object([&] {
+      out.field("written", settings.write);
+      out.field("requests", *written);
+      out.field("notes", [&] {
+        out.array([&] {
+          for (const std::string& note : notes) out.value(note);
+        });
+      });
+    });
+    std::printf("%s\n", out.text().c_str());
+  } else if (!settings.quiet) {
+    say(settings.write + ": " + std::to_string(*written) + " requests");
+  }
+  for (const std::string& note : notes) say("ashlar replay: " + note);
+  return is_whole ? kExitDone : kExitIncomplete;
 }
 
 int run_replay(const ReplaySettings& settings) {
@@ -164,6 +209,11 @@ int run_replay(const ReplaySettings& settings) {
         Error(ErrorCode::kInvalidArgument, "--report names the trace itself, which it would replace"));
   auto source = open_workload(settings);
   if (!source) return replay_failed(source.error());
+  if (!settings.write.empty()) return write_workload(settings, **source);
+  // Before the runs, which may take long.
+  std::optional<replay::ReplacedFile> report;
+  if (!settings.report.empty() && !report.emplace(settings.report).is_open())
+    return replay_failed(report_failed(settings.report));
   std::optional<RunJournals> journals;  // outlive the pages that read them
   ReportPage page;
   std::unique_ptr<PageServer> server;
@@ -176,22 +226,6 @@ int run_replay(const ReplaySettings& settings) {
     server = *std::move(started);
   }
   ProgressLine progress(!settings.quiet);
-  if (!settings.write.empty()) {
-    const auto written = replay::write_trace(**source, settings.write, [&](std::uint64_t requests) {
-      progress.show("writing", requests, 0);
-      return !StopSignal::received();
-    });
-    progress.clear();
-    if (!written) return replay_failed(written.error());
-    if (!settings.quiet) say(settings.write + ": " + std::to_string(*written) + " requests");
-    const replay::TraceFacts& read = (*source)->facts();
-    const bool is_whole = read.skipped_lines == 0 && read.unfinished_bytes == 0;
-    if (is_whole && read.other_size == 0 && read.contradicting == 0) return kExitDone;
-    replay::ReplaySubject subject;
-    subject.facts = read;
-    for (const std::string& note : replay::notes_of(subject)) say("ashlar replay: " + note);
-    return is_whole ? kExitDone : kExitIncomplete;
-  }
   const auto trace = replay::TraceTable::load(**source, [&](std::uint64_t requests) {
     progress.show("reading", requests, 0);
     return !StopSignal::received();
@@ -235,9 +269,10 @@ int run_replay(const ReplaySettings& settings) {
   const std::string text =
       settings.json ? replay::replay_json(subject, runs) : replay::replay_table(subject, runs);
   std::fwrite(text.data(), 1, text.size(), stdout);
-  if (!settings.report.empty()) {
-    if (const auto written = write_report(settings.report, replay::replay_html(subject, runs)); !written)
-      return replay_failed(written.error());
+  if (report) {
+    std::fflush(stdout);  // the report may go there too
+    if (!report->put(replay::replay_html(subject, runs)) || !report->finish())
+      return replay_failed(report_failed(settings.report));
     if (!settings.quiet) say("report: " + settings.report);
   }
   if (server && flush_output()) server->wait();
@@ -263,38 +298,47 @@ void add_replay_command(CLI::App& program, Run& run) {
                      "ashlar replay trace.jsonl --real --g1 2000 --g2 4000 --g3 20000 --folder /nvme0/kv",
                      "ashlar replay /var/lib/ashlar/journal --g1 4096"});
   command->add_option("trace", settings->trace, "trace: a file, a folder, or - for standard input");
-  command
-      ->add_option("--generate", settings->generate,
-                   "a workload instead: chat, prompts, agents, documents or mix, then "
-                   ",seed=N,requests=N,block=N,rate=N")
-      ->check(read_by(replay::parse_generator));
-  command
-      ->add_option("--format", settings->format,
-                   "mooncake, bailian, weka, azure, burstgpt or journal (default: as it looks)")
-      ->check(read_by(replay::parse_trace_format));
+  CLI::Option* generates =
+      command
+          ->add_option("--generate", settings->generate,
+                       "a workload instead: chat, prompts, agents, documents or mix, then "
+                       ",seed=N,requests=N,block=N,rate=N")
+          ->check(read_by(replay::parse_generator));
+  command->add_option("--format", settings->format, "form of the trace (default: as it looks)")
+      ->check(read_by(replay::parse_trace_format, replay::trace_format_names()))
+      ->excludes(generates);
   command
       ->add_option("--block-size", settings->reading.block_size,
                    "tokens per block, where the trace does not say")
-      ->check(whole_number(1, 1 << 20));
-  command->add_flag("--lenient", settings->reading.is_lenient,
-                    "skip lines that cannot be read, and count them");
+      ->check(whole_number(1, 1 << 20))
+      ->excludes(generates);
+  command
+      ->add_flag("--lenient", settings->reading.is_lenient, "skip lines that cannot be read, and count them")
+      ->excludes(generates);
   command
       ->add_option("--session-interval", settings->reading.session_interval_ms,
                    "ms between the starts of Weka sessions")
       ->check(whole_number(0, 1'000'000'000))
-      ->capture_default_str();
-  command->add_option("--key", settings->reading.journal_key,
-                      "file of a journal's key (default: `key` beside it)");
+      ->capture_default_str()
+      ->excludes(generates);
+  command
+      ->add_option("--key", settings->reading.journal_key,
+                   "file of a journal's key (default: `key` beside it)")
+      ->excludes(generates);
   command->add_option("--write", settings->write, "write the trace in Mooncake's form to FILE, and end");
   CLI::Option* simulates = command->add_flag("--simulate", settings->simulates,
                                              "policies and routing only, without bytes (the default)");
-  command->add_flag("--real", settings->is_real, "managers with bytes; every hit is compared")
-      ->excludes(simulates);
-  command->add_option("--folder", settings->real.folder,
-                      "with --real: folder for the files of G3 (default: a temporary one)");
+  CLI::Option* with_bytes =
+      command->add_flag("--real", settings->is_real, "managers with bytes; every hit is compared")
+          ->excludes(simulates);
+  command
+      ->add_option("--folder", settings->real.folder,
+                   "with --real: folder for the files of G3 (default: a temporary one)")
+      ->needs(with_bytes);
   command->add_option("--block-bytes", settings->real.block_bytes, "with --real: bytes of a block")
       ->check(whole_number(4'096, 1 << 30))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs(with_bytes);
   command->add_option("--workers", settings->workers, "workers; several: one run each")
       ->delimiter(',')
       ->check(whole_number(1, 4'096))
@@ -306,23 +350,27 @@ void add_replay_command(CLI::App& program, Run& run) {
         ->delimiter(',')
         ->check(whole_number(i == 0 ? 1 : 0, UINT32_MAX - 3))
         ->capture_default_str();
+  std::vector<std::string> policies = block::eviction_names();
+  policies.emplace_back("all");
+  std::vector<std::string> routers;
+  for (std::size_t i = 0; i <= static_cast<std::size_t>(replay::Routing::kSticky); ++i)
+    routers.emplace_back(to_string(static_cast<replay::Routing>(i)));
   command
       ->add_option("--policy", settings->policies,
                    "eviction policies by name, or all (docs/eviction.md); several: one run each")
       ->delimiter(',')
-      ->check(read_by(
-          [](const std::string& text) { return text == "all" ? Result<void>() : check_policy(text); }))
+      ->check(
+          read_by([](const std::string& text) { return text == "all" ? Result<void>() : check_policy(text); },
+                  policies))
       ->capture_default_str();
   for (std::size_t i = 1; i < replay::kReplayTiers; ++i)
     command
         ->add_option("--g" + std::to_string(i + 1) + "-policy", settings->config.tier_policy[i],
                      "eviction policy of this tier (default: as --policy)")
-        ->check(read_by(check_policy));
-  command
-      ->add_option("--router", settings->routers,
-                   "prefix, least_loaded, round_robin, random or sticky; several: one run each")
+        ->check(read_by(check_policy, block::eviction_names()));
+  command->add_option("--router", settings->routers, "routers by name; several: one run each")
       ->delimiter(',')
-      ->check(read_by(replay::parse_routing))
+      ->check(read_by(replay::parse_routing, routers))
       ->capture_default_str();
   command->add_option("--seed", settings->config.seed, "of random routing")
       ->check(whole_number())
@@ -353,10 +401,14 @@ void add_replay_command(CLI::App& program, Run& run) {
   command->add_option("--port", settings->port, "port of the page, on loopback; 0: any (default 8090)")
       ->check(whole_number(0, 65'535))
       ->needs(shows);
-  command->add_option("--report", settings->report, "write an HTML report with charts to FILE");
+  command->add_option("--report", settings->report, "write an HTML report with charts to FILE")
+      ->excludes("--write");
   command->add_flag("--json", settings->json, "JSON on standard output instead of the table");
   command->add_flag("--quiet", settings->quiet, "no progress on standard error");
-  command->callback([settings, &run] { run = [settings] { return run_replay(*settings); }; });
+  command->callback([settings, &run] {
+    if (const auto fits = check_arguments(*settings); !fits) refuse_arguments(fits.error());
+    run = [settings] { return run_replay(*settings); };
+  });
 }
 
 }  // namespace ashlar::apps

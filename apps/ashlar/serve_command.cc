@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/ashlar/arguments.h"
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/console.h"
 #include "apps/ashlar/engine_sources.h"
@@ -79,6 +80,18 @@ backend::http::HttpProxyOptions proxy_options(const ServeOptions& options) {
   return proxy;
 }
 
+// Choices as help, manual pages and completion know them.
+std::string type_of(const service::Setting& setting) {
+  constexpr std::string_view kChoice = "one of ";
+  if (!setting.unit.starts_with(kChoice)) return std::string(setting.unit);
+  std::vector<std::string> choices;
+  for (std::string_view rest = setting.unit.substr(kChoice.size()); !rest.empty();) {
+    choices.emplace_back(rest.substr(0, rest.find(", ")));
+    rest.remove_prefix(std::min(rest.size(), choices.back().size() + 2));
+  }
+  return "name:" + in_braces(choices);
+}
+
 int serve(const ServeSettings& settings) {
   std::string text;
   if (!settings.config.empty()) {
@@ -145,14 +158,21 @@ void add_serve_command(CLI::App& program, Run& run) {
     std::string help(setting.help);
     if (!setting.standard.empty()) help += " (default " + std::string(setting.standard) + ")";
     command->add_option(flag, settings->flags[std::string(setting.name)], help)
-        ->type_name(std::string(setting.unit))
+        ->type_name(type_of(setting))
         ->allow_extra_args(false)
         ->delimiter('\0');
   }
   end_help(command, {"ashlar serve --worker http://127.0.0.1:8000,events=tcp://127.0.0.1:5557",
                      "ashlar serve --config serve.toml --check --json",
                      "ashlar serve --config serve.toml --journal journal"});
-  command->callback([settings, &run] { run = [settings] { return serve(*settings); }; });
+  command->callback([settings, &run] {
+    // What a file or the environment says is read later, and fails otherwise.
+    for (const auto& [name, values] : settings->flags)
+      for (const std::string& value : values)
+        if (const auto fits = service::ServeConfig::check_flag(name, value); !fits)
+          refuse_arguments(fits.error());
+    run = [settings] { return serve(*settings); };
+  });
 }
 
 }  // namespace ashlar::apps

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "apps/ashlar/arguments.h"
 #include "apps/ashlar/command_tree.h"
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/console.h"
@@ -38,15 +39,16 @@ int man(const CommandTree& tree, const ManSettings& settings) {
     }
     return kExitDone;
   }
-  if (!settings.command.empty() && tree.find(settings.command) == nullptr) {
-    std::vector<std::string> names;
-    for (const CommandEntry& command : tree.commands) names.push_back(command.name);
-    const std::string near = near_name(settings.command, names);
-    say("ashlar man: there is no such command; " +
-        (near.empty() ? "ashlar --help lists them" : "did you mean " + near + "?"));
-    return kExitFailed;
-  }
   return print_text(manual_page(tree, settings.command, ASHLAR_VERSION));
+}
+
+Error no_such_command(const CommandTree& tree, const std::string& name) {
+  std::vector<std::string> names;
+  for (const CommandEntry& command : tree.commands) names.push_back(command.name);
+  const std::string near = near_name(name, names);
+  return Error(ErrorCode::kInvalidArgument,
+               "there is no such command; " +
+                   (near.empty() ? "ashlar --help lists them" : "did you mean " + near + "?"));
 }
 
 }  // namespace
@@ -75,6 +77,9 @@ void add_shell_commands(CLI::App& program, Run& run) {
       ->type_name("FOLDER");
   end_help(pages, {"ashlar man inspect | man -l -", "ashlar man --write /usr/local/share/man/man1"});
   pages->callback([settings, &program, &run] {
+    const CommandTree tree = CommandTree::of(program);
+    if (!settings->command.empty() && tree.find(settings->command) == nullptr)
+      refuse_arguments(no_such_command(tree, settings->command));
     run = [settings, &program] { return man(CommandTree::of(program), *settings); };
   });
 }

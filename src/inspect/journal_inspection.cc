@@ -133,7 +133,9 @@ Result<void> inspect_journal(const std::string& path, const InspectOptions& opti
                       report->differences);
         if (report->removed_files != 0)
           seen.notes.push_back("the first " + std::to_string(report->removed_files) + " files of run " +
-                               hex_of(first.run) + " were removed: it was checked and not replayed");
+                               hex_of(first.run) + " were removed: " +
+                               (report->is_replayed ? "it was replayed from the checkpoint after them"
+                                                    : "it was checked and not replayed"));
       }
     }
     list.add(std::move(item));

@@ -108,6 +108,45 @@ TEST(AshlarCommandLine, SuggestsWhatWasMeant) {
   EXPECT_TRUE(says(far, "there is no such command")) << far.output;
 }
 
+// As the page says: 100 and above, and what to do.
+TEST(AshlarCommandLine, ArgumentsThatDoNotGoTogetherAreRefused) {
+  const std::string chat = "replay --generate chat,requests=9 ";
+  for (const auto& [wrong, expected] :
+       {std::pair<std::string, std::string>{"replay", "a trace is needed, or --generate"},
+        {"replay x --generate chat", "leave out the trace or --generate"},
+        {chat + "--policy all,lru", "leave out the others"},
+        {chat + "--g3 5", "blocks reach G3 through G2"},
+        {chat + "--folder /tmp", "--real"},
+        {chat + "--block-bytes 8192", "--real"},
+        {chat + "--g3-policy lfu", "give --g3"},
+        {chat + "--block-size 32", "--generate"},
+        {chat + "--write /dev/null --report /dev/null", "--report"},
+        {"plan --gpu-mem 80 --model Llama-3.1-8B --sample 0.1", "--trace"},
+        {"plan --gpu-mem 80 --model Llama-3.1-8B --key x", "--trace"},
+        {"bench nosuch", "--list names them"},
+        {"bench block --json", "results of one are text"},
+        {"man nosuch", "there is no such command"},
+        {"--json", "a command is needed before --json"},
+        {"-v", "a command is needed before -v"},
+        {"--json bench --list", "did you mean --json behind the command?"}}) {
+    const Ended ended = run(wrong);
+    EXPECT_GE(ended.status, 100) << wrong << "\n" << ended.output;
+    EXPECT_TRUE(says(ended, expected)) << wrong << "\n" << ended.output;
+  }
+}
+
+TEST(AshlarCommandLine, SaysWhatAFileOrAddressIs) {
+  const ScratchFolder folder;
+  std::ofstream(folder.file("text")) << "no journal at all";
+  for (const char* command : {"explain ", "replay --format journal "}) {
+    const Ended ended = run(command + folder.file("text"));
+    EXPECT_EQ(ended.status, 1) << ended.output;
+    EXPECT_TRUE(says(ended, "is no journal of Ashlar")) << ended.output;
+  }
+  EXPECT_TRUE(says(run("inspect localhost:8080"), "named with http://"));
+  EXPECT_FALSE(says(run("inspect absent"), "http://"));
+}
+
 TEST(AshlarCommandLine, ListsTheBenchmarksThatAreBuilt) {
   const Ended ended = run("bench --list --json");
   ASSERT_EQ(ended.status, 0) << ended.output;
@@ -159,6 +198,19 @@ TEST(AshlarCommandLine, CompletionAndManualPagesKnowEveryFlag) {
       EXPECT_NE(page.find(flag), std::string::npos) << command << " " << flag;
     }
     EXPECT_NE(page.find(".SH EXAMPLES"), std::string::npos) << command;
+  }
+  // Names are offered rather than files.
+  for (const auto& [flag, words] :
+       {std::pair<std::string, std::string>{"--router", "round_robin random prefix least_loaded sticky"},
+        {"--format", "detect mooncake bailian weka azure burstgpt journal"},
+        {"--dtype", "fp8 bf16 fp16 fp32"},
+        {"--policy", "s3_fifo"}}) {
+    const std::size_t command = bash.find(flag == "--dtype" ? "\n  plan)\n" : "\n  replay)\n");
+    const std::size_t at = bash.find("    " + flag + ")\n", command);
+    ASSERT_NE(at, std::string::npos) << flag;
+    const std::string line = bash.substr(at, bash.find("return ;;", at) - at);
+    EXPECT_NE(line.find("compgen -W"), std::string::npos) << line;
+    EXPECT_NE(line.find(words), std::string::npos) << line;
   }
   EXPECT_TRUE(says(run("man inspct"), "did you mean inspect?"));
   EXPECT_GE(run("completion tcsh").status, 100);

@@ -24,6 +24,10 @@ TEST(AshlarPlan, SaysWhatAModelTakes) {
   EXPECT_TRUE(says(huge, "    G2   953.7 PiB   268,435,456,000,000,000   16,777,216,000,000,000\n"))
       << huge.output;
   EXPECT_TRUE(says(run("plan --models"), "DeepSeek-V3"));
+  const Json models = Json::parse(run("plan --models --json").output)["models"];
+  ASSERT_GT(models.list.size(), 3u);
+  EXPECT_EQ(models.list[2]["model"].text, "Llama-3.1-8B");
+  EXPECT_EQ(models.list[2]["weights_gb"].number, 16.1);
   const ScratchFolder folder;
   std::ofstream(folder.file("config.json"))
       << R"({"num_hidden_layers":2,"num_key_value_heads":2,"head_dim":4})";
@@ -58,6 +62,30 @@ TEST(AshlarPlan, FollowsATrace) {
   EXPECT_EQ(run(base + " --lenient").status, 3);
 }
 
+TEST(AshlarPlan, ATraceMayHaveNoTimes) {
+  const ScratchFolder folder;
+  {
+    std::ofstream trace(folder.file("trace.jsonl"));
+    for (int i = 0; i < 40; ++i)
+      trace << R"({"input_length": 1024, "output_length": 1, "hash_ids": [)" << i % 4 * 2 << ", "
+            << i % 4 * 2 + 1 << "]}\n";
+  }
+  const std::string base =
+      "plan --layers 1 --kv-heads 1 --head-dim 512 --weights 0 --gpu-mem 0.002 --host-mem 1 --ssd 1 "
+      "--ssd-tbw 1 --host-price 1 --gpu-price 1 --prefill-rate 1 --trace " +
+      folder.file("trace.jsonl");
+  const Ended text = run(base);
+  ASSERT_EQ(text.status, 0) << text.output;
+  EXPECT_TRUE(says(text, "all at once: nothing can be said per day")) << text.output;
+  EXPECT_TRUE(says(text, "Take G2 of 1.0 GiB: prefix hits rise from 0.0% to 90.0%")) << text.output;
+  for (const char* rated : {"inf", "nan", "written to G3", "its life", "tokens that it finds"})
+    EXPECT_FALSE(says(text, rated)) << rated << "\n" << text.output;
+  const Json json = Json::parse(run(base + " --json").output);
+  EXPECT_EQ(json["trace"]["curve"].list.size(), 10u);
+  for (const char* rated : {"days", "ssd_bytes_written_per_day", "ssd_years"})
+    EXPECT_EQ(json["trace"].map.count(rated), 0u) << rated;
+}
+
 TEST(AshlarPlan, AZeroIsNotNothing) {
   const ScratchFolder folder;
   ASSERT_EQ(run("replay --generate chat,requests=300 --write " + folder.file("trace.jsonl")).status, 0);
@@ -78,12 +106,28 @@ TEST(AshlarPlan, AZeroIsNotNothing) {
   }
 }
 
-TEST(AshlarPlan, WrongNamesAreWrongUsage) {
+TEST(AshlarPlan, SaysWhoseWeightsItCounts) {
+  const Ended table = run("plan --model Llama-3.1-8B-FP8 --gpu-mem 80");
+  EXPECT_EQ(table.status, 0);
+  EXPECT_TRUE(says(table, "give --weights for fp8")) << table.output;
+  EXPECT_FALSE(says(run("plan --model Llama-3.1-8B-FP8 --gpu-mem 80 --weights 9"), "for fp8"));
+}
+
+TEST(AshlarPlan, WrongUsageSaysWhatToGive) {
   for (const auto& [arguments, expected] :
        {std::pair<std::string, std::string>{"plan --model Lama-3 --gpu-mem 80", "--models lists it"},
         {"plan --gpu-mem 80 --model Phi-4-mini-instruct", "there are Phi-4"},
         {"plan --model Llama-3.1-8B --gpu-mem 80 --dtype fp3", "there are fp8, bf16"},
-        {"plan --model Llama-3.1-8B --gpu-mem 80 --trace none --format csv", "mooncake"}}) {
+        {"plan --model Llama-3.1-8B --gpu-mem 80 --trace none --format csv", "mooncake"},
+        {"plan", "which model?"},
+        {"plan --model Llama-3.1-8B", "--gpu-mem is needed: the GiB of one GPU"},
+        {"plan --gpu-mem 80 --layers 32 --head-dim 128", "--kv-heads and --head-dim together"},
+        {"plan --gpu-mem 80 --kv-heads 8 --head-dim 128", "needs --layers"},
+        {"plan --gpu-mem 80 --window 128", "needs --layers"},
+        {"plan --gpu-mem 80 --model Llama-3.1-8B --window 128", "leave out --layers"},
+        {"plan --gpu-mem 80 --model Llama-3.1-8B --kv-heads 4 --head-dim 64", "leave out --layers"},
+        {"plan --gpu-mem 80 --model Llama-3.1-8B --gpu-utilization 0", "a share above 0"},
+        {"plan --gpu-mem 80 --model Llama-3.1-8B --ssd 100", "blocks reach G3 through G2"}}) {
     const Ended ended = run(arguments);
     EXPECT_GE(ended.status, 100) << arguments << "\n" << ended.output;
     EXPECT_TRUE(says(ended, expected)) << arguments << "\n" << ended.output;
@@ -92,14 +136,7 @@ TEST(AshlarPlan, WrongNamesAreWrongUsage) {
 
 TEST(AshlarPlan, ErrorsSayWhatToGive) {
   for (const auto& [arguments, expected] :
-       {std::pair<std::string, std::string>{"plan", "which model?"},
-        {"plan --model Llama-3.1-8B", "--gpu-mem is needed: the GiB of one GPU"},
-        {"plan --model Llama-3.1-70B --gpu-mem 80", "give more --tp"},
-        {"plan --gpu-mem 80 --layers 32 --head-dim 128", "--kv-heads and --head-dim together"},
-        {"plan --gpu-mem 80 --kv-heads 8 --head-dim 128", "needs --layers"},
-        {"plan --gpu-mem 80 --window 128", "needs --layers"},
-        {"plan --gpu-mem 80 --model Llama-3.1-8B --window 128", "leave out --layers"},
-        {"plan --gpu-mem 80 --model Llama-3.1-8B --kv-heads 4 --head-dim 64", "leave out --layers"},
+       {std::pair<std::string, std::string>{"plan --model Llama-3.1-70B --gpu-mem 80", "give more --tp"},
         {"plan --model none.json --gpu-mem 80", "No such file"},
         {"plan --model Llama-3.1-8B --gpu-mem 80 --trace none", "none"}}) {
     const Ended ended = run(arguments);

@@ -1,6 +1,7 @@
 // ashlar replay as a person runs it: tables, JSON, reports, traces that are written, and how it ends.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -22,6 +23,10 @@ TEST(AshlarReplay, WritesATraceAndReplaysIt) {
   const std::string trace = folder.file("chat.jsonl");
   const Ended written = run("replay --generate chat,requests=300,seed=4 --write '" + trace + "'");
   EXPECT_EQ(written.status, 0) << written.output;
+  const Ended told =
+      run("replay '" + trace + "' --write '" + folder.file("copy.jsonl") + "' --json 2>/dev/null");
+  EXPECT_EQ(testing::Json::parse(told.output)["requests"].number, 300) << told.output;
+  EXPECT_EQ(testing::Json::parse(told.output)["written"].text, folder.file("copy.jsonl"));
   const Ended table = run("replay '" + trace +
                           "' --workers 2 --g1 200,400 --policy lru,fifo --router prefix,random "
                           "--report '" +
@@ -50,6 +55,35 @@ TEST(AshlarReplay, WritesATraceAndReplaysIt) {
   const auto direct = testing::Json::parse(again.output);
   for (std::size_t i = 0; i < 8; ++i)
     EXPECT_EQ(parsed["runs"].list[i]["hit_blocks"].number, direct["runs"].list[i]["hit_blocks"].number) << i;
+}
+
+// It takes the place of a plain file alone, and only when it is whole.
+TEST(AshlarReplay, AReportReplacesNothingElse) {
+  const ScratchFolder folder;
+  const std::string base = "replay --generate prompts,requests=20 --report ";
+  const std::string report = folder.file("r.html");
+  std::ofstream(report + ".part") << "of somebody";
+  std::filesystem::create_symlink(report, folder.file("link"));
+  std::ofstream(report) << "old";
+  EXPECT_EQ(run(base + "'" + folder.file("link") + "'").status, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.file("link")));
+  EXPECT_NE(text_of(report).find("</html>"), std::string::npos);
+  EXPECT_EQ(text_of(report + ".part"), "of somebody");
+  std::filesystem::create_symlink("/dev/null", folder.file("device"));
+  EXPECT_EQ(run(base + "'" + folder.file("device") + "'").status, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.file("device")));
+
+  const Ended nowhere = run(base + "'" + folder.file("absent/r.html") + "'");
+  EXPECT_EQ(nowhere.status, 1);
+  EXPECT_TRUE(says(nowhere, "cannot write the report")) << nowhere.output;
+  EXPECT_FALSE(says(nowhere, "TTFT")) << "known before the runs: " << nowhere.output;
+  // A trace that turns out to be bad leaves the report as it was, and nothing beside it.
+  std::ofstream(folder.file("bad.jsonl")) << "{\"timestamp\": 0, \"input_length\": 5}\n{broken\n";
+  const std::string before = text_of(report);
+  EXPECT_EQ(run("replay '" + folder.file("bad.jsonl") + "' --report '" + report + "'").status, 1);
+  EXPECT_EQ(text_of(report), before);
+  const std::filesystem::directory_iterator all(folder.path());
+  EXPECT_EQ(std::distance(std::filesystem::begin(all), std::filesystem::end(all)), 5);
 }
 
 TEST(AshlarReplay, TakesListsOfWorkersAndPoliciesOfTiers) {
@@ -97,6 +131,22 @@ TEST(AshlarReplay, SaysWhatIsWrongAndHowItEnded) {
   const Ended azure = run("replay '" + folder.file("a.csv") + "'");
   EXPECT_EQ(azure.status, 0);
   EXPECT_TRUE(says(azure, "carries no reuse")) << azure.output;
+
+  std::ofstream(folder.file("none.csv")) << "TIMESTAMP,ContextTokens,GeneratedTokens\n";
+  std::ofstream(folder.file("none.jsonl")) << "\n";
+  const std::string copy = folder.file("copy.jsonl");
+  for (const std::string& empty : {std::string("none.csv"), std::string("none.jsonl --format mooncake"),
+                                   std::string("none.jsonl --format weka"),
+                                   std::string("none.jsonl --format azure"), "none.csv --write " + copy}) {
+    const Ended nothing = run("replay " + folder.file(empty));
+    EXPECT_EQ(nothing.status, 1) << empty << ": " << nothing.output;
+    EXPECT_TRUE(says(nothing, "the trace has no requests")) << empty << ": " << nothing.output;
+  }
+  EXPECT_FALSE(std::filesystem::exists(copy));
+  std::ofstream(folder.file("none.jsonl")) << "{broken\n";
+  const Ended unread = run("replay " + folder.file("none.jsonl") + " --format mooncake --lenient");
+  EXPECT_EQ(unread.status, 1);
+  EXPECT_TRUE(says(unread, "none of the trace's 1 lines could be read; the first: ")) << unread.output;
 
   EXPECT_TRUE(says(run("replay"), "--generate"));
   for (const auto& [arguments, expected] :

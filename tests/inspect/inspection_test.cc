@@ -7,9 +7,11 @@
 
 #include <filesystem>
 #include <optional>
+#include <span>
 
 #include "ashlar/testing/time_box.h"
 #include "inspect/samples.h"
+#include "service/journal/journal_codec.h"
 #include "support/damage.h"
 #include "support/scratch_folder.h"
 #include "support/small_json.h"
@@ -161,6 +163,23 @@ TEST_F(InspectionTest, DescribesAJournalWithAndWithoutItsKey) {
   write_bytes(journal + "/a.journal", bytes);
   EXPECT_EQ(
       inspect_path(journal + "/a.journal", {.verify = true, .journal_key = file("key")}).value().damaged, 1u);
+}
+
+TEST_F(InspectionTest, SaysWhetherAJournalWithoutItsFirstFilesWasReplayed) {
+  const std::string journal = folder("journal");
+  write_journal(journal, 4'000, 600);
+  const std::vector<std::string> files = service::find_journals(journal).value().at(0).files;
+  ASSERT_GT(files.size(), 2u);
+  std::filesystem::remove(files[0]);
+  const Inspection rest = inspect_path(journal, {.verify = true}).value();
+  EXPECT_EQ(rest.damaged, 0u) << rest.to_text();
+  EXPECT_THAT(rest.to_text(), HasSubstr("the first 1 files of run 0000000000000abc were removed: it was "
+                                        "replayed from the checkpoint after them"));
+  // Cut within its checkpoint, the second has nothing to replay from.
+  for (const std::string& file : std::span(files).subspan(2)) std::filesystem::remove(file);
+  std::filesystem::resize_file(files[1], service::kJournalHeadBytes + 400);
+  EXPECT_THAT(inspect_path(journal, {.verify = true}).value().to_text(),
+              HasSubstr("it was checked and not replayed"));
 }
 
 TEST_F(InspectionTest, DescribesABlockSetAndALayoutDescriptor) {

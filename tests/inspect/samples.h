@@ -155,15 +155,17 @@ inline void write_dump(const std::string& path) {
   write_bytes(path, std::move(writer).finish().value());
 }
 
-// A folder with a journal and its key.
-inline void write_journal(const std::string& folder) {
+// A folder with a journal and its key. After `file_bytes` the next file begins.
+inline void write_journal(const std::string& folder, std::uint64_t file_bytes = 1 << 20, int steps = 60) {
   const auto key = service::load_journal_key(folder + "/key", true).value();
-  auto journal =
-      service::JournalWriter::create(
-          {.path = folder + "/a.journal", .key = key, .run = 0xABC, .router = {.seed = 5, .max_sessions = 4}})
-          .value();
+  auto journal = service::JournalWriter::create({.path = folder + "/a.journal",
+                                                 .key = key,
+                                                 .run = 0xABC,
+                                                 .router = {.seed = 5, .max_sessions = 4},
+                                                 .file_bytes = file_bytes})
+                     .value();
   service::RandomRoutes routes(1, journal.get());
-  routes.run(60);
+  routes.run(steps);
   ASSERT_TRUE(journal->flush());
 }
 

@@ -333,6 +333,18 @@ TEST(Serve, ASecondRouterStartsFromTheFirst) {
   EXPECT_THAT(said, HasSubstr("snapshot: cannot read"));
 }
 
+// Wrong usage, unlike the same value in the environment.
+TEST(Serve, AFlagThatIsNotUnderstoodIsRefused) {
+  for (const char* flag : {"--port 99999", "--policy best", "--worker nowhere"}) {
+    const auto [said, status] = run_program(std::string(ASHLAR_PROGRAM) + " serve --check " + flag);
+    EXPECT_GE(status, 100) << flag << ": " << said;
+    EXPECT_THAT(said, HasSubstr(std::string(flag).substr(0, 6))) << said;
+  }
+  const auto [said, status] =
+      run_program("ASHLAR_PORT=99999 " + std::string(ASHLAR_PROGRAM) + " serve --check");
+  EXPECT_EQ(status, 1) << said;
+}
+
 TEST(Serve, AnIndexersClientCanAsk) {
   EngineProcess own;
   EngineProcess other;

@@ -52,7 +52,7 @@ std::unique_ptr<TraceSource> generate_trace(const GeneratorOptions& options);
 // numbered in order of appearance. Returns the number of requests. The file takes its name when it is whole,
 // so `path` may be the trace that is read; after an error nothing has changed. `progress` is called every 64
 // requests with the number so far; false stops.
-// Errors: those of the source; kIo; kCancelled.
+// Errors: those of the source; kInvalidArgument: there is no request; kIo; kCancelled.
 Result<std::uint64_t> write_trace(TraceSource& source, const std::string& path,
                                   const std::function<bool(std::uint64_t requests)>& progress = {});
 

@@ -25,6 +25,7 @@ struct ReplaySubject {
   std::uint64_t input_tokens = 0;
   std::uint64_t span_ms = 0;
   std::uint64_t with_session = 0;  // requests
+  std::uint64_t misplaced = 0;     // requests, as TraceTable counts them
 };
 ReplaySubject subject_of(std::string name, const TraceTable& trace);
 

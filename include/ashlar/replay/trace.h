@@ -42,6 +42,8 @@ enum class TraceFormat : std::uint8_t {
 std::string_view to_string(TraceFormat format) noexcept;
 // Errors: kInvalidArgument, with the names; kGenerated is none of them.
 Result<TraceFormat> parse_trace_format(std::string_view name);
+// What parse_trace_format() takes.
+std::vector<std::string> trace_format_names();
 
 struct TraceRequest {
   std::uint64_t arrival_ms = 0;  // by the clock of the trace, which need not begin at 0

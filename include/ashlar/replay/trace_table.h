@@ -34,8 +34,8 @@ class TraceTable {
 
   // Called every 64 requests with the number so far; false stops, with kCancelled.
   using Progress = std::function<bool(std::uint64_t requests)>;
-  // Reads everything that is left. Errors: those of the source; kCapacity: more than 2^32 - 2 distinct
-  // blocks; kCancelled.
+  // Reads everything that is left. Errors: those of the source; kInvalidArgument: there is no request;
+  // kCapacity: more than 2^32 - 2 distinct blocks; kCancelled.
   static Result<TraceTable> load(TraceSource& source, const Progress& progress = {});
 
   std::span<const Request> requests() const noexcept { return requests_; }
@@ -48,6 +48,8 @@ class TraceTable {
   // Most blocks of one request.
   std::size_t longest() const noexcept { return longest_; }
   std::uint64_t input_tokens() const noexcept { return input_tokens_; }
+  // Requests with a block that stood elsewhere before: its name does not stand for everything before it.
+  std::uint64_t misplaced() const noexcept { return misplaced_; }
   // The time of the last arrival.
   std::uint64_t span_ms() const noexcept { return requests_.empty() ? 0 : requests_.back().arrival_ms; }
   const TraceFacts& facts() const noexcept { return facts_; }
@@ -66,6 +68,7 @@ class TraceTable {
   TraceFacts facts_;
   std::size_t longest_ = 0;
   std::uint64_t input_tokens_ = 0;
+  std::uint64_t misplaced_ = 0;
 };
 
 }  // namespace ashlar::replay

@@ -150,7 +150,8 @@ struct JournalRun {
   std::string name;
   std::vector<std::string> files;
 };
-// The journals of a folder by their names, or the one file. Errors: kNotFound.
+// The journals of a folder by their names, or the one file. Errors: kNotFound; kCorruption: the file is no
+// journal.
 Result<std::vector<JournalRun>> find_journals(const std::string& path);
 
 // "run-number" in hexadecimal and decimal, as in x-ashlar-decision-id.

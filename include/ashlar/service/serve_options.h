@@ -128,6 +128,9 @@ class ServeConfig {
                                   const std::map<std::string, std::string>& environment,
                                   const std::vector<std::pair<std::string, std::string>>& flags);
 
+  // Whether a flag by itself has a value that load() would take. Errors: kInvalidArgument, with the flag.
+  static Result<void> check_flag(std::string_view name, std::string_view value);
+
   const ServeOptions& options() const noexcept { return options_; }
   // One line per setting with its value and source, as TOML with comments; secrets hidden.
   std::string describe() const;

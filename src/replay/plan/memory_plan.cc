@@ -35,8 +35,10 @@ void add_tier(MemoryPlan& plan, std::string_view name, double bytes) {
   plan.tiers.push_back(tier);
 }
 
-// Bytes that memory of this size pushes out: its misses push as many blocks, once it is full.
+// Bytes that memory of this size pushes out: its misses push as many blocks, once it is full. 0: the trace
+// has no times.
 double pushed_per_day(const MemoryPlan& plan, const CapacityCurve& curve, double bytes) {
+  if (plan.days == 0) return 0;
   const double above = blocks_in(bytes, plan);
   const double pushed =
       std::max(0.0, (1 - curve.block_hits(above)) * static_cast<double>(plan.accesses) - above);
@@ -58,7 +60,7 @@ double years_of(const MemoryPlan& plan, const TierPlan& drive, double bytes_per_
 
 // A million tokens that the tier finds with this gain; nothing: no price, or nothing found.
 std::optional<double> cost_of_hits(const MemoryPlan& plan, const TierPlan& tier, double gain) {
-  if (!tier.cost_per_month || gain <= 0) return std::nullopt;
+  if (!tier.cost_per_month || gain <= 0 || plan.days == 0) return std::nullopt;
   const double accesses_per_day = static_cast<double>(plan.accesses) / plan.days;
   const double tokens_per_month = accesses_per_day * kDaysPerMonth * plan.trace_block_size;
   return *tier.cost_per_month / (gain * tokens_per_month) * 1e6;
@@ -119,6 +121,7 @@ std::string recommend(const MemoryPlan& plan, const CapacityCurve* curve) {
   std::string out;
   double reached = first.prefix_hits;
   double taken = first.bytes;
+  bool has_g2 = false;
   for (std::size_t i = 1; i < plan.tiers.size(); ++i) {
     const TierPlan& tier = plan.tiers[i];
     const std::string what = std::string(tier.name) + " of " + bytes_text(tier.bytes);
@@ -143,6 +146,8 @@ std::string recommend(const MemoryPlan& plan, const CapacityCurve* curve) {
     }
     reached = hits;
     taken = std::max(taken, tier.bytes);
+    has_g2 |= tier.name == "G2";
+    if (tier.name == "G3" && !has_g2) out += ", through a G2 of a few blocks, without which none reaches it";
     if (cost && plan.cost_of_computing && *cost < *plan.cost_of_computing)
       out += ", for less than computing them costs";
   }
@@ -169,8 +174,13 @@ Result<void> MachineShape::validate() const {
   if (!(gpu_gib > 0))
     return make_error(ErrorCode::kInvalidArgument, "--gpu-mem %g; give the GiB of one GPU", gpu_gib);
   if (!(utilization > 0) || utilization > 1)
-    return make_error(ErrorCode::kInvalidArgument, "--gpu-utilization %g; give a share from 0 to 1",
+    return make_error(ErrorCode::kInvalidArgument, "--gpu-utilization %g; give a share above 0, up to 1",
                       utilization);
+  if (ssd_gib > 0 && !(host_gib > 0))
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--ssd %g without --host-mem; blocks reach G3 through G2: give it host memory too, a "
+                      "little if it is only passed through",
+                      ssd_gib);
   return {};
 }
 
@@ -204,12 +214,7 @@ Result<MemoryPlan> plan_memory(const ModelShape& model, const MachineShape& mach
   }
   if (machine.gpu_price && machine.prefill_rate > 0)
     plan.cost_of_computing = *machine.gpu_price * machine.tp / 3600 / machine.prefill_rate * 1e6;
-  if (curve != nullptr) {
-    if (curve->span_ms() == 0)
-      return make_error(ErrorCode::kInvalidArgument,
-                        "all requests of the trace arrive at once, so nothing can be said per day");
-    follow_trace(plan, *curve);
-  }
+  if (curve != nullptr) follow_trace(plan, *curve);
   plan.recommendation = recommend(plan, curve);
   return plan;
 }

@@ -76,7 +76,7 @@ struct MemoryPlan {
   std::uint64_t accesses = 0;
   double distinct_blocks = 0;
   std::uint32_t trace_block_size = 0;
-  double days = 0;
+  double days = 0;            // 0: all requests arrive at once, and nothing can be said per day
   double rate = 1;            // of the sample
   double most_hits = 0;       // prefix hits of an endless cache
   double bytes_for_most = 0;  // that reach nine tenths of them
@@ -91,8 +91,7 @@ struct MemoryPlan {
   std::string to_json() const;
 };
 
-// `curve` may be null. Errors: kInvalidArgument: those of the shapes; weights that leave no room on the GPUs;
-// a trace that takes no time.
+// `curve` may be null. Errors: kInvalidArgument: those of the shapes; weights that leave no room on the GPUs.
 Result<MemoryPlan> plan_memory(const ModelShape& model, const MachineShape& machine, std::uint32_t block_size,
                                const CapacityCurve* curve);
 

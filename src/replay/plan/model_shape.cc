@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdio>
 
 #include "ashlar/base/check.h"
 
@@ -40,20 +41,44 @@ bool is_version(std::string_view text) {
          std::ranges::all_of(text, [](char c) { return c == '.' || (c >= '0' && c <= '9'); });
 }
 
+constexpr std::array<std::string_view, 10> kPrecisions = {"fp8", "bf16", "fp16", "int4", "int8",
+                                                          "awq", "gptq", "gguf", "4bit", "8bit"};
+
 // "-instruct-fp8", "-v0.1", "-2507": tuning, precision and version change no shape. Any other ending may be
 // another model: "-mini", "-distill-llama-70b".
 bool keeps_shape(std::string_view ending) {
-  constexpr std::array<std::string_view, 16> kEndings = {
-      "instruct", "it",   "base", "chat", "thinking", "hf",   "fp8",  "bf16",
-      "fp16",     "int4", "int8", "awq",  "gptq",     "gguf", "4bit", "8bit"};
+  constexpr std::array<std::string_view, 6> kTunings = {"instruct", "it", "base", "chat", "thinking", "hf"};
   while (!ending.empty()) {
     if (ending.front() != '-') return false;
     ending.remove_prefix(1);
     const std::string_view part = ending.substr(0, ending.find('-'));
-    if (std::ranges::find(kEndings, part) == kEndings.end() && !is_version(part)) return false;
+    if (std::ranges::find(kTunings, part) == kTunings.end() &&
+        std::ranges::find(kPrecisions, part) == kPrecisions.end() && !is_version(part))
+      return false;
     ending.remove_prefix(part.size());
   }
   return true;
+}
+
+// The last precision that an ending names, where it is another than that of the published weights. They are
+// in bf16, those of DeepSeek in fp8, and those of gpt-oss in MXFP4.
+std::string_view other_precision(std::string_view known, std::string_view ending) {
+  std::string_view named;
+  while (!ending.empty()) {
+    ending.remove_prefix(1);
+    const std::string_view part = ending.substr(0, ending.find('-'));
+    if (std::ranges::find(kPrecisions, part) != kPrecisions.end()) named = part;
+    ending.remove_prefix(part.size());
+  }
+  if (known.starts_with("deepseek")) return named == "fp8" ? "" : named;
+  if (known.starts_with("gpt-oss")) return named;
+  return named == "bf16" || named == "fp16" ? "" : named;
+}
+
+std::string gigabytes_text(double gb) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f GB", gb);
+  return text.data();
 }
 
 std::uint64_t group_bytes(const LayerGroup& group, std::uint32_t element_bytes, std::uint32_t tp) {
@@ -142,7 +167,15 @@ Result<ModelShape> find_model(std::string_view name) {
   std::string near;
   for (const ModelShape& model : known_models()) {
     const std::string known = lower_name(model.name);
-    if (wanted.starts_with(known) && keeps_shape(std::string_view(wanted).substr(known.size()))) return model;
+    if (wanted.starts_with(known) && keeps_shape(std::string_view(wanted).substr(known.size()))) {
+      ModelShape found = model;
+      const std::string_view precision =
+          other_precision(known, std::string_view(wanted).substr(known.size()));
+      if (!precision.empty())
+        found.note = "the weights are counted as those of " + model.name + " were published, " +
+                     gigabytes_text(model.weights_gb) + "; give --weights for " + std::string(precision);
+      return found;
+    }
     if (!wanted.empty() && known.starts_with(wanted.substr(0, wanted.find('-'))))
       near += (near.empty() ? "" : ", ") + model.name;
   }

@@ -31,7 +31,7 @@ struct ModelShape {
   std::vector<LayerGroup> groups;
   double weights_gb = 0;            // 1e9 bytes, as published; 0: unknown
   std::uint32_t element_bytes = 2;  // of the cache
-  std::string note = {};            // what a configuration leaves open, and how it was taken
+  std::string note = {};            // what a name or a configuration leaves open, and how it was taken
 
   // Errors: kInvalidArgument, with the field.
   Result<void> validate() const;
@@ -49,7 +49,8 @@ struct ModelShape {
 // The table, by name.
 std::span<const ModelShape> known_models();
 // By name, in any case, with or without what stands before a slash, and with endings of tuning,
-// precision and version. Errors: kNotFound, naming what is near.
+// precision and version; where the precision is another than that of the weights, the note says so.
+// Errors: kNotFound, naming what is near.
 Result<ModelShape> find_model(std::string_view name);
 // The text of a config.json. Errors: kInvalidArgument: no JSON object, or a field is missing, which is named.
 Result<ModelShape> parse_model_config(std::string_view name, std::string_view json);

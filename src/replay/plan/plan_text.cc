@@ -31,13 +31,6 @@ void add_line(std::string& out, const std::string& name, const std::string& valu
   out += "  " + name + std::string(name.size() < 26 ? 26 - name.size() : 1, ' ') + value + "\n";
 }
 
-// JSON has no other numbers.
-std::string json_number(double value) {
-  std::array<char, 40> text{};
-  std::snprintf(text.data(), text.size(), "%.10g", value);
-  return text.data();
-}
-
 std::string groups_text(const ModelShape& model) {
   std::string out;
   for (const LayerGroup& group : model.groups) {
@@ -78,13 +71,15 @@ void write_trace(service::JsonText& out, const MemoryPlan& plan) {
     out.field("blocks_named", plan.accesses);
     out.field("distinct_blocks", [&] { out.raw(json_number(plan.distinct_blocks)); });
     out.field("block_size", plan.trace_block_size);
-    out.field("days", [&] { out.raw(json_number(plan.days)); });
+    if (plan.days > 0) out.field("days", [&] { out.raw(json_number(plan.days)); });
     out.field("sample_rate", [&] { out.raw(json_number(plan.rate)); });
     out.field("most_prefix_hits", [&] { out.raw(json_number(plan.most_hits)); });
     out.field("bytes_for_nine_tenths", [&] { out.raw(json_number(plan.bytes_for_most)); });
-    out.field("ssd_bytes_written_per_day", [&] { out.raw(json_number(plan.ssd_bytes_per_day)); });
-    out.field("ssd_drive_writes_per_day", [&] { out.raw(json_number(plan.ssd_writes_per_day)); });
-    out.field("ssd_years", [&] { out.raw(json_number(plan.ssd_years)); });
+    if (plan.days > 0) {
+      out.field("ssd_bytes_written_per_day", [&] { out.raw(json_number(plan.ssd_bytes_per_day)); });
+      out.field("ssd_drive_writes_per_day", [&] { out.raw(json_number(plan.ssd_writes_per_day)); });
+      out.field("ssd_years", [&] { out.raw(json_number(plan.ssd_years)); });
+    }
     out.field("curve", [&] {
       out.array([&] {
         for (const CurvePoint& point : plan.curve)
@@ -132,6 +127,12 @@ std::string number_text(double number) {
   return text.data();
 }
 
+std::string json_number(double value) {
+  std::array<char, 40> text{};
+  std::snprintf(text.data(), text.size(), "%.10g", value);
+  return text.data();
+}
+
 std::string life_text(double years) {
   std::array<char, 40> text{};
   std::snprintf(text.data(), text.size(), years < 1 ? "%.0f days" : "%.1f years",
@@ -159,7 +160,9 @@ std::string MemoryPlan::to_text() const {
   }
   out += table_text(table);
   if (has_trace) {
-    add_line(out, "requests", count_text(requests) + " in " + number_text(days * 24) + " hours");
+    add_line(out, "requests",
+             count_text(requests) + (days > 0 ? " in " + number_text(days * 24) + " hours"
+                                              : ", all at once: nothing can be said per day"));
     add_line(out, "blocks",
              count_text(accesses) + " named, " + count_text(static_cast<std::uint64_t>(distinct_blocks)) +
                  " different" + (rate < 1 ? " (sampled: " + percent_text(rate) + ")" : "") + ", of " +

@@ -1,4 +1,4 @@
-// Numbers of a plan as people read them.
+// Numbers of a plan as people read them, and as JSON has them.
 #pragma once
 
 #include <cstdint>
@@ -11,5 +11,6 @@ std::string percent_text(double share);        // "45.6%"
 std::string count_text(std::uint64_t number);  // "1,234,567"
 std::string life_text(double years);           // "4.2 years", "17 days"
 std::string number_text(double number);        // four digits that count: "0.01234", "12.34", "1234"
+std::string json_number(double value);         // ten digits that count
 
 }  // namespace ashlar::replay

@@ -47,20 +47,23 @@ rect:hover{opacity:.75}
 struct RunNames {
   explicit RunNames(std::span<const ReplayOutcome> runs) {
     for (const ReplayOutcome& run : runs) {
-      has_fleet |= run.config.workers > 1;
+      has_workers |= run.config.workers != runs.front().config.workers;
       for (std::size_t i = 0; i < kReplayTiers; ++i)
         has_tier[i] |= run.config.tier_blocks[i] != runs.front().config.tier_blocks[i];
     }
   }
   std::string operator()(const ReplayOutcome& run) const {
     std::string name = run.config.policy;
-    if (has_fleet) name += ", " + std::string(to_string(run.config.routing));
+    // One worker has nothing to choose from.
+    if (run.config.workers > 1) name += ", " + std::string(to_string(run.config.routing));
+    if (has_workers)
+      name += ", " + grouped(run.config.workers) + (run.config.workers == 1 ? " worker" : " workers");
     for (std::size_t i = 0; i < kReplayTiers; ++i)
       if (has_tier[i]) name += ", G" + std::to_string(i + 1) + " " + grouped(run.config.tier_blocks[i]);
     return name;
   }
 
-  bool has_fleet = false;
+  bool has_workers = false;
   std::array<bool, kReplayTiers> has_tier = {};
 };
 
@@ -191,7 +194,8 @@ void put_fact(std::string& out, const std::string& value, const char* name) {
   out += "<div><b>" + escaped(value) + "</b><span>" + name + "</span></div>";
 }
 
-void put_rows(std::string& out, std::span<const ReplayOutcome> runs, const RunNames& name_of_run) {
+void put_rows(std::string& out, std::span<const ReplayOutcome> runs, const RunNames& name_of_run,
+              bool has_times) {
   out +=
       "<div class=\"wide\"><table><thead><tr><th class=\"t\">run</th><th>hits</th><th>bound</th>"
       "<th>in G1</th><th>in G2</th><th>in G3</th><th>never seen</th><th>evicted</th><th>elsewhere</th>"
@@ -216,7 +220,7 @@ void put_rows(std::string& out, std::span<const ReplayOutcome> runs, const RunNa
     for (const std::uint64_t misses : run.total.misses) share(misses);
     cell(grouped(run.total.evictions[0] + run.total.evictions[1] + run.total.evictions[2]));
     cell(run.total.hits[2] == 0 ? "-" : formatted("%.2f", run.written_per_hit()));
-    cell(percent(run.busiest()));
+    cell(has_times ? percent(run.busiest()) : "-");
     cell(duration(run.latency.p50));
     cell(duration(run.latency.p99));
     out += "</tr>\n";
@@ -263,7 +267,7 @@ std::string replay_html(const ReplaySubject& subject, std::span<const ReplayOutc
   const RunNames names(runs);
   if (!runs.empty()) {
     const ReplayConfig& config = runs.front().config;
-    put_rows(out, runs, names);
+    put_rows(out, runs, names, subject.span_ms > 0);
     out +=
         "<p class=\"soft\">Bound: what a cache that knows the requests to come would find at the same "
         "workers, "

@@ -54,7 +54,8 @@ ReplaySubject subject_of(std::string name, const TraceTable& trace) {
           .input_tokens = trace.input_tokens(),
           .span_ms = trace.span_ms(),
           .with_session = static_cast<std::uint64_t>(std::ranges::count_if(
-              trace.requests(), [](const TraceTable::Request& one) { return one.session != 0; }))};
+              trace.requests(), [](const TraceTable::Request& one) { return one.session != 0; })),
+          .misplaced = trace.misplaced()};
 }
 
 std::vector<std::string> notes_of(const ReplaySubject& subject) {
@@ -73,6 +74,10 @@ std::vector<std::string> notes_of(const ReplaySubject& subject) {
     notes.push_back(grouped(facts.contradicting) +
                     " requests have more or fewer blocks than their lengths in blocks of " +
                     std::to_string(facts.block_size) + " tokens: is this the size of a block?");
+  if (subject.misplaced > 0)
+    notes.push_back(grouped(subject.misplaced) +
+                    " requests name a block behind another one than before: a name should stand for all that "
+                    "is before it, and the bound may be too low.");
   if (facts.from_text > 0)
     notes.push_back(grouped(facts.from_text) +
                     " requests are given as text: their tokens are estimated, at 4 "
@@ -106,7 +111,7 @@ std::string replay_table(const ReplaySubject& subject, std::span<const ReplayOut
     has_bound |= run.config.has_bound;
     is_cut |= run.refused > 0;
     is_real |= run.is_real;
-    is_late |= run.busiest() > 1;
+    is_late |= subject.span_ms > 0 && run.busiest() > 1;
     is_sticky |= run.config.workers > 1 && run.config.routing == Routing::kSticky;
   }
   TextTable table;
@@ -147,7 +152,7 @@ std::string replay_table(const ReplaySubject& subject, std::span<const ReplayOut
     table.put(share(run.total.misses[3]));
     table.put(grouped(run.total.evictions[0] + run.total.evictions[1] + run.total.evictions[2]));
     if (has_tier[2]) table.put(run.total.hits[2] == 0 ? "-" : formatted("%.2f", run.written_per_hit()));
-    table.put(percent(run.busiest()));
+    table.put(subject.span_ms == 0 ? "-" : percent(run.busiest()));
     table.put(duration(run.latency.p50));
     table.put(duration(run.latency.p99));
     if (is_cut) table.put(grouped(run.refused));

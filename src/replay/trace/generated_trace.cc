@@ -125,7 +125,7 @@ class GeneratedTrace final : public TraceSource {
 
   Result<bool> next(TraceRequest& out) override {
     if (facts_.requests == options_.requests) return false;
-    while (sessions_.empty() || next_session_ms_ <= sessions_.front().at_ms) begin_session();
+    while (sessions_.empty() || next_session_us_ / 1'000 <= sessions_.front().at_ms) begin_session();
     std::pop_heap(sessions_.begin(), sessions_.end());
     GeneratedSession& session = sessions_.back();
     ASHLAR_CHECK(session.at_ms >= last_ms_ && session.turns > 0,
@@ -161,7 +161,7 @@ class GeneratedTrace final : public TraceSource {
                                                                  : static_cast<std::size_t>(options_.kind);
     const SessionShape& shape = kShapes[kind];
     GeneratedSession session;
-    session.at_ms = next_session_ms_;
+    session.at_ms = next_session_us_ / 1'000;
     session.number = ++begun_;
     session.shape = &shape;
     session.turns = draw(shape.turns);
@@ -172,10 +172,18 @@ class GeneratedTrace final : public TraceSource {
                         options_.block_size);
     sessions_.push_back(std::move(session));
     std::push_heap(sessions_.begin(), sessions_.end());
-    // Sessions come as often as the rate and their length say; gaps are even between nothing and twice the
-    // mean.
+    next_session_us_ += draw_gap(shape);
+  }
+
+  // Sessions come as often as the rate and their length say; gaps are even between nothing and twice the
+  // mean. Long ones are whole milliseconds. Short ones are finer: rounded they would be shorter than they
+  // should be, or nothing, and sessions would begin without end.
+  std::uint64_t draw_gap(const SessionShape& shape) {
+    constexpr std::uint64_t kShortGap = 100'000;
     const std::uint64_t turns = (std::uint64_t{shape.turns.least} + shape.turns.most + 1) / 2;
-    next_session_ms_ += random_.below(2 * turns * 1'000 / options_.rate + 1);
+    const std::uint64_t most = 2 * turns * 1'000'000 / options_.rate;
+    ASHLAR_DCHECK(most > 0, "sessions that all begin at once have no end");
+    return most < kShortGap ? random_.below(most + 1) : 1'000 * random_.below(most / 1'000 + 1);
   }
 
   void ask(GeneratedSession& session, TraceRequest& out) {
@@ -201,7 +209,7 @@ class GeneratedTrace final : public TraceSource {
   Random random_;
   TraceFacts facts_;
   std::vector<GeneratedSession> sessions_;  // a heap
-  std::uint64_t next_session_ms_ = 0;
+  std::uint64_t next_session_us_ = 0;
   std::uint64_t last_ms_ = 0;
   std::uint64_t begun_ = 0;
   std::uint64_t pieces_ = 0;

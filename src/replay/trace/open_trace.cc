@@ -103,19 +103,31 @@ Result<std::unique_ptr<TraceSource>> open_folder(const std::string& path, const 
 
 }  // namespace
 
+Error no_requests(const TraceFacts& facts) {
+  if (facts.skipped_lines == 0) return Error(ErrorCode::kInvalidArgument, "the trace has no requests");
+  return make_error(ErrorCode::kInvalidArgument,
+                    "none of the trace's %llu lines could be read; the first: %s",
+                    static_cast<unsigned long long>(facts.skipped_lines), facts.first_skipped.c_str());
+}
+
 std::string_view to_string(TraceFormat format) noexcept {
   for (const auto& [known, name] : kFormatNames)
     if (known == format) return name;
   return "unknown";
 }
 
+std::vector<std::string> trace_format_names() {
+  std::vector<std::string> names;
+  for (const auto& [format, known] : kFormatNames)
+    if (format != TraceFormat::kGenerated) names.emplace_back(known);
+  return names;
+}
+
 Result<TraceFormat> parse_trace_format(std::string_view name) {
+  for (const auto& [format, known] : kFormatNames)
+    if (format != TraceFormat::kGenerated && known == name) return format;
   std::string names;
-  for (const auto& [format, known] : kFormatNames) {
-    if (format == TraceFormat::kGenerated) continue;
-    if (known == name) return format;
-    names += (names.empty() ? "" : ", ") + std::string(known);
-  }
+  for (const std::string& known : trace_format_names()) names += (names.empty() ? "" : ", ") + known;
   return Error(ErrorCode::kInvalidArgument,
                "there is no trace format \"" + std::string(name) + "\"; the formats are " + names);
 }

@@ -19,4 +19,7 @@ Result<std::unique_ptr<TraceSource>> open_burst_gpt(LineSource lines, const Trac
 // Reads the whole journal: a record tells at its end only whether it is genuine.
 Result<std::unique_ptr<TraceSource>> open_journal(const std::string& path, const TraceOptions& options);
 
+// The error of a trace in which there was nothing, for those that read it to its end.
+Error no_requests(const TraceFacts& facts);
+
 }  // namespace ashlar::replay

@@ -3,6 +3,9 @@
 // Numbers of blocks are the session's own (`hash_id_scope` "local"), so names are made of both. A session has
 // a clock of its own as well: sessions begin session_interval_ms apart. The times of a subagent count from
 // the session's start, or, where the first of them lies before the subagent's own, from that one.
+//
+// The first session says the size of blocks. Those of another size are left out and counted, since they are
+// none of this size.
 #include <algorithm>
 
 #include "ashlar/base/check.h"
@@ -83,7 +86,8 @@ class WekaTrace final : public LineTrace {
     if (!has_requests || block_size == 0 || block_size > UINT32_MAX)
       return Error(ErrorCode::kCorruption, "expected a session with block_size and requests");
     if (session == 0) session = join_names(0x5745'4B41, sessions_);
-    facts_.block_size = static_cast<std::uint32_t>(block_size);
+    if (facts_.block_size == 0) facts_.block_size = static_cast<std::uint32_t>(block_size);
+    const bool is_other = block_size != facts_.block_size;
     ASHLAR_CHECK(session != 0, "a session without a name would share its blocks");
     const std::uint64_t start = sessions_++ * interval_ms_;
     std::ranges::sort(added_, {},
@@ -92,8 +96,12 @@ class WekaTrace final : public LineTrace {
       TraceRequest& request = add();
       std::swap(request, one.request);
       request.arrival_ms += start;
-      request.block_size = static_cast<std::uint32_t>(block_size);
+      request.block_size = facts_.block_size;
       request.session = one.agent == 0 ? session : join_names(session, one.agent) | 1;
+      if (is_other && !request.blocks.empty()) {
+        request.blocks.clear();
+        ++facts_.other_size;
+      }
       if (is_local)
         for (std::uint64_t& name : request.blocks) name = join_names(session, name);
     }

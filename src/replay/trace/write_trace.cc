@@ -1,16 +1,11 @@
-#include <unistd.h>
-
 #include <cerrno>
-#include <cstdio>
-#include <filesystem>
-#include <string_view>
 #include <system_error>
 #include <unordered_map>
-#include <utility>
 
-#include "ashlar/base/check.h"
 #include "ashlar/replay/generate.h"
 #include "events/json_writer.h"
+#include "replay/trace/replaced_file.h"
+#include "replay/trace/trace_forms.h"
 
 namespace ashlar::replay {
 namespace {
@@ -50,44 +45,6 @@ void put_line(std::string& line, const TraceRequest& request,
   line += "}\n";
 }
 
-// A file beside the one that is wanted, which takes its place when it is whole: the trace that is read may be
-// the one that is written. What is no plain file (a pipe, a terminal) is written as it is.
-class TraceFile {
- public:
-  explicit TraceFile(const std::string& path) : path_(path) {
-    std::error_code ignored;
-    const std::filesystem::file_status status = std::filesystem::status(path_, ignored);
-    is_beside_ = !std::filesystem::exists(status) || std::filesystem::is_regular_file(status);
-    // The file that a link names is written, not the link.
-    if (std::filesystem::exists(status) && is_beside_)
-      if (const auto real = std::filesystem::canonical(path_, ignored); !ignored) path_ = real.string();
-    written_ = is_beside_ ? path_ + ".part-" + std::to_string(getpid()) : path_;
-    file_ = std::fopen(written_.c_str(), "wb");
-  }
-  ~TraceFile() {
-    if (file_ != nullptr) std::fclose(file_);
-    if (is_beside_ && !written_.empty()) std::remove(written_.c_str());
-  }
-  TraceFile(const TraceFile&) = delete;
-  TraceFile& operator=(const TraceFile&) = delete;
-
-  bool is_open() const { return file_ != nullptr; }
-  bool put(std::string_view text) { return std::fwrite(text.data(), 1, text.size(), file_) == text.size(); }
-  bool finish() {
-    ASHLAR_CHECK(file_ != nullptr, "a trace file is finished once");
-    if (std::fclose(std::exchange(file_, nullptr)) != 0) return false;
-    if (is_beside_ && std::rename(written_.c_str(), path_.c_str()) != 0) return false;
-    written_.clear();
-    return true;
-  }
-
- private:
-  std::string path_;
-  std::string written_;  // empty: nothing is to be removed
-  bool is_beside_ = false;
-  std::FILE* file_ = nullptr;
-};
-
 }  // namespace
 
 Result<std::uint64_t> write_trace(TraceSource& source, const std::string& path,
@@ -97,7 +54,8 @@ Result<std::uint64_t> write_trace(TraceSource& source, const std::string& path,
     return make_error(ErrorCode::kIo, "cannot write the trace %s: %s", path.c_str(),
                       std::generic_category().message(errno).c_str());
   };
-  TraceFile file(path);
+  // The trace that is read may be the one that is written.
+  ReplacedFile file(path);
   if (!file.is_open()) return failed();
   std::unordered_map<std::uint64_t, std::uint64_t> numbers;
   std::unordered_map<std::uint64_t, std::uint64_t> sessions;
@@ -112,6 +70,7 @@ Result<std::uint64_t> write_trace(TraceSource& source, const std::string& path,
     if (++written % kStep == 0 && progress && !progress(written))
       return Error(ErrorCode::kCancelled, "stopped before the trace was written");
   }
+  if (written == 0) return no_requests(source.facts());
   if (!file.finish()) return failed();
   return written;
 }

@@ -67,6 +67,7 @@ struct Assembly {
   Result<void> add_table(std::string_view file, const TomlTable& table);
   Result<void> add_text(const SettingRow& row, std::string_view value, const std::string& origin,
                         SettingSource source);
+  Result<void> add_flag(std::string_view name, std::string_view value);
   Result<void> add_worker(std::string_view value, const std::string& origin, SettingSource source);
   Result<void> read_token();
 
@@ -155,6 +156,16 @@ Result<void> Assembly::add_text(const SettingRow& row, std::string_view value, c
   return {};
 }
 
+Result<void> Assembly::add_flag(std::string_view name, std::string_view value) {
+  std::string key(name);
+  std::ranges::replace(key, '-', '_');
+  const SettingRow* const row = find_setting(key);
+  if (row == nullptr)
+    return make_error(ErrorCode::kInvalidArgument, "no flag is called '--%s'",
+                      printable(name.substr(0, 64)).c_str());
+  return add_text(*row, value, flag_of(key), SettingSource::kFlag);
+}
+
 // The token comes from the stronger source of `token` and `token_file`.
 Result<void> Assembly::read_token() {
   const SettingSource of_file = source_of("token_file");
@@ -229,6 +240,10 @@ Result<void> ServeOptions::validate() const {
   return {};
 }
 
+Result<void> ServeConfig::check_flag(std::string_view name, std::string_view value) {
+  return Assembly().add_flag(name, value);
+}
+
 Result<ServeConfig> ServeConfig::load(std::string_view file_name, std::string_view file_text,
                                       const std::map<std::string, std::string>& environment,
                                       const std::vector<std::pair<std::string, std::string>>& flags) {
@@ -240,15 +255,7 @@ Result<ServeConfig> ServeConfig::load(std::string_view file_name, std::string_vi
     if (found == environment.end() || found->second.empty()) continue;
     ASHLAR_RETURN_IF_ERROR(assembly.add_text(row, found->second, name, SettingSource::kEnvironment));
   }
-  for (const auto& [name, value] : flags) {
-    std::string key = name;
-    std::ranges::replace(key, '-', '_');
-    const SettingRow* const row = find_setting(key);
-    if (row == nullptr)
-      return make_error(ErrorCode::kInvalidArgument, "no flag is called '--%s'",
-                        printable(name.substr(0, 64)).c_str());
-    ASHLAR_RETURN_IF_ERROR(assembly.add_text(*row, value, flag_of(key), SettingSource::kFlag));
-  }
+  for (const auto& [name, value] : flags) ASHLAR_RETURN_IF_ERROR(assembly.add_flag(name, value));
   ASHLAR_RETURN_IF_ERROR(assembly.read_token());
   ASHLAR_RETURN_IF_ERROR(assembly.options.validate());
   ServeConfig config;

@@ -335,9 +335,20 @@ std::string unfinished_note(std::uint64_t bytes) {
 }
 
 Result<std::vector<JournalRun>> find_journals(const std::string& path) {
+  // A file that begins otherwise is told before its key is asked for.
+  const auto is_something_else = [&] {
+    std::error_code ignored;
+    std::FILE* const opened =
+        std::filesystem::is_regular_file(path, ignored) ? std::fopen(path.c_str(), "rb") : nullptr;
+    if (opened == nullptr) return false;
+    const std::vector<std::byte> start = JournalFile(opened, path).read(sizeof kJournalMagic);
+    ByteReader in(start);
+    return start.size() == sizeof kJournalMagic && in.get<std::uint64_t>() << 8 != kJournalMagic << 8;
+  };
   std::error_code failed;
   if (!std::filesystem::exists(path, failed))
     return Error(ErrorCode::kNotFound, "there is neither a folder nor a file " + path);
+  if (is_something_else()) return Error(ErrorCode::kCorruption, path + " is no journal of Ashlar");
   if (!std::filesystem::is_directory(path, failed))
     return std::vector<JournalRun>{{.name = std::filesystem::path(path).stem().string(), .files = {path}}};
   std::map<std::string, std::map<std::uint32_t, std::string>> found;

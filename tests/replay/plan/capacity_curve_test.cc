@@ -223,7 +223,7 @@ TEST(CapacityCurveTest, RefusesWhatItCannotFollow) {
   RandomSource none(1, 0);
   const auto empty = CapacityCurve::build(none);
   ASSERT_FALSE(empty);
-  EXPECT_NE(empty.error().message().find("names no blocks"), std::string::npos);
+  EXPECT_NE(empty.error().message().find("has no requests"), std::string::npos);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ namespace {
 
 using ::ashlar::testing::Json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST(ModelShapeTest, KnowsBytesPerToken) {
@@ -52,6 +53,12 @@ TEST(ModelShapeTest, OnlyEndingsThatKeepTheShapeAreTaken) {
     ASSERT_TRUE(found) << name;
     EXPECT_EQ(found->name, known);
   }
+  EXPECT_THAT(find_model("Llama-3.1-8B-Instruct-FP8").value().note,
+              HasSubstr("16.1 GB; give --weights for fp8"));
+  EXPECT_THAT(find_model("Qwen3-32B-AWQ").value().note, HasSubstr("for awq"));
+  EXPECT_THAT(find_model("gpt-oss-20b-BF16").value().note, HasSubstr("for bf16"));
+  for (const char* published : {"Llama-3.1-8B", "Llama-3.1-8B-Instruct-bf16", "DeepSeek-R1-0528-FP8"})
+    EXPECT_EQ(find_model(published).value().note, "") << published;
   for (const auto& [name, near] :
        {std::pair<const char*, const char*>{"deepseek-ai/DeepSeek-R1-Distill-Llama-70B",
                                             "there are DeepSeek-V3, DeepSeek-R1"},
@@ -154,6 +161,11 @@ TEST(MemoryPlanTest, CountsTokensAndBlocksOfTiers) {
   const auto refused = plan_memory(model, heavy, 16, nullptr);
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message(), HasSubstr("no block fits"));
+  MachineShape no_host = machine;
+  no_host.host_gib = 0;
+  const auto apart = plan_memory(model, no_host, 16, nullptr);
+  ASSERT_FALSE(apart);
+  EXPECT_THAT(apart.error().message(), HasSubstr("blocks reach G3 through G2"));
 }
 
 class TracePlanTest : public ::testing::Test {
@@ -224,7 +236,7 @@ TEST_F(TracePlanTest, RecommendsWhatGains) {
   const std::string dear =
       plan(100, 100'000, 0, {.host_price = 1e9, .gpu_price = 1, .prefill_rate = 1e6}).recommendation;
   EXPECT_THAT(dear, HasSubstr("for more than computing it costs"));
-  EXPECT_THAT(plan(100, 0, 100'000, {.ssd_tbw = 1e-3}).recommendation, HasSubstr("its drive would last"));
+  EXPECT_THAT(plan(100, 1, 100'000, {.ssd_tbw = 1e-3}).recommendation, HasSubstr("its drive would last"));
 }
 
 TEST_F(TracePlanTest, ATierThatIsLeftOutCountsForNothing) {
@@ -233,6 +245,8 @@ TEST_F(TracePlanTest, ATierThatIsLeftOutCountsForNothing) {
   EXPECT_LT(made.tiers[2].gain, 0.01) << "beside G2 it would gain nothing";
   EXPECT_THAT(made.recommendation, StartsWith("Leave out G2"));
   EXPECT_THAT(made.recommendation, HasSubstr("; take G3"));
+  EXPECT_THAT(made.recommendation, HasSubstr("through a G2 of a few blocks"));
+  EXPECT_THAT(plan(100, 2'000, 100'000).recommendation, Not(HasSubstr("of a few blocks")));
   EXPECT_THAT(made.recommendation, HasSubstr("rise from " + percent_text(curve_.prefix_hits(100)) + " to " +
                                              percent_text(curve_.prefix_hits(100'000))));
   // What is written to the drive is then what G1 alone pushes out.
@@ -241,7 +255,7 @@ TEST_F(TracePlanTest, ATierThatIsLeftOutCountsForNothing) {
   const MemoryPlan without = plan(100, 2'000, 100'000, worn);
   EXPECT_NEAR(without.ssd_years, 3.5, 1e-6);
   EXPECT_THAT(without.recommendation, HasSubstr("; do not take G3"));
-  EXPECT_THAT(plan(100, 0, 100'000, {.ssd_tbw = 1e-3}).recommendation, HasSubstr("in all would find"))
+  EXPECT_THAT(plan(100, 1, 100'000, {.ssd_tbw = 1e-3}).recommendation, HasSubstr("in all would find"))
       << "a drive that wears out is not reached either";
 }
 

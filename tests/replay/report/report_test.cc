@@ -107,9 +107,30 @@ TEST_F(ReportTest, TheTableLeavesOutWhatSaysNothing) {
   EXPECT_THAT(html, HasSubstr("This run has no G3"));
 }
 
+TEST_F(ReportTest, RunsAreToldApart) {
+  std::vector<ReplayOutcome> runs;
+  for (const std::uint32_t workers : {1u, 2u})
+    runs.push_back(simulate(trace_, {.workers = workers, .tier_blocks = {30, 0, 0}}).value());
+  const std::string html = replay_html(subject_, runs);
+  EXPECT_THAT(html, HasSubstr(">lru, 1 worker<"));
+  EXPECT_THAT(html, HasSubstr(">lru, prefix, 2 workers<"));
+  runs.erase(runs.begin());
+  EXPECT_THAT(replay_html(subject_, runs), HasSubstr(">lru, prefix<"));
+}
+
 TEST_F(ReportTest, SaysWhatAReaderShouldKnow) {
   ReplaySubject subject = subject_;
   EXPECT_TRUE(notes_of(subject).empty());
+  const TraceTable odd = table_of({request_of(0, {1, 2}), request_of(0, {1, 1}), request_of(0, {3, 2})});
+  EXPECT_EQ(odd.misplaced(), 2u);
+  const ReplaySubject odd_subject = subject_of("odd", odd);
+  EXPECT_THAT(replay_json(odd_subject, {}), HasSubstr("2 requests name a block behind another one"));
+  // All of them at once: of no time there is no share.
+  const std::vector<ReplayOutcome> at_once = {simulate(odd, {.tier_blocks = {30, 0, 0}}).value()};
+  EXPECT_GT(at_once[0].busiest(), 1);
+  EXPECT_THAT(replay_table(odd_subject, at_once), Not(HasSubstr(percent(at_once[0].busiest()))));
+  EXPECT_THAT(replay_table(odd_subject, at_once), Not(HasSubstr("busiest above")));
+  EXPECT_THAT(replay_html(odd_subject, at_once), Not(HasSubstr(percent(at_once[0].busiest()))));
   subject.facts.has_reuse = false;
   subject.facts.format = TraceFormat::kAzure;
   subject.facts.skipped_lines = 1'234;

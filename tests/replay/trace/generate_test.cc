@@ -91,6 +91,15 @@ TEST(GenerateTest, KindsHaveTheReuseOfTheirName) {
   EXPECT_GT(reuse(generated("chat,requests=250")), 0.4);
 }
 
+// Many sessions begin in one millisecond.
+TEST(GenerateTest, RatesUpToTheLargestAreKept) {
+  for (const char* kind : {"chat", "prompts", "agents", "documents", "mix"})
+    EXPECT_EQ(generated(std::string(kind) + ",requests=50,rate=1000000").size(), 50u) << kind;
+  const auto fast = generated("prompts,requests=1000,rate=10000");
+  EXPECT_GT(fast.back().arrival_ms, 90u);
+  EXPECT_LT(fast.back().arrival_ms, 110u);
+}
+
 TEST(GenerateTest, WhatIsWrittenIsReadAgain) {
   ScratchFolder folder;
   const auto options = parse_generator("mix,requests=100,seed=3").value();

@@ -165,6 +165,23 @@ std::string weka_session(const std::string& name) {
   return text.replace(text.find("NAME"), 4, name);
 }
 
+TEST_F(TraceTest, WekaBlocksOfAnotherSizeAreLeftOutAndCounted) {
+  std::string other = weka_session("y");
+  const std::size_t at = other.find("\"block_size\": 64");
+  ASSERT_NE(at, std::string::npos);
+  other.replace(at, 16, "\"block_size\": 16");
+  const auto both = read(write("a.jsonl", weka_session("x") + "\n" + other + "\n"));
+  EXPECT_EQ(facts_.block_size, 64u);
+  ASSERT_EQ(both.size() % 2, 0u);
+  std::uint64_t named = 0;
+  for (std::size_t i = 0; i < both.size(); ++i) {
+    EXPECT_EQ(both[i].block_size, 64u);
+    named += both[i].blocks.empty() ? 0 : 1;
+  }
+  EXPECT_EQ(facts_.other_size, named) << "as many as the session of this size has";
+  EXPECT_EQ(facts_.without_blocks, both.size() - named);
+}
+
 TEST_F(TraceTest, ReadsWekaSessionsFromLinesAnObjectAndAFolder) {
   const auto lines = read(write("a.jsonl", weka_session("x") + "\n" + weka_session("y") + "\n"));
   ASSERT_THAT(lines, SizeIs(6));
