@@ -25,7 +25,7 @@ namespace nb = nanobind;
 namespace ashlar::python {
 
 Clock::Duration seconds_of(double seconds) {
-  if (!std::isfinite(seconds) && !(seconds > 0)) throw nb::value_error("a number of seconds is needed");
+  if (!std::isfinite(seconds) && !(seconds > 0)) refuse("a number of seconds is needed");
   constexpr double kMost = 1e9;
   const double bounded = std::min(std::max(seconds, -kMost), kMost);
   return std::chrono::duration_cast<Clock::Duration>(std::chrono::duration<double>(bounded));
@@ -33,7 +33,7 @@ Clock::Duration seconds_of(double seconds) {
 
 block::BlockRetention retention_of(int priority, std::optional<double> seconds) {
   if (priority < 0 || priority > block::BlockRetention::kMaxPriority) {
-    throw nb::value_error(("priority " + std::to_string(priority) + "; priorities are 0 to 100").c_str());
+    refuse("priority " + std::to_string(priority) + "; priorities are 0 to 100");
   }
   block::BlockRetention retention;
   retention.priority = static_cast<std::uint8_t>(priority);

@@ -114,10 +114,10 @@ using MutableListObject = GuardObject<block::BlockList<block::MutableBlock<G1>>>
 using CompleteListObject = GuardObject<block::BlockList<block::CompleteBlock<G1>>>;
 using ImmutableListObject = GuardObject<block::BlockList<block::ImmutableBlock<G1>>>;
 
-// A span of Python floats in seconds. ValueError for what is no number; clamped to about 30 years.
+// A span of Python floats in seconds. InvalidArgument for what is no number; clamped to about 30 years.
 Clock::Duration seconds_of(double seconds);
 
-// ValueError for a priority outside 0 to 100. `seconds` from now on; nullopt: forever.
+// InvalidArgument for a priority outside 0 to 100. `seconds` from now on; nullopt: forever.
 block::BlockRetention retention_of(int priority, std::optional<double> seconds);
 // One more reference; CapacityError when there are too many.
 block::ImmutableBlock<G1> copy_of(const block::ImmutableBlock<G1>& block);

@@ -66,7 +66,10 @@ HostBlock block_of(const nb::bytes& key) {
 
 std::vector<HostBlock> blocks_of(const nb::sequence& keys) {
   std::vector<HostBlock> blocks;
-  for (nb::handle key : keys) blocks.push_back(block_of(nb::cast<nb::bytes>(key)));
+  for (nb::handle key : keys) {
+    if (!nb::isinstance<nb::bytes>(key)) throw nb::type_error("a key must be bytes");
+    blocks.push_back(block_of(nb::borrow<nb::bytes>(key)));
+  }
   return blocks;
 }
 

@@ -311,7 +311,7 @@ KvPtr make_kv(const Shape& shape, std::string_view dtype, const std::string& mod
     g4.pool.max_pins = max_pins;
     options.g4 = std::move(g4);
   }
-  if (!remote.is_none()) options.remote = remote_of(nb::cast<nb::dict>(remote));
+  if (!remote.is_none()) options.remote = remote_of(remote);
   const tiers::Trigger trigger = trigger_by_name(offload);
   options.to_g2.trigger = options.to_g3.trigger = options.to_g4.trigger = trigger;
   check_event_capacity(event_capacity);
