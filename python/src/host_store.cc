@@ -83,12 +83,14 @@ struct HostStoreRef {
 
   HostStore& get() const {
     if (store == nullptr) raise_used("this HostStore");
+    if (is_of_parent(kv)) raise_of_parent();
     return *store;
   }
   void close() {
     if (store == nullptr) return;
     std::shared_ptr<HostStore> ending = std::move(store);
     KvPtr last = std::move(kv);
+    if (is_of_parent(last)) return leave_behind(std::move(ending));
     without_gil_in_destructor([&] {
       ending.reset();
       last.reset();

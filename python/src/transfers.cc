@@ -45,11 +45,14 @@ struct OnboardRef {
   OnboardRef(KvPtr its_kv, tiers::OnboardHandle its_handle)
       : kv(std::move(its_kv)), handle(std::move(its_handle)) {}
   OnboardRef(OnboardRef&&) noexcept = default;
+  ~OnboardRef() {
+    if (is_of_parent(kv)) leave_behind(std::move(handle));
+  }
 };
 
 struct PinRef {
   KvPtr kv;
-  std::optional<tiers::KvPin> pin;
+  OptionalHere<tiers::KvPin> pin;
 
   tiers::KvPin& get() {
     if (!pin) raise_used("this KvPin");
@@ -57,6 +60,7 @@ struct PinRef {
   }
   void release() {
     if (!pin) return;
+    if (pin.is_of_parent()) return pin.reset();
     tiers::KvPin ended = *std::move(pin);
     pin.reset();
     without_gil([&] { std::move(ended).unpin(); });
