@@ -391,10 +391,17 @@ ashlar_status ashlar_tiers_shutdown(ashlar_tiers tiers, uint64_t timeout_ns) {
 
 ashlar_status ashlar_tiers_status(ashlar_tiers tiers, int32_t tier, ashlar_tier_status* status) {
   return call([&]() -> Outcome<> {
-    ASHLAR_TRY(const auto which, tier_of(tier));
+    const bool is_remote = tier == ASHLAR_TIER_REMOTE;
+    ASHLAR_TRY(const auto which, tier_of(is_remote ? ASHLAR_TIER_G1 : tier));
     ASHLAR_TRY(const auto entered, enter_tiers(tiers));
     const ashlar::tiers::KvStatus now = entered.kv().status();
     ashlar_tier_status told = {};
+    if (is_remote) {
+      if (!now.remote)
+        return Refusal(ASHLAR_UNSUPPORTED, "these tiers have no remote agent; set remote_listen");
+      tell_tier(*now.remote, std::nullopt, told);
+      return write_answer(told, status, "ashlar_tier_status");
+    }
     const std::optional<ashlar::tiers::TierStatus>* const below[] = {&now.g2, &now.g3, &now.g4};
     const std::optional<ashlar::tiers::OffloadCounters>* const routes[] = {&now.to_g2, &now.to_g3,
                                                                            &now.to_g4};

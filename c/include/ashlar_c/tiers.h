@@ -283,7 +283,8 @@ typedef struct ashlar_tier_status {
   uint64_t arrived;  // copied into this tier from above
 } ashlar_tier_status;
 #define ASHLAR_TIER_STATUS_INIT {.struct_size = sizeof(ashlar_tier_status)}
-// Counters of a tier (ASHLAR_TIER_G1 to ASHLAR_TIER_G4). Errors: ASHLAR_UNSUPPORTED: no such tier.
+// Counters of a tier (ASHLAR_TIER_G1 to ASHLAR_TIER_G4, ASHLAR_TIER_REMOTE). Errors: ASHLAR_UNSUPPORTED: no
+// such tier.
 ASHLAR_API ashlar_status ashlar_tiers_status(ashlar_tiers tiers, int32_t tier, ashlar_tier_status* status);
 // Hands the waiting events of all tiers to the callback, in batches, on this thread. `delivered` may be null.
 // Nothing without event_capacity, and while another drain of these tiers runs.
