@@ -128,17 +128,19 @@ Outcome<std::uint32_t> block_count_of(std::uint32_t blocks, const char* name) {
                           kMost);
 }
 
-Outcome<> check_size(std::size_t size, std::size_t least, const char* name) {
+Outcome<> check_size(std::size_t size, SizeRule rule, const char* name) {
   constexpr std::size_t kMost = 4096;
-  if (size >= least && size <= kMost) return {};
-  return invalid_argument("struct_size of %s is %zu, not %zu or more; initialise it with its ..._INIT macro",
-                          name, size, least);
+  // One that ends within a field would leave half a pointer.
+  if (size == rule.least || (size > rule.least && size <= kMost && size % rule.alignment == 0)) return {};
+  return invalid_argument(
+      "struct_size of %s is %zu, not %zu or a larger multiple of %zu; initialise it with its ..._INIT macro",
+      name, size, rule.least, rule.alignment);
 }
 
-Outcome<> copy_options(const void* from, void* to, std::size_t least, std::size_t known, const char* name) {
+Outcome<> copy_options(const void* from, void* to, SizeRule rule, std::size_t known, const char* name) {
   std::uint32_t size = 0;
   std::memcpy(&size, from, sizeof size);
-  ASHLAR_RETURN_IF_ERROR(check_size(size, least, name));
+  ASHLAR_RETURN_IF_ERROR(check_size(size, rule, name));
   const auto* const bytes = static_cast<const unsigned char*>(from);
   for (std::size_t i = known; i < size; ++i) {
     if (bytes[i] != 0)

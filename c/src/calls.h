@@ -4,6 +4,8 @@
 // Thread safety: free functions; the message belongs to its thread.
 #pragma once
 
+#include <pthread.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -61,6 +63,27 @@ ashlar_status call(F&& body) noexcept {
   }
 }
 
+// Holds back pthread_cancel() in its scope: the unwinding of a cancelled thread would end the process where
+// it meets a function that may not throw.
+class NoCancellation {
+ public:
+  NoCancellation() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~NoCancellation() { pthread_setcancelstate(before_, nullptr); }
+  NoCancellation(const NoCancellation&) = delete;
+  NoCancellation& operator=(const NoCancellation&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+// For calls that wait, call back, or use files and the network. Others have no point at which a thread could
+// be cancelled, and are spared what this costs.
+template <class F>
+ashlar_status waiting_call(F&& body) noexcept {
+  const NoCancellation held;
+  return call(std::forward<F>(body));
+}
+
 // The object of a handle, alive for as long as the reference.
 template <class T>
 Outcome<std::shared_ptr<T>> object_of(std::uint64_t handle) {
@@ -79,17 +102,25 @@ Outcome<> close_handle(std::uint64_t handle) {
   return {};
 }
 
-// Errors: ASHLAR_INVALID_ARGUMENT: no size that this struct ever had.
-Outcome<> check_size(std::size_t size, std::size_t least, const char* name);
+// The sizes that a struct can have in any header: that of its first version, and larger ones with padding.
+struct SizeRule {
+  std::size_t least;
+  std::size_t alignment;
+};
+template <class T>
+inline constexpr SizeRule kSizeRule = {kLeastSize<T>, alignof(T)};
+
+// Errors: ASHLAR_INVALID_ARGUMENT: no size that this struct can have.
+Outcome<> check_size(std::size_t size, SizeRule rule, const char* name);
 // Options as this library knows them: fields that the caller's header lacks are zero. Errors:
 // ASHLAR_INVALID_ARGUMENT: the size; ASHLAR_UNSUPPORTED: a newer field is set.
-Outcome<> copy_options(const void* from, void* to, std::size_t least, std::size_t known, const char* name);
+Outcome<> copy_options(const void* from, void* to, SizeRule rule, std::size_t known, const char* name);
 template <class T>
 Outcome<T> options_of(const T* from, const char* name) {
   T options = {};
   options.struct_size = sizeof(T);
   if (from == nullptr) return options;
-  ASHLAR_RETURN_IF_ERROR(copy_options(from, &options, kLeastSize<T>, sizeof(T), name));
+  ASHLAR_RETURN_IF_ERROR(copy_options(from, &options, kSizeRule<T>, sizeof(T), name));
   return options;
 }
 // Writes as much of an answer as the caller's struct has room for.
@@ -97,7 +128,7 @@ template <class T>
 Outcome<> write_answer(const T& from, T* to, const char* name) {
   if (to == nullptr) return null_pointer(name);
   const std::size_t size = to->struct_size;
-  ASHLAR_RETURN_IF_ERROR(check_size(size, kLeastSize<T>, name));
+  ASHLAR_RETURN_IF_ERROR(check_size(size, kSizeRule<T>, name));
   std::memcpy(to, &from, size < sizeof(T) ? size : sizeof(T));
   to->struct_size = static_cast<std::uint32_t>(size);
   return {};
@@ -115,12 +146,17 @@ Outcome<std::span<To>> elements(From* from, std::size_t n, const char* name) {
   return std::span<To>(reinterpret_cast<To*>(from), n);
 }
 
+// For calls that wait before they write a list.
+inline Outcome<> check_list(const void* out, std::size_t capacity, const std::size_t* count) {
+  if (count == nullptr) return null_pointer("count");
+  if (out == nullptr && capacity != 0) return null_pointer("out");
+  return {};
+}
 // Copies a list into the caller's buffer. Errors: ASHLAR_CAPACITY, with `count` written.
 template <class From, class To>
 Outcome<> write_list(std::span<const From> list, To* out, std::size_t capacity, std::size_t* count) {
   static_assert(sizeof(To) == sizeof(From));
-  if (count == nullptr) return null_pointer("count");
-  if (out == nullptr && capacity != 0) return null_pointer("out");
+  ASHLAR_RETURN_IF_ERROR(check_list(out, capacity, count));
   *count = list.size();
   if (list.size() > capacity)
     return Refusal(ASHLAR_CAPACITY, "the buffer has room for " + std::to_string(capacity) +

@@ -37,7 +37,7 @@ std::string_view view_of(const char* text) {
 using namespace ashlar::c_interface;
 
 ashlar_status ashlar_client_create(const ashlar_client_options* options, ashlar_client* client) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     if (client == nullptr) return null_pointer("client");
     ASHLAR_TRY(const auto given, options_of(options, "ashlar_client_options"));
     ashlar::client::ServiceClientOptions its;
@@ -52,11 +52,11 @@ ashlar_status ashlar_client_create(const ashlar_client_options* options, ashlar_
 }
 
 ashlar_status ashlar_client_destroy(ashlar_client client) {
-  return call([&] { return close_handle<ClientObject>(client.id); });
+  return waiting_call([&] { return close_handle<ClientObject>(client.id); });
 }
 
 ashlar_status ashlar_client_health(ashlar_client client) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<ClientObject>(client.id));
     ASHLAR_RETURN_IF_ERROR(object->client.check_health());
     return {};
@@ -64,7 +64,7 @@ ashlar_status ashlar_client_health(ashlar_client client) {
 }
 
 ashlar_status ashlar_client_ready(ashlar_client client, int* ready) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     if (ready == nullptr) return null_pointer("ready");
     ASHLAR_TRY(const auto object, object_of<ClientObject>(client.id));
     ASHLAR_TRY(const bool is_ready, object->client.is_ready());
@@ -76,10 +76,11 @@ ashlar_status ashlar_client_ready(ashlar_client client, int* ready) {
 ashlar_status ashlar_client_route(ashlar_client client, const ashlar_route_query* query,
                                   const uint32_t* tokens, size_t n, ashlar_route_score* out, size_t capacity,
                                   size_t* count) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto given, options_of(query, "ashlar_route_query"));
     ASHLAR_TRY(const auto prompt, elements<const ashlar::tokens::Token>(tokens, n, "tokens"));
     ASHLAR_TRY(const auto object, object_of<ClientObject>(client.id));
+    ASHLAR_RETURN_IF_ERROR(check_list(out, capacity, count));
     ASHLAR_TRY(const auto scores, object->client.query({.model = view_of(given.model),
                                                         .tokens = prompt,
                                                         .routing_group = view_of(given.routing_group),
@@ -90,7 +91,7 @@ ashlar_status ashlar_client_route(ashlar_client client, const ashlar_route_query
 }
 
 ashlar_status ashlar_client_workers(ashlar_client client, const char* model, ashlar_answer* answer) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     if (answer == nullptr) return null_pointer("answer");
     ASHLAR_TRY(const auto object, object_of<ClientObject>(client.id));
     ASHLAR_TRY(auto body, object->client.workers(view_of(model)));
@@ -100,7 +101,7 @@ ashlar_status ashlar_client_workers(ashlar_client client, const char* model, ash
 }
 
 ashlar_status ashlar_client_explain(ashlar_client client, const char* decision, ashlar_answer* answer) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     if (answer == nullptr) return null_pointer("answer");
     ASHLAR_TRY(const auto object, object_of<ClientObject>(client.id));
     ASHLAR_TRY(auto body, object->client.decision(view_of(decision)));
@@ -111,7 +112,7 @@ ashlar_status ashlar_client_explain(ashlar_client client, const char* decision, 
 
 ashlar_status ashlar_client_request(ashlar_client client, const char* method, const char* target,
                                     const void* body, size_t bytes, ashlar_answer* answer) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     if (answer == nullptr) return null_pointer("answer");
     ASHLAR_TRY(const auto sent, elements<const char>(static_cast<const char*>(body), bytes, "body"));
     ASHLAR_TRY(const auto object, object_of<ClientObject>(client.id));

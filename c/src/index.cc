@@ -139,7 +139,7 @@ Outcome<> decide_use(FeedUse& use, FeedUse wanted) {
 using namespace ashlar::c_interface;
 
 ashlar_status ashlar_index_create(const ashlar_index_options* options, ashlar_index* index) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     if (index == nullptr) return null_pointer("index");
     ASHLAR_TRY(const auto given, options_of(options, "ashlar_index_options"));
     ASHLAR_TRY(auto made, create_index(given));
@@ -149,12 +149,12 @@ ashlar_status ashlar_index_create(const ashlar_index_options* options, ashlar_in
 }
 
 ashlar_status ashlar_index_destroy(ashlar_index index) {
-  return call([&] { return close_handle<IndexObject>(index.id); });
+  return waiting_call([&] { return close_handle<IndexObject>(index.id); });
 }
 
 ashlar_status ashlar_index_store(ashlar_index index, const ashlar_worker* worker, int32_t tier,
                                  const uint64_t* parent, const ashlar_stored_block* blocks, size_t n) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<IndexObject>(index.id));
     ashlar::index::BlocksStored stored;
     ASHLAR_TRY(stored.worker, worker_of(worker));
@@ -167,7 +167,7 @@ ashlar_status ashlar_index_store(ashlar_index index, const ashlar_worker* worker
 
 ashlar_status ashlar_index_remove(ashlar_index index, const ashlar_worker* worker, int32_t tier,
                                   const uint64_t* names, size_t n, size_t* removed) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<IndexObject>(index.id));
     ASHLAR_TRY(const auto its, worker_of(worker));
     ASHLAR_TRY(const auto where, storage_tier_of(tier));
@@ -179,7 +179,7 @@ ashlar_status ashlar_index_remove(ashlar_index index, const ashlar_worker* worke
 }
 
 ashlar_status ashlar_index_clear(ashlar_index index, const ashlar_worker* worker) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<IndexObject>(index.id));
     ASHLAR_TRY(const auto its, worker_of(worker));
     object->index->clear(its);
@@ -188,7 +188,7 @@ ashlar_status ashlar_index_clear(ashlar_index index, const ashlar_worker* worker
 }
 
 ashlar_status ashlar_index_remove_worker(ashlar_index index, uint64_t worker) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<IndexObject>(index.id));
     object->index->remove_worker(ashlar::index::WorkerId(worker));
     return {};
@@ -196,7 +196,7 @@ ashlar_status ashlar_index_remove_worker(ashlar_index index, uint64_t worker) {
 }
 
 ashlar_status ashlar_index_settle(ashlar_index index) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<IndexObject>(index.id));
     object->index->settle();
     return {};
@@ -262,12 +262,12 @@ ashlar_status ashlar_feed_create(ashlar_index index, const ashlar_feed_options* 
 }
 
 ashlar_status ashlar_feed_destroy(ashlar_feed feed) {
-  return call([&] { return close_handle<FeedObject>(feed.id); });
+  return waiting_call([&] { return close_handle<FeedObject>(feed.id); });
 }
 
 ashlar_status ashlar_feed_apply_message(ashlar_feed feed, const void* payload, size_t bytes,
                                         size_t* changes) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<FeedObject>(feed.id));
     ASHLAR_TRY(const auto message,
                elements<const std::byte>(static_cast<const std::byte*>(payload), bytes, "payload"));
@@ -285,7 +285,7 @@ ashlar_status ashlar_feed_apply_message(ashlar_feed feed, const void* payload, s
 
 ashlar_status ashlar_feed_apply_events(ashlar_feed feed, uint32_t rank, const ashlar_event* events,
                                        size_t n) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<FeedObject>(feed.id));
     ASHLAR_TRY(const auto given, elements<const ashlar_event>(events, n, "events"));
     std::vector<ashlar::events::KvEvent> all;
@@ -302,7 +302,7 @@ ashlar_status ashlar_feed_apply_events(ashlar_feed feed, uint32_t rank, const as
 }
 
 ashlar_status ashlar_feed_resync(ashlar_feed feed) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<FeedObject>(feed.id));
     const ashlar::MutexLock lock(object->mu);
     // All memory first. The changes are not applied: the worker goes from the index as a whole, so that a

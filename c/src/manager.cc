@@ -142,7 +142,7 @@ ashlar_status ashlar_manager_create(const ashlar_manager_options* options, ashla
 }
 
 ashlar_status ashlar_manager_destroy(ashlar_manager manager) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<ManagerObject>(manager.id));
     if (object->of_tiers)
       return invalid_argument("this manager is part of tiers; ashlar_tiers_destroy() destroys it");
@@ -199,7 +199,7 @@ ashlar_status ashlar_manager_allocate(ashlar_manager manager, size_t n, ashlar_b
 
 ashlar_status ashlar_manager_allocate_within(ashlar_manager manager, size_t n, uint64_t timeout_ns,
                                              ashlar_blocks* blocks) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     if (blocks == nullptr) return null_pointer("blocks");
     ASHLAR_TRY(auto ticket, ticket_of(manager));
     const auto until = ashlar::Clock::real().now() + duration_of(timeout_ns);
@@ -322,7 +322,7 @@ ashlar_status ashlar_manager_eviction_candidates(ashlar_manager manager, ashlar_
 
 ashlar_status ashlar_manager_drain_events(ashlar_manager manager, ashlar_event_callback callback, void* user,
                                           size_t* delivered) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     if (callback == nullptr) return null_pointer("callback");
     ASHLAR_TRY(const auto entered, ticket_of(manager, PoolUse::kCall));
     CallbackSink sink(callback, user);

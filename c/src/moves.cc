@@ -84,7 +84,7 @@ using namespace ashlar::c_interface;
 
 ashlar_status ashlar_tiers_offload(ashlar_tiers tiers, int32_t tier, const ashlar_hash* hashes, size_t n,
                                    const ashlar_offload_options* options, ashlar_offload* offload) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto which, tier_of(tier));
     ASHLAR_TRY(const auto names, elements<const ashlar::tokens::SequenceHash>(hashes, n, "hashes"));
     ASHLAR_TRY(const auto given, options_of(options, "ashlar_offload_options"));
@@ -112,7 +112,7 @@ ashlar_status ashlar_offload_get_progress(ashlar_offload offload, ashlar_offload
 
 ashlar_status ashlar_offload_wait(ashlar_offload offload, uint64_t timeout_ns,
                                   ashlar_offload_progress* progress) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<OffloadObject>(offload.id));
     const auto until = deadline_of(timeout_ns);
     const auto ended = until ? object->offload.wait_until(*until) : object->offload.wait();
@@ -126,7 +126,7 @@ ashlar_status ashlar_offload_wait(ashlar_offload offload, uint64_t timeout_ns,
 }
 
 ashlar_status ashlar_offload_cancel(ashlar_offload offload) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<OffloadObject>(offload.id));
     cancel_within(object->life, object->offload);
     return {};
@@ -134,11 +134,11 @@ ashlar_status ashlar_offload_cancel(ashlar_offload offload) {
 }
 
 ashlar_status ashlar_offload_destroy(ashlar_offload offload) {
-  return call([&] { return close_handle<OffloadObject>(offload.id); });
+  return waiting_call([&] { return close_handle<OffloadObject>(offload.id); });
 }
 
 ashlar_status ashlar_tiers_drain(ashlar_tiers tiers, uint64_t timeout_ns) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto entered, enter_tiers(tiers));
     if (entered.kv().drain(deadline_of(timeout_ns))) return {};
     return Refusal(ASHLAR_TIMEOUT, "blocks are still queued or in flight");
@@ -147,7 +147,7 @@ ashlar_status ashlar_tiers_drain(ashlar_tiers tiers, uint64_t timeout_ns) {
 
 ashlar_status ashlar_tiers_onboard(ashlar_tiers tiers, const ashlar_hash* hashes, size_t n,
                                    const ashlar_onboard_options* options, ashlar_blocks* blocks) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     if (blocks == nullptr) return null_pointer("blocks");
     ASHLAR_TRY(const auto names, elements<const ashlar::tokens::SequenceHash>(hashes, n, "hashes"));
     ASHLAR_TRY(const auto its, onboard_options(options, n));
@@ -160,14 +160,14 @@ ashlar_status ashlar_tiers_onboard(ashlar_tiers tiers, const ashlar_hash* hashes
 
 ashlar_status ashlar_tiers_onboard_async(ashlar_tiers tiers, const ashlar_hash* hashes, size_t n,
                                          const ashlar_onboard_options* options, ashlar_onboard* onboard) {
-  return call([&] {
+  return waiting_call([&] {
     return start_onboard(&ashlar::tiers::KvBlockManager::onboard_async, tiers, hashes, n, options, onboard);
   });
 }
 
 ashlar_status ashlar_tiers_prefetch(ashlar_tiers tiers, const ashlar_hash* hashes, size_t n,
                                     const ashlar_onboard_options* options, ashlar_onboard* onboard) {
-  return call([&] {
+  return waiting_call([&] {
     return start_onboard(&ashlar::tiers::KvBlockManager::prefetch, tiers, hashes, n, options, onboard);
   });
 }
@@ -182,7 +182,7 @@ ashlar_status ashlar_onboard_done(ashlar_onboard onboard, int* done) {
 }
 
 ashlar_status ashlar_onboard_wait(ashlar_onboard onboard, uint64_t timeout_ns, ashlar_blocks* blocks) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     if (blocks == nullptr) return null_pointer("blocks");
     ASHLAR_TRY(const auto object, object_of<OnboardObject>(onboard.id));
     // The ticket keeps the tiers from being destroyed while this waits.
@@ -198,19 +198,20 @@ ashlar_status ashlar_onboard_wait(ashlar_onboard onboard, uint64_t timeout_ns, a
 
 ashlar_status ashlar_onboard_wait_layer(ashlar_onboard onboard, uint32_t layer, uint64_t timeout_ns,
                                         uint32_t* out, size_t capacity, size_t* count) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<OnboardObject>(onboard.id));
     auto life = object->life.lock();
     if (life == nullptr || !life->enter(PoolUse::kCall))
       return Refusal(ASHLAR_CANCELLED, "the tiers were destroyed");
     const PoolTicket ticket(std::move(life), PoolUse::kCall);
+    ASHLAR_RETURN_IF_ERROR(check_list(out, capacity, count));
     ASHLAR_TRY(const auto ids, object->onboard.wait_layer(layer, deadline_of(timeout_ns)));
     return write_list(std::span<const ashlar::block::BlockId>(ids), out, capacity, count);
   });
 }
 
 ashlar_status ashlar_onboard_cancel(ashlar_onboard onboard) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<OnboardObject>(onboard.id));
     cancel_within(object->life, object->onboard);
     return {};
@@ -218,7 +219,7 @@ ashlar_status ashlar_onboard_cancel(ashlar_onboard onboard) {
 }
 
 ashlar_status ashlar_onboard_destroy(ashlar_onboard onboard) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<OnboardObject>(onboard.id));
     ASHLAR_RETURN_IF_ERROR(close_handle<OnboardObject>(onboard.id));
     cancel_within(object->life, object->onboard);

@@ -137,14 +137,14 @@ ashlar_status ashlar_request_create(ashlar_manager manager, const uint32_t* prom
 }
 
 ashlar_status ashlar_request_destroy(ashlar_request request) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_RETURN_IF_ERROR(end_request(request, nullptr));
     return {};
   });
 }
 
 ashlar_status ashlar_request_destroy_after(ashlar_request request, ashlar_fence fence) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto its, fence_of(fence));
     ASHLAR_RETURN_IF_ERROR(end_request(request, &its));
     return {};
@@ -152,6 +152,7 @@ ashlar_status ashlar_request_destroy_after(ashlar_request request, ashlar_fence 
 }
 
 ashlar_status ashlar_request_release(ashlar_request request) {
+  const NoCancellation held;
   return with_request(request, [](Request& its) -> Outcome<> {
     its.release();
     return {};
@@ -193,10 +194,12 @@ ashlar_status ashlar_request_hashes(ashlar_request request, ashlar_hash* out, si
 }
 
 ashlar_status ashlar_request_match(ashlar_request request, size_t* cached) {
+  const NoCancellation held;
   return with_request(request, [&](Request& its) { return tell_cached(its.match_prefix(), cached); });
 }
 
 ashlar_status ashlar_request_begin_match(ashlar_request request, size_t* cached, int* pending) {
+  const NoCancellation held;
   return with_request(request, [&](Request& its) -> Outcome<> {
     if (pending == nullptr) return null_pointer("pending");
     auto start = its.begin_match([] {});
@@ -220,13 +223,16 @@ ashlar_status ashlar_request_match_ready(ashlar_request request, int* ready) {
 
 ashlar_status ashlar_request_wait_layer(ashlar_request request, uint32_t layer, uint64_t timeout_ns,
                                         uint32_t* out, size_t capacity, size_t* count) {
+  const NoCancellation held;
   return with_request(request, [&](Request& its) -> Outcome<> {
+    ASHLAR_RETURN_IF_ERROR(check_list(out, capacity, count));
     ASHLAR_TRY(const auto ids, its.wait_layer(layer, deadline_of(timeout_ns)));
     return write_list(std::span<const block::BlockId>(ids), out, capacity, count);
   });
 }
 
 ashlar_status ashlar_request_finish_match(ashlar_request request, size_t* cached) {
+  const NoCancellation held;
   return with_request(request, [&](Request& its) { return tell_cached(its.finish_match(), cached); });
 }
 
@@ -288,6 +294,7 @@ ashlar_status ashlar_request_revert(ashlar_request request) {
 }
 
 ashlar_status ashlar_request_preempt(ashlar_request request) {
+  const NoCancellation held;
   return with_request(request, [](Request& its) -> Outcome<> {
     ASHLAR_RETURN_IF_ERROR(its.preempt());
     return {};
@@ -295,6 +302,7 @@ ashlar_status ashlar_request_preempt(ashlar_request request) {
 }
 
 ashlar_status ashlar_request_resume(ashlar_request request, size_t* cached) {
+  const NoCancellation held;
   return with_request(request, [&](Request& its) { return tell_cached(its.resume(), cached); });
 }
 

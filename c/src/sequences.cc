@@ -80,7 +80,7 @@ ashlar_status ashlar_sequences_create(ashlar_manager manager, const ashlar_seque
 }
 
 ashlar_status ashlar_sequences_destroy(ashlar_sequences sequences) {
-  return call([&] { return close_handle<SequencesObject>(sequences.id); });
+  return waiting_call([&] { return close_handle<SequencesObject>(sequences.id); });
 }
 
 ashlar_status ashlar_sequence_create(ashlar_sequences sequences, const uint32_t* tokens, size_t n,
@@ -99,7 +99,7 @@ ashlar_status ashlar_sequence_create(ashlar_sequences sequences, const uint32_t*
 }
 
 ashlar_status ashlar_sequence_destroy(ashlar_sequence sequence) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     // Its blocks go with the object: after the lock.
     ASHLAR_TRY(const auto object, object_of<SequenceObject>(sequence.id));
     const ashlar::MutexLock lock(object->mu);
@@ -115,6 +115,7 @@ ashlar_status ashlar_sequence_can_allocate(ashlar_sequence sequence) {
 }
 
 ashlar_status ashlar_sequence_allocate(ashlar_sequence sequence, size_t* cached) {
+  const NoCancellation held;
   return with_sequence(sequence, [&](const auto& all, Sequence& its) -> Outcome<> {
     const auto found = all.allocate(its);
     if (!found) return Refusal(found.error());
@@ -124,6 +125,7 @@ ashlar_status ashlar_sequence_allocate(ashlar_sequence sequence, size_t* cached)
 }
 
 ashlar_status ashlar_sequence_deallocate(ashlar_sequence sequence) {
+  const NoCancellation held;
   return with_sequence(sequence, [](const auto& all, Sequence& its) -> Outcome<> {
     if (const auto done = all.deallocate(its); !done) return Refusal(done.error());
     return {};

@@ -103,9 +103,6 @@ Outcome<std::optional<tiers::RemoteShape>> remote_of(const ashlar_tiers_options&
   agent.advertise = text_of(given.remote_advertise);
   agent.secret = text_of(given.remote_secret);
   agent.name = text_of(given.remote_name);
-  if (given.remote_ucx != nullptr) {
-    ASHLAR_TRY(agent.transport, ucx_transport(given.remote_ucx));
-  }
   tiers::RemoteShape shape;
   shape.own_agent = std::move(agent);
   ASHLAR_TRY(shape.peers, texts_of(given.remote_peers, given.remote_peer_count, "remote_peers"));
@@ -114,6 +111,23 @@ Outcome<std::optional<tiers::RemoteShape>> remote_of(const ashlar_tiers_options&
   }
   shape.serve = given.remote_no_serve == 0;
   return std::optional(std::move(shape));
+}
+
+// What would have no effect, though the caller set it.
+Outcome<> check_uses(const ashlar_tiers_options& given) {
+  if (given.g1_memory_kind == ASHLAR_MEMORY_PINNED && given.g1_region_count == 0)
+    return invalid_argument(
+        "g1_memory_kind is ASHLAR_MEMORY_PINNED without g1_regions, and what is allocated is not pinned; "
+        "give "
+        "regions, or ASHLAR_MEMORY_SYSTEM");
+  if (given.g1_memory_kind != ASHLAR_MEMORY_DEVICE && given.g1_device != 0)
+    return invalid_argument("g1_device is %d, but g1_memory_kind is not ASHLAR_MEMORY_DEVICE",
+                            given.g1_device);
+  if (given.g3_blocks == 0 && given.g3_path_count != 0)
+    return invalid_argument("g3_paths without g3_blocks: how many blocks the files hold");
+  if (given.g4_blocks == 0 && given.g4_directory_count != 0)
+    return invalid_argument("g4_directories without g4_blocks: how many blocks of volumes are tracked");
+  return {};
 }
 
 // Copies between the GPU, the host and files; G1 is allocated there unless the caller has memory.
@@ -160,6 +174,7 @@ Outcome<tiers::KvOptions> kv_options(const ashlar_tiers_options& given) {
       .layout = "ashlar",
       .block_size = options.block_size});
   ASHLAR_TRY(options.g1, g1_of(given));
+  ASHLAR_RETURN_IF_ERROR(check_uses(given));
   if (given.g2_blocks != 0) {
     options.g2.emplace();
     ASHLAR_TRY(options.g2->block_count, block_count_of(given.g2_blocks, "g2_blocks"));
@@ -194,7 +209,10 @@ Outcome<tiers::KvOptions> kv_options(const ashlar_tiers_options& given) {
   if (options.g2) options.g2->pool.max_pins = given.max_pins;
   if (options.g3) options.g3->pool.max_pins = given.max_pins;
   if (options.g4) options.g4->pool.max_pins = given.max_pins;
-  // The last: it starts threads, and all else is checked.
+  // The last: they start threads, and all else is checked.
+  if (given.remote_ucx != nullptr) {
+    ASHLAR_TRY(options.remote->own_agent->transport, ucx_transport(given.remote_ucx));
+  }
   if (given.g1_memory_kind == ASHLAR_MEMORY_DEVICE)
     ASHLAR_RETURN_IF_ERROR(use_device(given.g1_device, options));
   return options;
@@ -230,7 +248,7 @@ void tell_tier(const tiers::TierStatus& tier, const std::optional<tiers::Offload
 using namespace ashlar::c_interface;
 
 ashlar_status ashlar_tiers_create(const ashlar_tiers_options* options, ashlar_tiers* tiers) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     if (tiers == nullptr) return null_pointer("tiers");
     ASHLAR_TRY(const auto given, options_of(options, "ashlar_tiers_options"));
     ASHLAR_TRY(auto its, kv_options(given));
@@ -248,7 +266,7 @@ ashlar_status ashlar_tiers_create(const ashlar_tiers_options* options, ashlar_ti
 }
 
 ashlar_status ashlar_tiers_destroy(ashlar_tiers tiers) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto object, object_of<TiersObject>(tiers.id));
     ASHLAR_RETURN_IF_ERROR(destroy_pool(*object->life, "tiers", HandleKind::kTiers, tiers.id));
     HandleTable::of_process().remove(HandleKind::kManager, object->manager);
@@ -318,7 +336,7 @@ ashlar_status ashlar_tiers_presence(ashlar_tiers tiers, const ashlar_hash* hashe
 
 ashlar_status ashlar_tiers_pin(ashlar_tiers tiers, const ashlar_hash* hashes, size_t n, uint64_t ttl_ns,
                                ashlar_pin* pin) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     if (pin == nullptr) return null_pointer("pin");
     ASHLAR_TRY(const auto names, elements<const ashlar::tokens::SequenceHash>(hashes, n, "hashes"));
     ASHLAR_TRY(const auto entered, enter_tiers(tiers));
@@ -333,7 +351,7 @@ ashlar_status ashlar_tiers_pin(ashlar_tiers tiers, const ashlar_hash* hashes, si
 
 ashlar_status ashlar_tiers_set_retention(ashlar_tiers tiers, const ashlar_hash* hashes, size_t n,
                                          uint8_t priority, uint64_t ttl_ns, size_t* found) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto names, elements<const ashlar::tokens::SequenceHash>(hashes, n, "hashes"));
     ASHLAR_TRY(const auto entered, enter_tiers(tiers));
     ASHLAR_TRY(const auto retention, retention_of(priority, ttl_ns));
@@ -344,7 +362,7 @@ ashlar_status ashlar_tiers_set_retention(ashlar_tiers tiers, const ashlar_hash* 
 }
 
 ashlar_status ashlar_tiers_reset(ashlar_tiers tiers, int32_t tier, uint64_t timeout_ns, size_t* evicted) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto which, tier_of(tier));
     ASHLAR_TRY(const auto entered, enter_tiers(tiers));
     ASHLAR_TRY(const auto count, entered.kv().reset(which, deadline_of(timeout_ns)));
@@ -355,7 +373,7 @@ ashlar_status ashlar_tiers_reset(ashlar_tiers tiers, int32_t tier, uint64_t time
 
 ashlar_status ashlar_tiers_reset_blocks(ashlar_tiers tiers, const ashlar_hash* hashes, size_t n,
                                         uint64_t timeout_ns) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto names, elements<const ashlar::tokens::SequenceHash>(hashes, n, "hashes"));
     ASHLAR_TRY(const auto entered, enter_tiers(tiers));
     ASHLAR_RETURN_IF_ERROR(entered.kv().reset_blocks(names, deadline_of(timeout_ns)));
@@ -364,7 +382,7 @@ ashlar_status ashlar_tiers_reset_blocks(ashlar_tiers tiers, const ashlar_hash* h
 }
 
 ashlar_status ashlar_tiers_shutdown(ashlar_tiers tiers, uint64_t timeout_ns) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     ASHLAR_TRY(const auto entered, enter_tiers(tiers));
     ASHLAR_RETURN_IF_ERROR(entered.kv().shutdown(deadline_of(timeout_ns)));
     return {};
@@ -373,10 +391,17 @@ ashlar_status ashlar_tiers_shutdown(ashlar_tiers tiers, uint64_t timeout_ns) {
 
 ashlar_status ashlar_tiers_status(ashlar_tiers tiers, int32_t tier, ashlar_tier_status* status) {
   return call([&]() -> Outcome<> {
-    ASHLAR_TRY(const auto which, tier_of(tier));
+    const bool is_remote = tier == ASHLAR_TIER_REMOTE;
+    ASHLAR_TRY(const auto which, tier_of(is_remote ? ASHLAR_TIER_G1 : tier));
     ASHLAR_TRY(const auto entered, enter_tiers(tiers));
     const ashlar::tiers::KvStatus now = entered.kv().status();
     ashlar_tier_status told = {};
+    if (is_remote) {
+      if (!now.remote)
+        return Refusal(ASHLAR_UNSUPPORTED, "these tiers have no remote agent; set remote_listen");
+      tell_tier(*now.remote, std::nullopt, told);
+      return write_answer(told, status, "ashlar_tier_status");
+    }
     const std::optional<ashlar::tiers::TierStatus>* const below[] = {&now.g2, &now.g3, &now.g4};
     const std::optional<ashlar::tiers::OffloadCounters>* const routes[] = {&now.to_g2, &now.to_g3,
                                                                            &now.to_g4};
@@ -393,7 +418,7 @@ ashlar_status ashlar_tiers_status(ashlar_tiers tiers, int32_t tier, ashlar_tier_
 
 ashlar_status ashlar_tiers_drain_events(ashlar_tiers tiers, ashlar_event_callback callback, void* user,
                                         size_t* delivered) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     if (callback == nullptr) return null_pointer("callback");
     ASHLAR_TRY(const auto entered, enter_tiers(tiers));
     CallbackSink sink(callback, user);

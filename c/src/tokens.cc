@@ -112,14 +112,16 @@ ashlar_status ashlar_hash_blocks(ashlar_hasher hasher, const ashlar_block_hashes
     ASHLAR_TRY(const auto object, object_of<HasherObject>(hasher.id));
     ASHLAR_TRY(const auto all, elements<const tokens::Token>(given_tokens, token_count, "tokens"));
     const std::size_t blocks = token_count / block_size;
-    *count = blocks;
-    if (blocks > capacity)
+    if (blocks > capacity) {
+      *count = blocks;
       return Refusal(ASHLAR_CAPACITY, "the buffer has room for " + std::to_string(capacity) +
                                           " blocks; the tokens have " + std::to_string(blocks));
+    }
     ASHLAR_TRY(const auto room, elements<tokens::BlockHashes>(out, blocks, "out"));
     const tokens::BlockBefore before =
         parent == nullptr ? tokens::BlockBefore() : tokens::BlockBefore(hashes_in(*parent));
     ASHLAR_RETURN_IF_ERROR(object->hasher.hash_blocks(before, all, block_size, room));
+    *count = blocks;
     return {};
   });
 }

@@ -26,7 +26,7 @@ Outcome<tiers::VolumeDescriptor> descriptor_of(const ashlar_volume_options& give
 using namespace ashlar::c_interface;
 
 ashlar_status ashlar_tiers_register_volume(ashlar_tiers tiers, const ashlar_volume_options* options) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     if (options == nullptr) return null_pointer("options");
     ASHLAR_TRY(const auto given, options_of(options, "ashlar_volume_options"));
     ASHLAR_TRY(const auto descriptor, descriptor_of(given));
@@ -38,7 +38,7 @@ ashlar_status ashlar_tiers_register_volume(ashlar_tiers tiers, const ashlar_volu
 
 ashlar_status ashlar_tiers_unregister_volume(ashlar_tiers tiers, const char* name, uint64_t timeout_ns,
                                              size_t* forgotten) {
-  return call([&]() -> Outcome<> {
+  return waiting_call([&]() -> Outcome<> {
     if (name == nullptr) return null_pointer("name");
     ASHLAR_TRY(const auto entered, enter_tiers(tiers));
     ASHLAR_TRY(const auto count, entered.kv().unregister_volume(name, deadline_of(timeout_ns)));

@@ -175,10 +175,12 @@ class ServiceClient:
     def __init__(self, address: str, *, token: typing.Optional[str] = None, timeout: float = 30.0,
                  max_bytes: int = 64 << 20):
         text = address if "://" in address else "http://" + address
-        parts = urllib.parse.urlsplit(text)
         try:
+            parts = urllib.parse.urlsplit(text)
             host, port = parts.hostname, parts.port
-        except ValueError as error:
+            if host:
+                http.client.HTTPConnection(host, port)  # has rules of its own for a host
+        except (ValueError, http.client.InvalidURL) as error:
             raise _native.InvalidArgument(f"{address!r} is no address: {error}") from None
         if parts.scheme != "http" or not host:
             raise _native.InvalidArgument(f"{address!r} is no address: give http://HOST:PORT")

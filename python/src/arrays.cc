@@ -4,25 +4,34 @@
 #include <limits>
 #include <string>
 
+#include "errors.h"
+
 namespace nb = nanobind;
 
 namespace ashlar::python {
 namespace {
 
 [[noreturn]] void refuse_token(std::size_t index, const std::string& value) {
-  throw nb::value_error(
-      ("token " + std::to_string(index) + " is " + value + "; tokens are 0 to 4294967295").c_str());
+  refuse("token " + std::to_string(index) + " is " + value + "; tokens are 0 to 4294967295");
+}
+
+// A buffer may begin at any byte.
+template <class T>
+bool is_aligned(const Py_buffer& view) {
+  return reinterpret_cast<std::uintptr_t>(view.buf) % alignof(T) == 0;
 }
 
 template <class Int>
 std::vector<tokens::Token> convert(const Py_buffer& view) {
-  const auto* numbers = static_cast<const Int*>(view.buf);
+  const auto* bytes = static_cast<const char*>(view.buf);
   std::vector<tokens::Token> converted(static_cast<std::size_t>(view.len) / sizeof(Int));
   for (std::size_t i = 0; i < converted.size(); ++i) {
-    if (numbers[i] != static_cast<Int>(static_cast<std::uint32_t>(numbers[i]))) {
-      refuse_token(i, std::to_string(numbers[i]));
+    Int number;
+    std::memcpy(&number, bytes + i * sizeof number, sizeof number);
+    if (number < 0 || static_cast<std::uint64_t>(number) > std::numeric_limits<std::uint32_t>::max()) {
+      refuse_token(i, std::to_string(number));
     }
-    converted[i] = tokens::Token(static_cast<std::uint32_t>(numbers[i]));
+    converted[i] = tokens::Token(static_cast<std::uint32_t>(number));
   }
   return converted;
 }
@@ -116,12 +125,16 @@ TokenArray::TokenArray(nb::handle object) {
   }
   const Py_buffer& view = buffer_.view();
   if (view.ndim != 1) {
-    throw nb::value_error(
-        ("tokens must be an array of 1 dimension; this has " + std::to_string(view.ndim)).c_str());
+    refuse("tokens must be an array of 1 dimension; this has " + std::to_string(view.ndim));
   }
   const auto size = static_cast<std::size_t>(view.len / (view.itemsize == 0 ? 1 : view.itemsize));
+  const bool aligned = is_aligned<tokens::Token>(view);
   switch (buffer_.type()) {
     case 'i': {
+      if (!aligned) {
+        copy_ = convert<std::int32_t>(view);
+        break;
+      }
       const auto* numbers = static_cast<const std::int32_t*>(view.buf);
       for (std::size_t i = 0; i < size; ++i) {
         if (numbers[i] < 0) refuse_token(i, std::to_string(numbers[i]));
@@ -129,6 +142,10 @@ TokenArray::TokenArray(nb::handle object) {
       [[fallthrough]];
     }
     case 'I':
+      if (!aligned) {
+        copy_ = convert<std::uint32_t>(view);
+        break;
+      }
       span_ = std::span(static_cast<const tokens::Token*>(view.buf), size);
       return;
     case 'q':
@@ -177,8 +194,14 @@ HashArray::HashArray(nb::handle object) {
     if (buffer_.type() != 'Q' || view.ndim != 2 || view.shape[1] != 2) {
       throw nb::type_error("an array of sequence hashes must be of uint64, with the shape (n, 2)");
     }
-    span_ = std::span(static_cast<const tokens::SequenceHash*>(view.buf),
-                      static_cast<std::size_t>(view.shape[0]));
+    const auto size = static_cast<std::size_t>(view.shape[0]);
+    if (!is_aligned<tokens::SequenceHash>(view)) {
+      copy_.resize(size);
+      std::memcpy(static_cast<void*>(copy_.data()), view.buf, size * sizeof(tokens::SequenceHash));
+      span_ = copy_;
+      return;
+    }
+    span_ = std::span(static_cast<const tokens::SequenceHash*>(view.buf), size);
     return;
   }
   for (nb::handle item : nb::iter(held)) {
@@ -195,9 +218,8 @@ std::vector<std::uint8_t> bytes_of(nb::handle object, std::size_t size, const ch
   if (!buffer.take(object.ptr())) throw nb::type_error((std::string(what) + " must be bytes").c_str());
   const Py_buffer& view = buffer.view();
   if (static_cast<std::size_t>(view.len) != size) {
-    throw nb::value_error((std::string(what) + " has " + std::to_string(view.len) + " bytes; it must have " +
-                           std::to_string(size))
-                              .c_str());
+    refuse(std::string(what) + " has " + std::to_string(view.len) + " bytes; it must have " +
+           std::to_string(size));
   }
   const auto* bytes = static_cast<const std::uint8_t*>(view.buf);
   return {bytes, bytes + view.len};

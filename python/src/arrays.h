@@ -90,7 +90,8 @@ class HashList {
   std::size_t size_ = 0;
 };
 
-// Names of a Python object. SequenceHashes and contiguous arrays of (n, 2) uint64 are not copied.
+// Names of a Python object. SequenceHashes and contiguous, aligned arrays of (n, 2) uint64 are not
+// copied.
 class HashArray {
  public:
   explicit HashArray(nanobind::handle object);
@@ -105,7 +106,7 @@ class HashArray {
   std::span<const tokens::SequenceHash> span_;
 };
 
-// Exactly `size` bytes of a bytes-like object; ValueError with `what` otherwise.
+// Exactly `size` bytes of a bytes-like object; InvalidArgument with `what` otherwise.
 std::vector<std::uint8_t> bytes_of(nanobind::handle object, std::size_t size, const char* what);
 
 template <class T>

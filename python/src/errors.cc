@@ -59,8 +59,11 @@ nb::object exception_of(const Error& error, const std::string& before = {}) {
   return nb::handle(g_types[code])(text_of(text));
 }
 
-[[noreturn]] void raise_object(const nb::object& exception) {
+void set_object(const nb::object& exception) {
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+}
+[[noreturn]] void raise_object(const nb::object& exception) {
+  set_object(exception);
   throw nb::python_error();
 }
 
@@ -106,6 +109,10 @@ nb::str identifier(std::string_view name) {
   std::string text(name);
   std::replace(text.begin(), text.end(), ' ', '_');
   return nb::str(text.data(), text.size());
+}
+
+void set_error(const Error& error) {
+  set_object(exception_of(error));
 }
 
 void raise(const Error& error) {

@@ -27,6 +27,8 @@ struct BatchError;
 
 namespace ashlar::python {
 
+// Sets the exception of the error's code without throwing. Call with the GIL held.
+void set_error(const Error& error);
 // Raises the exception of the error's code. Call with the GIL held.
 [[noreturn]] void raise(const Error& error);
 [[noreturn]] void refuse(const std::string& why);  // an InvalidArgument

@@ -165,8 +165,7 @@ class TakenLogs {
 };
 
 TakenLogs& taken_logs() {
-  static auto* const logs = new TakenLogs;
-  return *logs;
+  return once_per_process<TakenLogs>();
 }
 
 // An open stream. Destroyed by its last user, after close().
@@ -212,8 +211,7 @@ struct OpenStreams {
 };
 
 OpenStreams& open_streams() {
-  static auto* const kept = new OpenStreams;
-  return *kept;
+  return once_per_process<OpenStreams>();
 }
 
 class StreamObject {
@@ -225,7 +223,7 @@ class StreamObject {
 
   // For the destructor and the garbage collector: close() with a short patience.
   void give_up() {
-    if (stream_ == nullptr) return;
+    if (stream_ == nullptr || leave_to_parent()) return;
     if (!stream_->sink->is_calling_here()) {
       without_gil_in_destructor([&] { end(std::move(stream_)); });
       return;
@@ -243,6 +241,7 @@ class StreamObject {
   // Call with the GIL.
   const std::shared_ptr<OpenStream>& get() const {
     if (stream_ == nullptr) raise_used("this EventStream");
+    if (birth_.is_of_parent()) raise_of_parent();
     return stream_;
   }
   const std::shared_ptr<OpenStream>& get_elsewhere() const {
@@ -254,7 +253,7 @@ class StreamObject {
   }
   bool is_closed() const { return stream_ == nullptr; }
   void close(double timeout) {
-    if (stream_ == nullptr) return;
+    if (stream_ == nullptr || leave_to_parent()) return;
     const Clock::Duration patience = seconds_of(timeout);
     get_elsewhere();
     // Interrupted, it goes on.
@@ -269,8 +268,14 @@ class StreamObject {
     constexpr auto kPatience = std::chrono::seconds(1);
     stream->close(kPatience);
   }
+  bool leave_to_parent() {
+    if (!birth_.is_of_parent()) return false;
+    leave_behind(std::move(stream_));
+    return true;
+  }
 
   std::shared_ptr<OpenStream> stream_;
+  Birth birth_;
 };
 
 // The collector sees the function, which may refer to the stream. It ends streams that only such functions

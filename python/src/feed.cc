@@ -57,6 +57,7 @@ class EngineFeed {
   }
 
   std::size_t apply(nb::bytes payload, std::optional<std::uint64_t> sequence) {
+    if (is_of_parent(index_)) raise_of_parent();
     feed::EngineMessage message;
     message.payload.resize(payload.size());
     if (payload.size() != 0) std::memcpy(message.payload.data(), payload.c_str(), payload.size());

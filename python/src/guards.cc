@@ -25,7 +25,7 @@ namespace nb = nanobind;
 namespace ashlar::python {
 
 Clock::Duration seconds_of(double seconds) {
-  if (!std::isfinite(seconds) && !(seconds > 0)) throw nb::value_error("a number of seconds is needed");
+  if (!std::isfinite(seconds) && !(seconds > 0)) refuse("a number of seconds is needed");
   constexpr double kMost = 1e9;
   const double bounded = std::min(std::max(seconds, -kMost), kMost);
   return std::chrono::duration_cast<Clock::Duration>(std::chrono::duration<double>(bounded));
@@ -33,7 +33,7 @@ Clock::Duration seconds_of(double seconds) {
 
 block::BlockRetention retention_of(int priority, std::optional<double> seconds) {
   if (priority < 0 || priority > block::BlockRetention::kMaxPriority) {
-    throw nb::value_error(("priority " + std::to_string(priority) + "; priorities are 0 to 100").c_str());
+    refuse("priority " + std::to_string(priority) + "; priorities are 0 to 100");
   }
   block::BlockRetention retention;
   retention.priority = static_cast<std::uint8_t>(priority);
@@ -109,7 +109,7 @@ void bind_tokens_of(nb::class_<Object>& type) {
 // The right to pass a fence, once.
 struct SignalObject {
   Fence fence;
-  std::optional<FenceSignal> signal;
+  OptionalHere<FenceSignal> signal;
 
   SignalObject(Fence made, FenceSignal right) : fence(std::move(made)), signal(std::move(right)) {}
   SignalObject(SignalObject&&) noexcept = default;
@@ -163,6 +163,7 @@ Destroyed unused it abandons the fence, and the blocks that wait for it are neve
           "signal",
           [](SignalObject& self) {
             if (!self.signal) raise_used("this FenceSignal");
+            if (self.signal.is_of_parent()) raise_of_parent();
             FenceSignal signal = *std::move(self.signal);
             self.signal.reset();
             without_gil([&] { std::move(signal).signal(); });
@@ -369,6 +370,7 @@ For code that copies the block. It does not keep the manager alive.)");
           [](const WeakObject& self) -> std::optional<ImmutableObject> {
             ManagerPtr manager = self.manager.lock();
             if (manager == nullptr) return std::nullopt;
+            if (is_of_parent(manager)) raise_of_parent();
             auto block = self.weak.upgrade();
             if (!block) return std::nullopt;
             return ImmutableObject(std::move(manager), *std::move(block));

@@ -17,6 +17,7 @@
 #include "ashlar/block/block_manager.h"
 #include "ashlar/block/fence.h"
 #include "errors.h"
+#include "fork.h"
 #include "gil.h"
 #include "managers.h"
 
@@ -56,13 +57,14 @@ class GuardObject {
   GuardObject(GuardObject&& other) noexcept = default;
   GuardObject& operator=(GuardObject&&) = delete;
   ~GuardObject() {
-    if constexpr (kIsList<Content>) release();
+    if (kIsList<Content> || is_of_parent(manager_)) release();
   }
 
   bool used() const { return manager_ == nullptr; }
   void check() const {
     if (used()) [[unlikely]]
       raise_used(kGuardName<Content>);
+    if (is_of_parent(manager_)) raise_of_parent();
   }
   Content& get() {
     check();
@@ -84,6 +86,11 @@ class GuardObject {
   }
   void release() {
     if (used()) return;
+    if (is_of_parent(manager_)) {
+      leave_behind(std::exchange(content_, Content()));
+      manager_.reset();
+      return;
+    }
     if constexpr (kIsList<Content>) {
       if (content_.size() > kLongList) {
         const ManagerPtr manager = std::move(manager_);
@@ -114,10 +121,10 @@ using MutableListObject = GuardObject<block::BlockList<block::MutableBlock<G1>>>
 using CompleteListObject = GuardObject<block::BlockList<block::CompleteBlock<G1>>>;
 using ImmutableListObject = GuardObject<block::BlockList<block::ImmutableBlock<G1>>>;
 
-// A span of Python floats in seconds. ValueError for what is no number; clamped to about 30 years.
+// A span of Python floats in seconds. InvalidArgument for what is no number; clamped to about 30 years.
 Clock::Duration seconds_of(double seconds);
 
-// ValueError for a priority outside 0 to 100. `seconds` from now on; nullopt: forever.
+// InvalidArgument for a priority outside 0 to 100. `seconds` from now on; nullopt: forever.
 block::BlockRetention retention_of(int priority, std::optional<double> seconds);
 // One more reference; CapacityError when there are too many.
 block::ImmutableBlock<G1> copy_of(const block::ImmutableBlock<G1>& block);
@@ -125,7 +132,7 @@ block::ImmutableBlock<G1> copy_of(const block::ImmutableBlock<G1>& block);
 // A Pin or a Hold, which may outlive its manager; nullopt when it has ended.
 template <class T>
 struct EndingObject {
-  std::optional<T> kept;
+  OptionalHere<T> kept;
 };
 using PinObject = EndingObject<block::Pin>;
 using HoldObject = EndingObject<block::Hold>;

@@ -46,7 +46,7 @@ HashList list_from_bytes(nb::handle object) {
   if (!buffer.take(object.ptr())) throw nb::type_error("sequence hashes are read from bytes");
   const auto size = static_cast<std::size_t>(buffer.view().len);
   if (size % 16 != 0) {
-    throw nb::value_error((std::to_string(size) + " bytes; every sequence hash has 16").c_str());
+    refuse(std::to_string(size) + " bytes; every sequence hash has 16");
   }
   const auto* bytes = static_cast<const std::uint8_t*>(buffer.view().buf);
   std::vector<SequenceHash> hashes(size / 16);

@@ -66,7 +66,10 @@ HostBlock block_of(const nb::bytes& key) {
 
 std::vector<HostBlock> blocks_of(const nb::sequence& keys) {
   std::vector<HostBlock> blocks;
-  for (nb::handle key : keys) blocks.push_back(block_of(nb::cast<nb::bytes>(key)));
+  for (nb::handle key : keys) {
+    if (!nb::isinstance<nb::bytes>(key)) throw nb::type_error("a key must be bytes");
+    blocks.push_back(block_of(nb::borrow<nb::bytes>(key)));
+  }
   return blocks;
 }
 
@@ -80,12 +83,14 @@ struct HostStoreRef {
 
   HostStore& get() const {
     if (store == nullptr) raise_used("this HostStore");
+    if (is_of_parent(kv)) raise_of_parent();
     return *store;
   }
   void close() {
     if (store == nullptr) return;
     std::shared_ptr<HostStore> ending = std::move(store);
     KvPtr last = std::move(kv);
+    if (is_of_parent(last)) return leave_behind(std::move(ending));
     without_gil_in_destructor([&] {
       ending.reset();
       last.reset();

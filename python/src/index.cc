@@ -51,8 +51,9 @@ class HashesArray : public nb::object {
 class Hashes {
  public:
   explicit Hashes(const HashesArray& array) {
-    if (!buffer_.take(array.ptr()) || buffer_.type() != 'Q' || buffer_.view().ndim != 1)
-      throw nb::type_error("hashes and names must be a contiguous array of uint64 with 1 dimension");
+    if (!buffer_.take(array.ptr()) || buffer_.type() != 'Q' || buffer_.view().ndim != 1 ||
+        reinterpret_cast<std::uintptr_t>(buffer_.view().buf) % alignof(std::uint64_t) != 0)
+      throw nb::type_error("hashes and names must be a contiguous, aligned array of uint64 with 1 dimension");
   }
   std::size_t size() const { return static_cast<std::size_t>(buffer_.view().len) / sizeof(std::uint64_t); }
   // A strong id is its number, so that an array of numbers is one of ids.
@@ -443,7 +444,8 @@ void bind_index(nb::module_& module) {
           "__init__",
           [](IndexRef* self, const std::string& kind, std::size_t threads, std::uint32_t jump_size,
              std::size_t queue_capacity, std::string_view mid_chain) {
-            new (self) IndexRef{new_index(kind, threads, jump_size, queue_capacity, mid_chain)};
+            new (self)
+                IndexRef{end_in_its_process(new_index(kind, threads, jump_size, queue_capacity, mid_chain))};
           },
           "kind"_a = "flash", nb::kw_only(), "threads"_a = 0, "jump_size"_a = 32,
           "queue_capacity"_a = std::size_t{1} << 16, "mid_chain"_a = "retain",

@@ -4,11 +4,12 @@
 #include <memory>
 
 #include "ashlar/index/make_index.h"
+#include "fork.h"
 
 namespace ashlar::python {
 
 struct IndexRef {
-  std::shared_ptr<index::AnyIndex> index;
+  SharedHere<index::AnyIndex> index;
 };
 
 }  // namespace ashlar::python

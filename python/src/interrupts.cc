@@ -1,5 +1,7 @@
 #include "interrupts.h"
 
+#include "fork.h"
+
 namespace ashlar::python {
 namespace {
 
@@ -10,8 +12,7 @@ struct CallsElsewhere {
 };
 
 CallsElsewhere& calls_elsewhere() {
-  static auto* const calls = new CallsElsewhere;  // threads that were left behind use it to the end
-  return *calls;
+  return once_per_process<CallsElsewhere>();  // threads that were left behind use it to the end
 }
 
 }  // namespace

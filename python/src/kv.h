@@ -32,6 +32,7 @@ struct KvRef {
   // Raises UsedGuard after close(). Call with the GIL held: another thread may close it later.
   const KvPtr& get() const {
     if (kv == nullptr) raise_used("this KvBlockManager");
+    if (is_of_parent(kv)) raise_of_parent();
     return kv;
   }
 };

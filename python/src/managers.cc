@@ -21,8 +21,7 @@ struct SetAside {
 
 // Never destroyed: what is still there at the end has blocks that a device may write to.
 SetAside& set_aside() {
-  static auto* const kept = new SetAside;
-  return *kept;
+  return once_per_process<SetAside>();
 }
 
 }  // namespace
@@ -100,13 +99,14 @@ void wait_for_destruction(Clock::Duration patience) {
 
 ManagerPtr share_manager(Manager manager) {
   destroy_idle_managers();
-  return ManagerPtr(new Manager(std::move(manager)), [](Manager* shared) {
-    destroy_when_idle([shared] {
-      if (!is_idle(shared->status())) return false;
-      delete shared;
-      return true;
-    });
-  });
+  auto* const shared = new Manager(std::move(manager));
+  return ManagerPtr(shared, EndInItsProcess{{}, [shared] {
+                                              destroy_when_idle([shared] {
+                                                if (!is_idle(shared->status())) return false;
+                                                delete shared;
+                                                return true;
+                                              });
+                                            }});
 }
 
 }  // namespace ashlar::python

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "ashlar/block/block_manager.h"
+#include "fork.h"
 
 namespace ashlar::python {
 
@@ -37,7 +38,7 @@ bool is_idle(const block::PoolStatus& status);
 
 // The Python class BlockManager.
 struct ManagerObject {
-  ManagerPtr manager;
+  SharedHere<Manager> manager;
 };
 
 }  // namespace ashlar::python

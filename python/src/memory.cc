@@ -177,7 +177,10 @@ struct ReadOnlyTensor {
 
 nb::object export_read_only(const ReadOnlyTensor& self, nb::kwargs how) {
   const nb::object version = how.contains("max_version") ? nb::object(how["max_version"]) : nb::none();
-  if (version.is_none() || nb::cast<long>(nb::object(version[nb::int_(0)])) < 1) {
+  long major = 0;
+  if (!version.is_none() && !nb::try_cast(nb::object(version[nb::int_(0)]), major))
+    throw nb::type_error("max_version must be two numbers");
+  if (major < 1) {
     PyErr_SetString(PyExc_BufferError,
                     "the block is read-only, which DLPack says from version 1 on: ask with max_version");
     throw nb::python_error();

@@ -1,6 +1,7 @@
 #include "module.h"
 
 #include "events.h"
+#include "fork.h"
 #include "gil.h"
 #include "interrupts.h"
 #include "kv.h"
@@ -28,6 +29,7 @@ NB_MODULE(_native, module) {
   module.attr("__version__") = ASHLAR_PYTHON_VERSION;
   nanobind::set_leak_warnings(true);
   bind_errors(module);
+  bind_fork();
   bind_hashes(module);
   bind_tokens(module);
   bind_token_sequence(module);

@@ -87,7 +87,7 @@ double time_batch(const ManagerObject& object, const std::string& what, std::siz
       value_or_raise(batch.apply_decode(next));
     });
   }
-  throw nb::value_error("no such batch");
+  refuse("no such batch");
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "errors.h"
+
 namespace ashlar::python {
 
 inline bool is_path(PyObject* object) {
@@ -21,10 +23,14 @@ class PathLike : public nanobind::object {
 };
 
 // The bytes that the system calls take; surrogates of a str stand for bytes that are no text. TypeError for
-// what is no path, ValueError for one with a zero byte.
+// what is no path, InvalidArgument for one that the system cannot have.
 inline std::string path_of(nanobind::handle path) {
   PyObject* bytes = nullptr;
-  if (PyUnicode_FSConverter(path.ptr(), &bytes) == 0) throw nanobind::python_error();
+  if (PyUnicode_FSConverter(path.ptr(), &bytes) == 0) {
+    if (PyErr_ExceptionMatches(PyExc_ValueError) == 0) throw nanobind::python_error();
+    PyErr_Clear();
+    refuse("a path has a zero byte, or characters that no file name has");
+  }
   const nanobind::bytes name = nanobind::steal<nanobind::bytes>(bytes);
   return {name.c_str(), name.size()};
 }

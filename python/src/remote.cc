@@ -25,11 +25,19 @@ T take(nb::dict settings, const char* name, T otherwise) {
   return out;
 }
 
+// As ascii() does: a key may be no text, and a text may have no UTF-8.
+nb::str ascii_of(nb::handle object) {
+  PyObject* text = PyObject_ASCII(object.ptr());
+  if (text == nullptr) throw nb::python_error();
+  return nb::steal<nb::str>(text);
+}
+
 }  // namespace
 
-tiers::RemoteShape remote_of(nb::dict settings) {
+tiers::RemoteShape remote_of(nb::handle settings) {
+  if (!nb::isinstance<nb::dict>(settings)) throw nb::type_error("remote must be a dict of settings");
   nb::dict left;
-  left.update(settings);
+  left.update(nb::borrow<nb::dict>(settings));
   tiers::RemoteShape shape;
   transfer::AgentOptions agent;
   agent.listen = take<std::string>(left, "listen", agent.listen);
@@ -43,8 +51,8 @@ tiers::RemoteShape remote_of(nb::dict settings) {
   const auto transports = take<std::string>(left, "ucx_transports", "tcp");
   for (const auto [name, value] : left)
     raise(Error(ErrorCode::kInvalidArgument,
-                "remote: nobody reads \"" + nb::cast<std::string>(nb::str(name)) +
-                    "\"; it takes listen, advertise, secret, name, peers, blocks, serve, transport and "
+                std::string("remote: nobody reads ") + ascii_of(name).c_str() +
+                    "; it takes listen, advertise, secret, name, peers, blocks, serve, transport and "
                     "ucx_transports"));
   if (transport == "ucx")
     agent.transport = value_or_raise(without_gil([&] { return ucx_transport(transports); }));

@@ -11,9 +11,9 @@
 
 namespace ashlar::python {
 
-// From a dict: see the docstring of KvBlockManager. Raises InvalidArgument and Unsupported. Call with the GIL
-// held.
-tiers::RemoteShape remote_of(nanobind::dict settings);
+// From a dict: see the docstring of KvBlockManager. Raises InvalidArgument, Unsupported, and TypeError for
+// what is no dict. Call with the GIL held.
+tiers::RemoteShape remote_of(nanobind::handle settings);
 
 // Remote memory between machines. Built with UCX or without: one of the files of device/. Errors:
 // kUnsupported; those of UCX.

@@ -155,7 +155,7 @@ void make_request(RequestObject* self, const ManagerObject& manager, const Token
   if (onboard_blocks) options.onboard.max_blocks = *onboard_blocks;
   options.onboard.time = duration_of(onboard_seconds);
   if (compute_tokens_per_second && !(*compute_tokens_per_second > 0)) {
-    throw nb::value_error("compute_tokens_per_second must be positive");
+    refuse("compute_tokens_per_second must be positive");
   }
   options.onboard.compute_tokens_per_second = compute_tokens_per_second;
   options.onboard.by_layer = by_layer;
@@ -191,14 +191,14 @@ std::size_t block_table_into(const RequestObject& self, const nb::object& array,
   }
   const auto room = static_cast<std::size_t>(out.view().len / out.view().itemsize);
   if (room < table.size()) {
-    throw nb::value_error(("the table has " + std::to_string(table.size()) +
-                           " blocks; the array has room for " + std::to_string(room))
-                              .c_str());
+    refuse("the table has " + std::to_string(table.size()) + " blocks; the array has room for " +
+           std::to_string(room));
   }
   if (type == 'q') {
-    auto* ids = static_cast<std::int64_t*>(out.view().buf);
+    auto* bytes = static_cast<char*>(out.view().buf);  // which may be unaligned
     for (std::size_t i = 0; i < table.size(); ++i) {
-      ids[i] = table[i] == block::kNoBlock ? -1 : static_cast<std::int64_t>(table[i].value());
+      const std::int64_t id = table[i] == block::kNoBlock ? -1 : static_cast<std::int64_t>(table[i].value());
+      std::memcpy(bytes + i * sizeof id, &id, sizeof id);
     }
   } else if (!table.empty()) {
     std::memcpy(out.view().buf, table.data(), table.size_bytes());

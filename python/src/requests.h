@@ -16,6 +16,7 @@
 
 #include "ashlar/block/request_sequence.h"
 #include "errors.h"
+#include "fork.h"
 #include "gil.h"
 #include "managers.h"
 
@@ -28,6 +29,10 @@ class SharedRequest {
   SharedRequest(const SharedRequest&) = delete;
   SharedRequest& operator=(const SharedRequest&) = delete;
   ~SharedRequest() {
+    if (is_of_parent(manager_)) {
+      leave_behind(std::move(request_));
+      return;
+    }
     // Ending an onboarding may wait for threads that are calling Python.
     if (request_.state() == block::RequestState::kOnboarding) {
       without_gil_in_destructor([this] { request_.release(); });
@@ -37,6 +42,7 @@ class SharedRequest {
   const ManagerPtr& manager() const { return manager_; }
   // Raises InvalidArgument while another thread is in run_without_gil().
   block::RequestSequence<block::G1>& get() {
+    if (is_of_parent(manager_)) raise_of_parent();
     if (busy_) [[unlikely]]
       raise(Error(ErrorCode::kInvalidArgument,
                   "another thread is using this request; use it from one at a time"));

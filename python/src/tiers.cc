@@ -65,8 +65,7 @@ struct LivingKvs {
 
 // Never destroyed: managers may end after it would be.
 LivingKvs& living_kvs() {
-  static auto* const kept = new LivingKvs;
-  return *kept;
+  return once_per_process<LivingKvs>();
 }
 
 }  // namespace
@@ -74,7 +73,8 @@ LivingKvs& living_kvs() {
 KvPtr share_kv(std::unique_ptr<tiers::KvBlockManager> kv) {
   destroy_idle_managers();
   auto ended = std::make_shared<std::atomic<bool>>(false);
-  KvPtr shared(kv.release(), [ended](tiers::KvBlockManager* last) {
+  tiers::KvBlockManager* const last = kv.release();
+  const auto end = [last, ended] {
     destroy_when_idle([last, ended, stopped = false]() mutable {
       if (python_ended() && !ended->load()) return true;  // left to the end of the process
       // No one can call it any more. What is on its way down holds blocks of G1 for another moment.
@@ -88,7 +88,8 @@ KvPtr share_kv(std::unique_ptr<tiers::KvBlockManager> kv) {
       delete last;
       return true;
     });
-  });
+  };
+  KvPtr shared(last, EndInItsProcess{{}, end});
   const std::lock_guard lock(living_kvs().mutex);
   std::erase_if(living_kvs().all, [](const LivingKv& one) { return one.kv.expired(); });
   living_kvs().all.push_back({shared, std::move(ended)});
@@ -311,7 +312,7 @@ KvPtr make_kv(const Shape& shape, std::string_view dtype, const std::string& mod
     g4.pool.max_pins = max_pins;
     options.g4 = std::move(g4);
   }
-  if (!remote.is_none()) options.remote = remote_of(nb::cast<nb::dict>(remote));
+  if (!remote.is_none()) options.remote = remote_of(remote);
   const tiers::Trigger trigger = trigger_by_name(offload);
   options.to_g2.trigger = options.to_g3.trigger = options.to_g4.trigger = trigger;
   check_event_capacity(event_capacity);
@@ -428,6 +429,7 @@ void shutdown(KvRef& self, std::optional<double> timeout) {
 
 void close(KvRef& self, std::optional<double> timeout) {
   if (self.kv == nullptr) return;
+  if (is_of_parent(self.kv)) return self.kv.reset();
   const auto until = deadline_of(timeout);
   KvPtr kv = std::exchange(self.kv, nullptr);
   // Interrupted, it goes on: the manager ends when its offloads have.

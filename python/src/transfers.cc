@@ -45,11 +45,14 @@ struct OnboardRef {
   OnboardRef(KvPtr its_kv, tiers::OnboardHandle its_handle)
       : kv(std::move(its_kv)), handle(std::move(its_handle)) {}
   OnboardRef(OnboardRef&&) noexcept = default;
+  ~OnboardRef() {
+    if (is_of_parent(kv)) leave_behind(std::move(handle));
+  }
 };
 
 struct PinRef {
   KvPtr kv;
-  std::optional<tiers::KvPin> pin;
+  OptionalHere<tiers::KvPin> pin;
 
   tiers::KvPin& get() {
     if (!pin) raise_used("this KvPin");
@@ -57,6 +60,7 @@ struct PinRef {
   }
   void release() {
     if (!pin) return;
+    if (pin.is_of_parent()) return pin.reset();
     tiers::KvPin ended = *std::move(pin);
     pin.reset();
     without_gil([&] { std::move(ended).unpin(); });
@@ -68,7 +72,10 @@ std::vector<block::Fence> fences_of(nb::handle after) {
   if (after.is_none()) return {};
   if (nb::isinstance<block::Fence>(after)) return {nb::cast<block::Fence>(after)};
   std::vector<block::Fence> fences;
-  for (nb::handle fence : nb::iter(after)) fences.push_back(nb::cast<block::Fence>(fence));
+  for (nb::handle fence : nb::iter(after)) {
+    if (!nb::isinstance<block::Fence>(fence)) throw nb::type_error("after must be a Fence, or several");
+    fences.push_back(nb::cast<block::Fence>(fence));
+  }
   return fences;
 }
 
@@ -102,8 +109,11 @@ struct Request {
       const HashArray bits(nb::object(object.attr("prefix")));
       for (const tokens::SequenceHash& digest : bits.span())
         digests.push_back(tokens::PrefixDigest::from_bits(digest.hi(), digest.lo()));
-      for (nb::handle local : nb::object(object.attr("local")))
-        locals.emplace_back(nb::cast<std::uint64_t>(nb::int_(local)));
+      for (nb::handle local : nb::object(object.attr("local"))) {
+        std::uint64_t number = 0;
+        if (!nb::try_cast(nb::int_(local), number)) refuse("a local hash is not a number of 64 bits");
+        locals.emplace_back(number);
+      }
       if (digests.size() != hashes->size() || locals.size() != hashes->size()) {
         raise(make_error(ErrorCode::kInvalidArgument, "%zu names, %zu digests and %zu local hashes",
                          hashes->size(), digests.size(), locals.size()));

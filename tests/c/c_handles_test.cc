@@ -1,6 +1,7 @@
 // Handles that are none: zero, stale, of another kind, made up. Random calls with good and bad handles beside
 // a small model: no block is lost or freed twice.
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <array>
@@ -168,6 +169,41 @@ TEST(CHandles, EveryCallIsListed) {
                                    "ashlar_hasher_create", "ashlar_index_create", "ashlar_last_error",
                                    "ashlar_manager_create", "ashlar_open_handles", "ashlar_registry_create",
                                    "ashlar_status_name", "ashlar_tiers_create", "ashlar_version"}));
+}
+
+// pthread_cancel() of a thread that waits in a call.
+TEST(CHandles, ACancelledThreadEndsAfterItsCall) {
+  ashlar_manager_options options = {};
+  options.struct_size = sizeof options;
+  options.block_count = 1;
+  options.block_size = 4;
+  struct Waiting {
+    ashlar_manager manager = {};
+    ashlar_blocks blocks = {};
+    ashlar_status status = ASHLAR_INTERNAL;
+  } waiting;
+  ASSERT_EQ(ashlar_manager_create(&options, &waiting.manager), ASHLAR_OK);
+  ashlar_blocks all = {};
+  ASSERT_EQ(ashlar_manager_allocate(waiting.manager, 1, &all), ASHLAR_OK);
+  pthread_t thread;
+  const auto wait = [](void* given) -> void* {
+    auto& its = *static_cast<Waiting*>(given);
+    its.status = ashlar_manager_allocate_within(its.manager, 1, ASHLAR_FOREVER - 1, &its.blocks);
+    pthread_testcancel();
+    return given;
+  };
+  ASSERT_EQ(pthread_create(&thread, nullptr, wait, &waiting), 0);
+  ashlar_pool_status status = {};
+  status.struct_size = sizeof status;
+  while (status.waiters == 0) ASSERT_EQ(ashlar_manager_status(waiting.manager, &status), ASHLAR_OK);
+  ASSERT_EQ(pthread_cancel(thread), 0);
+  ASSERT_EQ(ashlar_blocks_release(all), ASHLAR_OK);
+  void* ended = nullptr;
+  ASSERT_EQ(pthread_join(thread, &ended), 0);
+  EXPECT_EQ(ended, PTHREAD_CANCELED);
+  EXPECT_EQ(waiting.status, ASHLAR_OK);
+  EXPECT_EQ(ashlar_blocks_release(waiting.blocks), ASHLAR_OK);
+  EXPECT_EQ(ashlar_manager_destroy(waiting.manager), ASHLAR_OK);
 }
 
 TEST(CHandles, AHandleIsNeverUsedAgain) {

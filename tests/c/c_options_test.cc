@@ -1,6 +1,7 @@
 // What callers hand to the C interface in structs, and how it answers those that are wrong.
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -56,6 +57,36 @@ TEST(COptions, AStructMayBeLargerWhereItsRestIsZero) {
   EXPECT_EQ(ashlar_hasher_create(&longer.options, &hasher), ASHLAR_UNSUPPORTED);
 }
 
+// Half a pointer is none.
+TEST(COptions, AStructDoesNotEndWithinAField) {
+  ashlar_tiers_options options = {};
+  options.num_layers = options.num_heads = options.head_dim = 1;
+  options.g1_blocks = 4;
+  options.remote_listen = "127.0.0.1:0";
+  ashlar_tiers tiers = {};
+  const std::size_t listen = offsetof(ashlar_tiers_options, remote_listen);
+  for (std::size_t size = listen + 1; size < listen + sizeof options.remote_listen; ++size) {
+    options.struct_size = static_cast<std::uint32_t>(size);
+    EXPECT_EQ(ashlar_tiers_create(&options, &tiers), ASHLAR_INVALID_ARGUMENT) << size;
+    EXPECT_NE(std::strstr(ashlar_last_error(), std::to_string(size).c_str()), nullptr) << ashlar_last_error();
+  }
+  options.struct_size = static_cast<std::uint32_t>(listen);  // of a header without it
+  ASSERT_EQ(ashlar_tiers_create(&options, &tiers), ASHLAR_OK) << ashlar_last_error();
+  char address[64];
+  std::size_t count = 0;
+  EXPECT_EQ(ashlar_tiers_remote_address(tiers, address, sizeof address, &count), ASHLAR_UNSUPPORTED);
+  EXPECT_EQ(ashlar_tiers_destroy(tiers), ASHLAR_OK);
+
+  ashlar_index index = {};
+  ASSERT_EQ(ashlar_index_create(nullptr, &index), ASHLAR_OK);
+  Longer<ashlar_index_sizes> answer;
+  answer.options.struct_size = sizeof answer.options + 3;
+  EXPECT_EQ(ashlar_index_get_sizes(index, &answer.options), ASHLAR_INVALID_ARGUMENT);
+  answer.options.struct_size = sizeof answer;
+  EXPECT_EQ(ashlar_index_get_sizes(index, &answer.options), ASHLAR_OK);
+  EXPECT_EQ(ashlar_index_destroy(index), ASHLAR_OK);
+}
+
 TEST(COptions, NoNumberTakesAllMemory) {
   ashlar_manager manager = {};
   ashlar_manager_options options = {};
@@ -81,6 +112,66 @@ TEST(COptions, NoNumberTakesAllMemory) {
   tier_options.g2_blocks = UINT32_MAX;
   EXPECT_EQ(ashlar_tiers_create(&tier_options, &tiers), ASHLAR_INVALID_ARGUMENT);
   EXPECT_NE(std::strstr(ashlar_last_error(), "g2_blocks"), nullptr) << ashlar_last_error();
+}
+
+TEST(COptions, WhatWouldHaveNoEffectIsRefused) {
+  ashlar_tiers_options plain = {};
+  plain.struct_size = sizeof plain;
+  plain.num_layers = plain.num_heads = plain.head_dim = 1;
+  plain.g1_blocks = 4;
+  const char* const place = "/nowhere";
+  const auto refused = [](const ashlar_tiers_options& options, const char* option) {
+    ashlar_tiers tiers = {};
+    EXPECT_EQ(ashlar_tiers_create(&options, &tiers), ASHLAR_INVALID_ARGUMENT) << option;
+    EXPECT_NE(std::strstr(ashlar_last_error(), option), nullptr) << ashlar_last_error();
+  };
+  ashlar_tiers_options options = plain;
+  options.g1_memory_kind = ASHLAR_MEMORY_PINNED;
+  refused(options, "ASHLAR_MEMORY_PINNED");
+  options = plain;
+  options.g1_device = 1;
+  refused(options, "g1_device");
+  options = plain;
+  options.g3_paths = &place;
+  options.g3_path_count = 1;
+  refused(options, "g3_blocks");
+  options = plain;
+  options.g4_directories = &place;
+  options.g4_directory_count = 1;
+  refused(options, "g4_blocks");
+
+  // Memory of the caller's may be of that kind.
+  options = plain;
+  std::vector<std::uint64_t> memory(4 * 32 / sizeof(std::uint64_t));  // K and V of 16 tokens each
+  const ashlar_region region = {memory.data(), memory.size() * sizeof memory[0]};
+  options.g1_memory_kind = ASHLAR_MEMORY_PINNED;
+  options.g1_regions = &region;
+  options.g1_region_count = 1;
+  ashlar_tiers tiers = {};
+  ASSERT_EQ(ashlar_tiers_create(&options, &tiers), ASHLAR_OK) << ashlar_last_error();
+  EXPECT_EQ(ashlar_tiers_destroy(tiers), ASHLAR_OK);
+}
+
+TEST(COptions, PlacesForAnswersAreCheckedFirst) {
+  ashlar_client_options options = {};
+  options.struct_size = sizeof options;
+  options.url = "http://127.0.0.1:1";
+  ashlar_client client = {};
+  ASSERT_EQ(ashlar_client_create(&options, &client), ASHLAR_OK) << ashlar_last_error();
+  const std::uint32_t tokens[4] = {1, 2, 3, 4};
+  ashlar_route_query query = {};
+  query.struct_size = sizeof query;
+  query.model = "model";
+  std::size_t count = 4711;
+  EXPECT_EQ(ashlar_client_route(client, &query, tokens, 4, nullptr, 0, nullptr), ASHLAR_INVALID_ARGUMENT);
+  EXPECT_EQ(ashlar_client_route(client, &query, tokens, 4, nullptr, 1, &count), ASHLAR_INVALID_ARGUMENT);
+  EXPECT_EQ(ashlar_client_destroy(client), ASHLAR_OK);
+
+  ashlar_hasher hasher = {};
+  ASSERT_EQ(ashlar_hasher_create(nullptr, &hasher), ASHLAR_OK);
+  EXPECT_EQ(ashlar_hash_blocks(hasher, nullptr, tokens, 4, 4, nullptr, 1, &count), ASHLAR_INVALID_ARGUMENT);
+  EXPECT_EQ(count, 4711u);
+  EXPECT_EQ(ashlar_hasher_destroy(hasher), ASHLAR_OK);
 }
 
 TEST(COptions, ALongMessageEndsWithAWholeCharacter) {

@@ -168,6 +168,7 @@ static void walk_remote(const uint32_t* tokens, const char* ucx) {
   const char* peers[1];
   char address[128];
   size_t count = 0;
+  ashlar_tier_status seen = ASHLAR_TIER_STATUS_INIT;
   options.remote_name = "holder";
   EXPECT(ASHLAR_INVALID_ARGUMENT, ashlar_tiers_create(&options, &holder)); /* no remote_listen */
   options.remote_ucx = ucx;
@@ -198,6 +199,8 @@ static void walk_remote(const uint32_t* tokens, const char* ucx) {
   OK(ashlar_blocks_info(blocks, &count, NULL));
   TRUE(count == 2);
   OK(ashlar_blocks_release(blocks));
+  OK(ashlar_tiers_status(reader, ASHLAR_TIER_REMOTE, &seen));
+  TRUE(seen.hits == 2 && seen.onboarded == 2 && seen.failed == 0);
   OK(ashlar_tiers_destroy(reader));
   if (ucx != NULL) {
     options.remote_ucx = "pigeon";
@@ -207,6 +210,7 @@ static void walk_remote(const uint32_t* tokens, const char* ucx) {
   options = shape();
   OK(ashlar_tiers_create(&options, &holder));
   EXPECT(ASHLAR_UNSUPPORTED, ashlar_tiers_remote_address(holder, address, sizeof address, &count));
+  EXPECT(ASHLAR_UNSUPPORTED, ashlar_tiers_status(holder, ASHLAR_TIER_REMOTE, &seen));
   OK(ashlar_tiers_destroy(holder));
 }
 

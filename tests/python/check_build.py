@@ -34,7 +34,7 @@ def main():
                 if any(part in f"/{name}" for part in UNWANTED)]
     problems += [f"pip install . would compile nothing of {part}" for part in WANTED
                  if not any(part in name for name in compiled)]
-    sys.exit("\n".join(problems))
+    sys.exit("\n".join(problems) or 0)
 
 
 if __name__ == "__main__":

@@ -113,8 +113,7 @@ ASHLAR_API ashlar_status ashlar_hasher_destroy(ashlar_hasher hasher);
 ASHLAR_API ashlar_status ashlar_hasher_fingerprint(ashlar_hasher hasher, uint64_t* fingerprint);
 // Hashes every full block of `tokens`; tokens after the last full block are left out. `parent` is the block
 // before them; null at the start of a sequence. Errors: ASHLAR_CAPACITY; ASHLAR_INVALID_ARGUMENT: a block
-// size
-// outside 1 to 65536, or a parent of another scheme.
+// size outside 1 to 65536, or a parent of another scheme.
 ASHLAR_API ashlar_status ashlar_hash_blocks(ashlar_hasher hasher, const ashlar_block_hashes* parent,
                                             const uint32_t* tokens, size_t token_count, uint32_t block_size,
                                             ashlar_block_hashes* out, size_t capacity, size_t* count);

@@ -47,8 +47,7 @@ typedef struct ashlar_manager_options {
 #define ASHLAR_MANAGER_OPTIONS_INIT {.struct_size = sizeof(ashlar_manager_options)}
 
 // The blocks of a pool by number, from 0; the bytes are the caller's. Errors: ASHLAR_INVALID_ARGUMENT with
-// the
-// option; ASHLAR_NOT_FOUND: the eviction.
+// the option; ASHLAR_NOT_FOUND: the eviction.
 ASHLAR_API ashlar_status ashlar_manager_create(const ashlar_manager_options* options,
                                                ashlar_manager* manager);
 // Errors: ASHLAR_NOT_READY while lists of blocks or requests are open, with their number, and while a call
@@ -100,8 +99,7 @@ ASHLAR_API ashlar_status ashlar_manager_allocate_within(ashlar_manager manager, 
 // ASHLAR_OK if ashlar_manager_allocate() would succeed now, else why not.
 ASHLAR_API ashlar_status ashlar_manager_can_allocate(ashlar_manager manager, size_t n);
 // The longest cached prefix of these names, as a registered list, which may be empty. With `prefixes`, one
-// per
-// name, a block of other tokens is a miss; null: names are trusted.
+// per name, a block of other tokens is a miss; null: names are trusted.
 ASHLAR_API ashlar_status ashlar_manager_match(ashlar_manager manager, const ashlar_hash* hashes,
                                               const ashlar_digest* prefixes, size_t n, ashlar_blocks* blocks);
 // The same for the full blocks of tokens from the start of a sequence, which it hashes: a zero hasher is the
@@ -151,8 +149,7 @@ ASHLAR_API ashlar_status ashlar_blocks_hashes(ashlar_blocks blocks, ashlar_hash*
                                               size_t* count);
 // The KV of these empty blocks exists: they hold the blocks of a sequence from number `first_block` on.
 // `tokens` are those of the sequence from its start to the end of the last block. A zero hasher is the
-// default
-// one. Errors: ASHLAR_INVALID_ARGUMENT: too few tokens; ASHLAR_NOT_READY: not an empty list.
+// default one. Errors: ASHLAR_INVALID_ARGUMENT: too few tokens; ASHLAR_NOT_READY: not an empty list.
 ASHLAR_API ashlar_status ashlar_blocks_complete(ashlar_blocks blocks, ashlar_hasher hasher,
                                                 const uint32_t* tokens, size_t token_count,
                                                 size_t first_block, ashlar_blocks* complete);
@@ -178,8 +175,7 @@ typedef struct ashlar_register_options {
 } ashlar_register_options;
 #define ASHLAR_REGISTER_OPTIONS_INIT {.struct_size = sizeof(ashlar_register_options)}
 // A complete list can be found by its names from now on. With ASHLAR_DUPLICATES_REJECT the registered list
-// may
-// have other block numbers. Errors: ASHLAR_CORRUPTION: a name has a block of other tokens.
+// may have other block numbers. Errors: ASHLAR_CORRUPTION: a name has a block of other tokens.
 ASHLAR_API ashlar_status ashlar_blocks_register(ashlar_blocks blocks, const ashlar_register_options* options,
                                                 ashlar_blocks* registered);
 // One more reference to each block of a registered list.

@@ -64,7 +64,7 @@ typedef struct ashlar_tiers_options {
   const char* model;
   // G1.
   uint32_t g1_blocks;
-  int32_t g1_memory_kind;   // ASHLAR_MEMORY_..., of `g1_regions`, or of what is allocated
+  int32_t g1_memory_kind;   // ASHLAR_MEMORY_..., of `g1_regions`, or of what is allocated: not PINNED
   const char* g1_eviction;  // null: "lru"
   const char* g1_order;     // of the axes in memory; null: "fully_contiguous_nhd" (docs/layouts.md)
   const ashlar_region*
@@ -78,18 +78,18 @@ typedef struct ashlar_tiers_options {
   uint32_t g3_blocks;
   int32_t to_g3;
   const char* g3_eviction;
-  const char* const* g3_paths;  // files, each on a device of its own
+  const char* const* g3_paths;  // files, each on a device of its own; not without g3_blocks
   size_t g3_path_count;
   int32_t g3_no_sync;  // 1: what was written survives the end of the process, not a loss of power
   // G4.
   int32_t to_g4;
   uint32_t g4_blocks;
   uint32_t onboard_threads;           // 0: 2
-  const char* const* g4_directories;  // volumes: existing directories
+  const char* const* g4_directories;  // volumes: existing directories; not without g4_blocks
   size_t g4_directory_count;
   uint64_t event_capacity;  // events of each tier that wait for a drain, at most 2^22; 0: none are made
   uint64_t max_pins;        // of each tier; 0: a quarter of its blocks
-  int32_t g1_device;        // of ASHLAR_MEMORY_DEVICE: the number of the GPU
+  int32_t g1_device;        // of ASHLAR_MEMORY_DEVICE: the number of the GPU; else 0
   // Blocks in G2 of other processes, which find this one's at remote_listen (docs/remote.md).
   int32_t remote_no_serve;          // 1: they may not read them
   const char* remote_listen;        // HOST:PORT; port 0: any; null: no such tier
@@ -283,7 +283,8 @@ typedef struct ashlar_tier_status {
   uint64_t arrived;  // copied into this tier from above
 } ashlar_tier_status;
 #define ASHLAR_TIER_STATUS_INIT {.struct_size = sizeof(ashlar_tier_status)}
-// Counters of a tier (ASHLAR_TIER_G1 to ASHLAR_TIER_G4). Errors: ASHLAR_UNSUPPORTED: no such tier.
+// Counters of a tier (ASHLAR_TIER_G1 to ASHLAR_TIER_G4, ASHLAR_TIER_REMOTE). Errors: ASHLAR_UNSUPPORTED: no
+// such tier.
 ASHLAR_API ashlar_status ashlar_tiers_status(ashlar_tiers tiers, int32_t tier, ashlar_tier_status* status);
 // Hands the waiting events of all tiers to the callback, in batches, on this thread. `delivered` may be null.
 // Nothing without event_capacity, and while another drain of these tiers runs.
