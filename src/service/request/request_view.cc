@@ -7,6 +7,7 @@
 #include <array>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "events/json_reader.h"
 
 namespace ashlar::service {
@@ -424,6 +425,8 @@ Result<RequestView> read_request(Endpoint endpoint, std::string_view body) {
   Result<RequestView> view = RequestBodyReader(endpoint, body).read();
   // Of other endpoints the fields are not known.
   if (view && endpoint == Endpoint::kOther) view->asks_full_report = body.find(kReportMode) != body.npos;
+  ASHLAR_DCHECK(!view || !view->asks_full_report || body.size() > kReportMode.size(),
+                "a body of %zu bytes asks for a report", body.size());
   return view;
 }
 

@@ -141,7 +141,9 @@ TEST_F(FleetTest, AnAnswerOfNoWholeBlocksShowsAnotherSize) {
 
 // An engine tells of a second copy and of a block that a request found in the same words.
 TEST_F(FleetTest, CopiesAreCountedUntilARequestAsksForAReport) {
-  ServiceUnderTest service(options_with_events(1), {}, sources());
+  ServeOptions options = options_with_events(1);
+  options.event_patience = {};  // nobody waits for events of the request before
+  ServiceUnderTest service(options, {}, sources());
   const auto until_heard = [&](std::uint64_t messages) {
     const std::string line = "ashlar_serve_event_messages_total{worker=\"w0\"} ";
     const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(1);
@@ -153,7 +155,9 @@ TEST_F(FleetTest, CopiesAreCountedUntilARequestAsksForAReport) {
   };
   // What is claimed for a prompt whose first block is block 0.
   const auto claimed = [&](const std::string& more) -> std::string {
-    const auto open = service.begin("/v1/completions", R"({"prompt":[1,1,1,1,5,6])" + more + "}");
+    const auto open = service.begin("/v1/completions", R"({"model":"m","prompt":[1,1,1,1,5,6])" + more + "}");
+    service.finish(*open);
+    if (const auto* reply = std::get_if<Reply>(&open->step)) return reply->body;
     const HeadVerdict verdict = open->passage->head(200, kJsonHead);
     open->passage->bytes(usage_answer(6, 4));
     open->passage->ended(PassageEnd::kComplete);
