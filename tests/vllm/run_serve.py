@@ -272,6 +272,8 @@ def compare(router, answers, what, least=LEAST_EQUAL):
         say(f"  {answer.kind} at {answer.worker}: {answer.claimed} claimed, {answer.cached} found, of "
             f"{outcome['prompt_tokens']} ({receipt['prompt_tokens']} by {receipt.get('tokens')}): "
             f"{outcome['misroute']}, {answer.state}")
+        if outcome["misroute"] == "unexplained":
+            say(f"  its receipt: {json.dumps(receipt)}")
     equal = len(known) - len(others)
     say(f"{what}: {equal} of {len(known)} claims are what the engine found ({equal / len(known):.1%}), "
         f"{sum(a.cached > 0 for a in known)} with hits; others: {dict(reasons) or 'none'}")

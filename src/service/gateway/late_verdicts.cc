@@ -51,7 +51,9 @@ void LateVerdicts::judge_again(Open& open, Clock::TimePoint now, const Questions
   Misroute& misroute = open.verdict.outcome.misroute;
   misroute = judge(open.verdict, {.changes = changes});
   // A worker reports no more than before unless it stored something.
-  if (misroute == Misroute::kUnexplained && !open.verdict.found.empty() && open.stored != changes.stored) {
+  const bool can_ask = !open.verdict.found.empty() || open.verdict.refresh;
+  if (misroute == Misroute::kUnexplained && can_ask && open.stored != changes.stored) {
+    if (open.verdict.refresh) open.verdict.refresh(open.verdict);
     const WorkerEvidence evidence = ask.evidence(open.verdict);
     misroute = judge(open.verdict, evidence);
     open.stored = changes.stored;  // of before: what came meanwhile is asked about again

@@ -38,6 +38,8 @@ struct RouteVerdict {
   std::vector<tokens::LocalHash> found = {};  // the blocks that were delivered, if more than expected
   std::uint32_t block_size = 1;
   RequestOutcome outcome = {};  // but for the misroute
+  // Cuts what was found into blocks again, where the size of blocks has been learned since; may be empty.
+  std::function<void(RouteVerdict&)> refresh = {};
 };
 
 // What is known of the worker when a verdict is judged.

@@ -451,12 +451,19 @@ bool ProxyPassage::settle_misroute(RequestOutcome& outcome, bool has_other_token
                        .group = model_.group,
                        .block_size = model_.block_size,
                        .outcome = outcome};
-  if (verdict.delivered > verdict.expected) {
-    const std::uint64_t size = model_.block_size;
-    const std::uint64_t blocks = (prompt_tokens_ + outcome.output_tokens.value_or(0)) / size;
-    verdict.own_blocks = blocks - std::min(blocks, verdict.delivered / size);
-    const auto found = std::min<std::uint64_t>(locals_.size(), (verdict.delivered + size - 1) / size);
-    verdict.found.assign(locals_.begin(), locals_.begin() + static_cast<std::ptrdiff_t>(found));
+  if (verdict.delivered > verdict.expected && known_) {
+    const std::uint64_t kept = prompt_tokens_ + outcome.output_tokens.value_or(0);
+    // Before the first event of a model the size of its blocks is a guess.
+    verdict.refresh = [fleet = parts_.fleet.get(), kept, tokens = known_->tokens, items = known_->items,
+                       hasher = model_.hashing.hasher(model_.adapter, view_.cache_salt)](RouteVerdict& its) {
+      const std::uint32_t size = fleet->block_size_of(its.group).value_or(its.block_size);
+      const std::uint64_t blocks = kept / size;
+      its.block_size = size;
+      its.own_blocks = blocks - std::min(blocks, its.delivered / size);
+      its.found = hash_prompt(*tokens, items, hasher, size);
+      its.found.resize(std::min<std::uint64_t>(its.found.size(), (its.delivered + size - 1) / size));
+    };
+    verdict.refresh(verdict);
   }
   outcome.misroute = judge(verdict, evidence_for(verdict, *parts_.router));
   if (has_other_tokens && outcome.misroute != Misroute::kNone) outcome.misroute = Misroute::kOtherTokens;

@@ -139,6 +139,34 @@ TEST_F(FleetTest, AnAnswerOfNoWholeBlocksShowsAnotherSize) {
   wait_for(service, R"("state":"EXACT")");
 }
 
+// Before the first event the size of blocks is a guess, and what was stored meanwhile has another one.
+TEST_F(FleetTest, WhatWasStoredMeanwhileIsSeenAlsoInBlocksOfAnotherSize) {
+  for (const bool is_heard_first : {true, false}) {
+    engines_.clear();
+    ServiceUnderTest service(options_with_events(1), {}, sources());
+    engine(0).send(cleared_message(0));
+    wait_for(service, R"("state":"EXACT")");
+    const auto open = service.begin("/v1/completions", R"({"model":"m","prompt":[1,1,1,1,5,6]})");
+    service.finish(*open);
+    open->passage->head(200, kJsonHead);
+    const auto hear = [&] {
+      engine(0).send(stored_message(1, 0));
+      wait_for(service, R"("block_size":4)");
+    };
+    if (is_heard_first) hear();
+    open->passage->bytes(usage_answer(6, 4));
+    open->passage->ended(PassageEnd::kComplete);
+    if (!is_heard_first) hear();
+    const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    const std::string counter = R"(ashlar_serve_misroute_total{reason="stored_meanwhile"})";
+    while (service.metric(counter) != 1 && std::chrono::steady_clock::now() < last) {
+      service.answer_errands();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(service.metric(counter), 1) << is_heard_first;
+  }
+}
+
 // An engine tells of a second copy and of a block that a request found in the same words.
 TEST_F(FleetTest, CopiesAreCountedUntilARequestAsksForAReport) {
   ServeOptions options = options_with_events(1);
