@@ -9,7 +9,8 @@
 // Connections that UCX's own thread accepts pass by the gate: a link whose path is idle is therefore
 // destroyed without any further progress, and only one with operations in flight needs it.
 //
-// Thread safety: thread-safe. Not recursive; nothing that waits for another lock is done inside.
+// Thread safety: thread-safe. Not recursive. Taken after a link's worker_mu_; callbacks of UCX take the leaf
+//                locks of docs/concurrency.md inside, whose holders never wait for the gate.
 #pragma once
 
 #include <pthread.h>
