@@ -72,8 +72,8 @@ program:
 
 test:
 	@scripts/bootstrap test
-	@$(MAKE) -s --no-print-directory $(foreach preset,release tsan asan,build/$(preset)/build.ninja)
-	$(call stage,release,all)
+	@$(MAKE) -s --no-print-directory $(foreach preset,test tsan asan,build/$(preset)/build.ninja)
+	$(call stage,test,all)
 	$(call stage,tsan,ashlar_stage_tsan_tests)
 	$(call stage,asan,ashlar_stage_asan_tests)
 
@@ -86,7 +86,7 @@ test-sanitizers:
 # What `make test` leaves to the sanitizers, against what ships.
 test-release:
 	@scripts/bootstrap test
-	$(call stage,release,all ashlar_unit_tests ashlar_concurrency_tests,release-all)
+	$(call stage,release,all ashlar_unit_tests ashlar_concurrency_tests)
 
 test-long: export ASHLAR_TEST_SECONDS = 300
 test-long: test

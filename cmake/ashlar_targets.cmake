@@ -8,13 +8,20 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 
 if(PROJECT_IS_TOP_LEVEL)
   find_program(ASHLAR_CCACHE ccache)
+  set(ashlar_cache env)
   if(ASHLAR_CCACHE AND NOT ASHLAR_TIDY)
     # Paths below the source folder are hashed relative to it, so that every clone on a machine shares one
     # cache.
-    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
-      CCACHE_NOHASHDIR=1
+    set(ashlar_cache ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${ASHLAR_CCACHE})
-    set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${ashlar_cache})
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${ashlar_cache})
+  endif()
+  # clang takes half the time of g++ for what is not optimised, and both link together.
+  if(ASHLAR_TESTS_BY_CLANG AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    find_program(ASHLAR_CLANG clang++-19)
+    list(POP_BACK ashlar_cache ccache)
+    set(ashlar_by_clang ${ashlar_cache} ${PROJECT_SOURCE_DIR}/cmake/compile_with_clang ${ccache} ${ASHLAR_CLANG})
   endif()
   find_program(ASHLAR_MOLD mold)
   if(ASHLAR_MOLD AND NOT CMAKE_CROSSCOMPILING)
@@ -32,6 +39,13 @@ if(PROJECT_IS_TOP_LEVEL)
     set(CMAKE_CXX_CLANG_TIDY clang-tidy-19)
   endif()
 endif()
+
+# ashlar_not_shipped(<target>): it shows something or tests it; with ASHLAR_TESTS_BY_CLANG clang compiles it.
+function(ashlar_not_shipped target)
+  if(ASHLAR_TESTS_BY_CLANG AND ASHLAR_CLANG)
+    set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "${ashlar_by_clang}")
+  endif()
+endfunction()
 
 # Warnings for our own code only; a consumer's flags are its own business.
 add_library(ashlar_warnings INTERFACE)
@@ -54,6 +68,11 @@ add_custom_target(ashlar_benchmarks)
 set(ASHLAR_SHARDS 4 CACHE STRING "ctests that share the cases of a test program; 0: one ctest per case")
 
 option(ASHLAR_ALL_TESTS "Build also the tests that make test runs under a sanitizer alone" ON)
+set(ashlar_gpu_tests ${ASHLAR_ALL_TESTS})
+if(EXISTS /dev/nvidiactl)
+  set(ashlar_gpu_tests ON)
+endif()
+option(ASHLAR_GPU_TESTS "Build the tests that need a GPU" ${ashlar_gpu_tests})
 
 # ashlar_stage_labels(<variable> <labels> [<stages>]): adds the labels that say in which stages of `make test`
 # (release, tsan, asan) a test runs; sanitized: not in release. Without stages, unit tests run in asan, others
@@ -106,6 +125,7 @@ function(ashlar_test)
       target_compile_options(${T_NAME} PRIVATE $<IF:$<CXX_COMPILER_ID:GNU>,-Og,-O1>)
     else()
       target_compile_options(${T_NAME} PRIVATE -O0)
+      ashlar_not_shipped(${T_NAME})
     endif()
   endif()
   # What is checked is the library; a fifth of the time to compile a test goes into checks of its own code.
