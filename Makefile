@@ -20,8 +20,8 @@ help:
 	@echo "                   (DURATION=seconds WORKERS=engines STAY=1: traffic goes on until Ctrl-C)"
 	@echo "make examples      prefix reuse, eviction, index, tiers, nodes, an engine"
 	@echo "make program       build/run/bin/ashlar (ashlar serve …) and tiny_server, with every component"
-	@echo "make test          every test: what ships, then ThreadSanitizer, then AddressSanitizer"
-	@echo "make test-release  every test against what ships, also those that make test runs sanitized alone"
+	@echo "make test          every test: plain, then ThreadSanitizer, then AddressSanitizer"
+	@echo "make test-release  every test against what ships, fully optimised, with the benchmarks parsed"
 	@echo "make test-sanitizers  all unit tests under AddressSanitizer, all of threads under ThreadSanitizer"
 	@echo "make test-long     the same, with 300 seconds for every stress and fuzz loop"
 	@echo "make test-python   the Python package alone, and for the newest other Python of this machine"
@@ -83,7 +83,7 @@ test-sanitizers:
 	$(call stage,tsan,ashlar_concurrency_tests,tsan-all)
 	$(call stage,asan,ashlar_unit_tests,asan-all)
 
-# What `make test` leaves to the sanitizers, against what ships.
+# Everything against what ships, which `make test` compiles with -O1.
 test-release:
 	@scripts/bootstrap test
 	$(call stage,release,all ashlar_unit_tests ashlar_concurrency_tests)

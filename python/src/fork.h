@@ -120,6 +120,11 @@ class OptionalHere : public std::optional<T> {
     std::optional<T>::reset();
   }
   bool is_of_parent() const noexcept { return birth_.is_of_parent(); }
+  // Raises where the content is the parent's. Returns this.
+  const OptionalHere& here() const {
+    if (this->has_value() && is_of_parent()) raise_of_parent();
+    return *this;
+  }
 
  private:
   void leave() {

@@ -344,19 +344,19 @@ void bind_shared(nb::module_& module) {
 Ends with release(), with the object, or when its time is over. It does not keep the manager alive.)");
   bind_ending(pin);
   pin.def_prop_ro(
-      "active", [](const PinObject& self) { return self.kept && self.kept->active(); },
+      "active", [](const PinObject& self) { return self.kept.here() && self.kept->active(); },
       "True while it holds.");
   nb::class_<HoldObject> hold(module, "Hold", R"(Keeps a registered block in its slot without using it.
 
 For code that copies the block. It does not keep the manager alive.)");
   bind_ending(hold);
   hold.def_prop_ro(
-          "active", [](const HoldObject& self) { return self.kept.has_value(); },
+          "active", [](const HoldObject& self) { return self.kept.here().has_value(); },
           "True until it is released.")
       .def_prop_ro(
           "block_id",
           [](const HoldObject& self) {
-            if (!self.kept) raise_used("this Hold");
+            if (!self.kept.here()) raise_used("this Hold");
             return self.kept->block_id().value();
           },
           "The index of the block in its pool.");

@@ -36,6 +36,11 @@ constexpr std::size_t kFewHashes = 64;
 struct OffloadRef {
   KvPtr kv;
   tiers::OffloadHandle handle;
+
+  const tiers::OffloadHandle& get() const {
+    if (is_of_parent(kv)) raise_of_parent();
+    return handle;
+  }
 };
 
 struct OnboardRef {
@@ -48,6 +53,10 @@ struct OnboardRef {
   ~OnboardRef() {
     if (is_of_parent(kv)) leave_behind(std::move(handle));
   }
+  const tiers::OnboardHandle& get() const {
+    if (is_of_parent(kv)) raise_of_parent();
+    return handle;
+  }
 };
 
 struct PinRef {
@@ -55,7 +64,7 @@ struct PinRef {
   OptionalHere<tiers::KvPin> pin;
 
   tiers::KvPin& get() {
-    if (!pin) raise_used("this KvPin");
+    if (!pin.here()) raise_used("this KvPin");
     return *pin;
   }
   void release() {
@@ -95,9 +104,9 @@ OffloadRef offload(const KvRef& self, const HashesLike& like, std::string_view t
 OffloadProgress wait_offload(const OffloadRef& self, std::optional<double> timeout) {
   const auto deadline = deadline_of(timeout);
   wait_in_slices(
-      deadline, [&] { return self.handle.done(); },
-      [&](Clock::TimePoint until) { static_cast<void>(self.handle.wait_until(until)); });
-  return value_or_raise(without_gil([&] { return self.handle.wait_until(Clock::real().now()); }));
+      deadline, [&] { return self.get().done(); },
+      [&](Clock::TimePoint until) { static_cast<void>(self.get().wait_until(until)); });
+  return value_or_raise(without_gil([&] { return self.get().wait_until(Clock::real().now()); }));
 }
 
 // The names of a request, with digests and local hashes where BlockHashes brings them.
@@ -196,11 +205,11 @@ ImmutableListObject wait_onboard(const OnboardRef& self, std::optional<double> t
   tiers::OnboardTable table;
   std::optional<Error> failure;
   wait_in_slices(
-      deadline, [&] { return self.handle.done(); },
+      deadline, [&] { return self.get().done(); },
       [&](Clock::TimePoint until) {
         // Handed over at most once: an earlier slice that timed out took nothing.
         if (!table.empty()) return;
-        if (auto handed = self.handle.wait_until(until)) {
+        if (auto handed = self.get().wait_until(until)) {
           table = std::move(handed).value();
           failure.reset();
         } else {
@@ -208,16 +217,16 @@ ImmutableListObject wait_onboard(const OnboardRef& self, std::optional<double> t
         }
       });
   if (failure) {
-    const bool late = failure->code() == ErrorCode::kTimeout && self.handle.done();
+    const bool late = failure->code() == ErrorCode::kTimeout && self.get().done();
     if (!late) raise(*failure);
     // It ended between the last slice and the look.
-    table = value_or_raise(without_gil([&] { return self.handle.wait_until(Clock::real().now()); }));
+    table = value_or_raise(without_gil([&] { return self.get().wait_until(Clock::real().now()); }));
   }
   return {g1_of(self.kv), std::move(table)};
 }
 
 nb::list outcomes_of(const OnboardRef& self) {
-  const std::vector<tiers::BlockOutcome> outcomes = without_gil([&] { return self.handle.blocks(); });
+  const std::vector<tiers::BlockOutcome> outcomes = without_gil([&] { return self.get().blocks(); });
   nb::list out;
   for (const tiers::BlockOutcome& one : outcomes) {
     const char* state = one.state == tiers::OnboardState::kHit    ? "hit"
@@ -262,14 +271,14 @@ void bind_handles(nb::module_& module) {
       module, "OffloadHandle",
       "Follows one offload until each of its blocks has ended. Dropping it cancels nothing.")
       .def_prop_ro(
-          "progress", [](const OffloadRef& self) { return self.handle.progress(); }, "The counts now.")
+          "progress", [](const OffloadRef& self) { return self.get().progress(); }, "The counts now.")
       .def_prop_ro(
-          "done", [](const OffloadRef& self) { return self.handle.done(); }, "Whether every block has ended.")
+          "done", [](const OffloadRef& self) { return self.get().done(); }, "Whether every block has ended.")
       .def("wait", &wait_offload, "timeout"_a = nb::none(),
            "Waits until every block has ended. Raises the first failure of a copy; Timeout: the blocks stay "
            "queued or in flight.")
       .def(
-          "cancel", [](const OffloadRef& self) { without_gil([&] { self.handle.cancel(); }); },
+          "cancel", [](const OffloadRef& self) { without_gil([&] { self.get().cancel(); }); },
           "Cancels every block that has not arrived.");
   nb::class_<OnboardRef>(module, "OnboardHandle", R"(Follows the blocks that a request wants in G1.
 
@@ -278,7 +287,7 @@ Dropping it cancels nothing.)")
                    "(state, miss, tier) per name: state is hit, pending or miss; miss says why, else None; "
                    "tier had the block when it was looked up.")
       .def_prop_ro(
-          "done", [](const OnboardRef& self) { return self.handle.done(); }, "Whether it has ended.")
+          "done", [](const OnboardRef& self) { return self.get().done(); }, "Whether it has ended.")
       .def("wait", &wait_onboard, "timeout"_a = nb::none(),
            "Waits for the end. The prefix that is in G1, pinned by the answer; a second call finds it empty. "
            "Timeout: the copies go on. Cancelled.")
@@ -286,7 +295,7 @@ Dropping it cancels nothing.)")
           "wait_layer",
           [](const OnboardRef& self, std::uint32_t layer) {
             const auto ids = wait_for_layer([&](Clock::TimePoint until) {
-              return without_gil([&] { return self.handle.wait_layer(layer, until); });
+              return without_gil([&] { return self.get().wait_layer(layer, until); });
             });
             return numpy_of_ids(std::span(ids));
           },
@@ -294,7 +303,7 @@ Dropping it cancels nothing.)")
           "Waits until a layer of every arriving block is in G1, for an onboard with by_layer. Their block "
           "numbers, in order.")
       .def(
-          "cancel", [](const OnboardRef& self) { without_gil([&] { self.handle.cancel(); }); },
+          "cancel", [](const OnboardRef& self) { without_gil([&] { self.get().cancel(); }); },
           "Stops the copies and releases every block of the call.");
   nb::class_<PinRef>(module, "KvPin",
                      "Keeps blocks in every tier that has them, until it is released or its time is over.")
@@ -306,7 +315,7 @@ Dropping it cancels nothing.)")
           nb::sig("def __exit__(self, *args: object) -> None"), "For `with`: release().")
       .def("release", &PinRef::release, "Ends it now. Does nothing the second time.")
       .def_prop_ro(
-          "active", [](PinRef& self) { return self.pin && self.pin->active(); },
+          "active", [](PinRef& self) { return self.pin.here() && self.pin->active(); },
           "True until it is ended or its time is over.")
       .def_prop_ro(
           "pinned", [](PinRef& self) { return self.get().pinned(); },

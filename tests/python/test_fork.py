@@ -34,6 +34,7 @@ class Everything:
         self.request.schedule_prefill(8)
         self.signal = ashlar.FenceSignal()
         self.pin = self.one.pin(600.0)
+        self.hold = self.kv.g1.hold(self.names[0])
         self.index = ashlar.Index(threads=2)
         self.locals = np.arange(4, dtype=np.uint64)
         self.index.store(1, self.locals, self.locals)
@@ -47,7 +48,11 @@ class Everything:
                 lambda: self.manager.allocate(1), lambda: self.free.block_ids, lambda: self.single.block_id,
                 lambda: self.request.block_table(), lambda: self.signal.signal(), lambda: self.index.settle(),
                 lambda: self.index.find_matches(self.locals), lambda: self.feed.apply(b""),
-                lambda: self.host.begin_request()]
+                lambda: self.host.begin_request(), lambda: self.pin.active, lambda: self.kv_pin.active,
+                lambda: self.kv_pin.pinned, lambda: self.hold.active, lambda: self.hold.block_id,
+                lambda: self.offload.done, lambda: self.offload.progress, lambda: self.offload.wait(1),
+                lambda: self.offload.cancel(), lambda: self.onboard.done, lambda: self.onboard.outcomes,
+                lambda: self.onboard.wait(1), lambda: self.onboard.cancel()]
 
 
 def check_child(everything, how):

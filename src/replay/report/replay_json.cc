@@ -66,7 +66,8 @@ void put_config(JsonText& out, const ReplayConfig& config) {
   });
 }
 
-void put_run(JsonText& out, const ReplayOutcome& run) {
+// `span_ms`: of the trace; of no time there is no share.
+void put_run(JsonText& out, const ReplayOutcome& run, std::uint64_t span_ms) {
   out.object([&] {
     out.field("mode", run.is_real ? "real" : "simulated");
     out.key("config");
@@ -93,7 +94,12 @@ void put_run(JsonText& out, const ReplayOutcome& run) {
         put_real(out, "p99", run.latency.p99);
       });
     });
-    put_real(out, "busiest_worker", run.busiest());
+    if (span_ms > 0) {
+      put_real(out, "busiest_worker", run.busiest());
+    } else {
+      out.key("busiest_worker");
+      out.null();
+    }
     put_real(out, "seconds", run.seconds);
     out.field("workers", [&] {
       out.array([&] {
@@ -142,7 +148,7 @@ std::string replay_json(const ReplaySubject& subject, std::span<const ReplayOutc
     });
     out.field("runs", [&] {
       out.array([&] {
-        for (const ReplayOutcome& run : runs) put_run(out, run);
+        for (const ReplayOutcome& run : runs) put_run(out, run, subject.span_ms);
       });
     });
   });

@@ -131,6 +131,7 @@ TEST_F(ReportTest, SaysWhatAReaderShouldKnow) {
   EXPECT_THAT(replay_table(odd_subject, at_once), Not(HasSubstr(percent(at_once[0].busiest()))));
   EXPECT_THAT(replay_table(odd_subject, at_once), Not(HasSubstr("busiest above")));
   EXPECT_THAT(replay_html(odd_subject, at_once), Not(HasSubstr(percent(at_once[0].busiest()))));
+  EXPECT_THAT(replay_json(odd_subject, at_once), HasSubstr("\"busiest_worker\":null"));
   subject.facts.has_reuse = false;
   subject.facts.format = TraceFormat::kAzure;
   subject.facts.skipped_lines = 1'234;
