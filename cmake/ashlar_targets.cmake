@@ -41,11 +41,36 @@ if(PROJECT_IS_TOP_LEVEL)
   endif()
 endif()
 
-# ashlar_not_shipped(<target>): it shows something or tests it; with ASHLAR_TESTS_BY_CLANG clang compiles it.
+# ashlar_not_shipped(<target> [TEST]): it shows something or tests it, and is not optimised. With
+# ASHLAR_TESTS_BY_CLANG clang compiles it, with the standard headers precompiled; TEST: GoogleTest's too.
 function(ashlar_not_shipped target)
-  if(ASHLAR_TESTS_BY_CLANG AND ASHLAR_CLANG)
-    set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "${ashlar_by_clang}")
+  cmake_parse_arguments(N "TEST" "" "" ${ARGN})
+  target_compile_options(${target} PRIVATE -O0)
+  if(NOT (ASHLAR_TESTS_BY_CLANG AND ASHLAR_CLANG))
+    return()
   endif()
+  set(headers ${ASHLAR_PRECOMPILED})
+  separate_arguments(flags UNIX_COMMAND "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_RELEASE} -O0 -fPIE -std=c++20")
+  set(kind plain)
+  if(N_TEST)
+    list(APPEND headers <gmock/gmock.h> <gtest/gtest.h>)
+    list(APPEND flags -DGTEST_HAS_PTHREAD=1)  # as GTest::gmock_main has it
+    set(kind test)
+  endif()
+  set(precompiled ${PROJECT_BINARY_DIR}/clang_${kind}.pch)
+  if(NOT TARGET ashlar_clang_${kind})
+    list(TRANSFORM headers PREPEND "#include ")
+    list(JOIN headers "\n" text)
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/clang_${kind}.h CONTENT "${text}\n")
+    add_custom_command(OUTPUT ${precompiled} DEPENDS ${PROJECT_BINARY_DIR}/clang_${kind}.h
+      COMMAND ${ASHLAR_CLANG} ${flags} -x c++-header -Xclang -fno-pch-timestamp -o ${precompiled}
+        ${PROJECT_BINARY_DIR}/clang_${kind}.h
+      COMMENT "Precompiling headers for clang: ${kind}" VERBATIM)
+    add_custom_target(ashlar_clang_${kind} DEPENDS ${precompiled})
+  endif()
+  add_dependencies(${target} ashlar_clang_${kind})
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON
+    CXX_COMPILER_LAUNCHER "${ashlar_by_clang};${precompiled}")
 endfunction()
 
 # Warnings for our own code only; a consumer's flags are its own business.
@@ -102,31 +127,36 @@ function(ashlar_stage_labels variable labels)
   set(${variable} ${labels} PARENT_SCOPE)
 endfunction()
 
-# ashlar_test(NAME x [WHOLE] [OPTIMIZED] SOURCES … LABELS unit|concurrency|… [STAGES release|tsan|asan …]
-# [LIBRARIES …]): one GoogleTest executable; its ctests are x.1, x.2 … WHOLE: its cases share something that
-# is dear to start, so the program is one ctest. OPTIMIZED: its own code, not the library, is what takes the
-# time. STAGES: where `make test` runs it, if not where its labels say; see
+# ashlar_test(NAME x [WHOLE] [OPTIMIZED] [BELOW_TIERS] SOURCES … LABELS unit|concurrency|… [STAGES
+# release|tsan|asan …] [LIBRARIES …]): one GoogleTest executable; its ctests are x.1, x.2 … WHOLE: its cases
+# share something that is dear to start, so the program is one ctest. OPTIMIZED: its own code, not the
+# library, is what takes the time. BELOW_TIERS: it needs no tiers, so a stage without tests of tiers need not
+# compile them. STAGES: where `make test` runs it, if not where its labels say; see
 # docs/decisions/0031-stages-by-layer.md.
 function(ashlar_test)
-  cmake_parse_arguments(T "WHOLE;OPTIMIZED" "NAME" "SOURCES;LABELS;STAGES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(T "WHOLE;OPTIMIZED;BELOW_TIERS" "NAME" "SOURCES;LABELS;STAGES;LIBRARIES" ${ARGN})
   add_executable(${T_NAME})
   ashlar_stage_labels(T_LABELS "${T_LABELS}" ${T_STAGES})
   if(NOT ASHLAR_ALL_TESTS AND sanitized IN_LIST T_LABELS)
     set_target_properties(${T_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()
   ashlar_sources(${T_NAME} ${T_SOURCES})
-  target_link_libraries(${T_NAME} PRIVATE ashlar::ashlar ashlar::testing ashlar_warnings ashlar_test_warnings
-    GTest::gmock_main ${T_LIBRARIES})
+  if(T_BELOW_TIERS)
+    set(library ashlar_below_tiers ashlar_testing_below_tiers)
+  else()
+    set(library ashlar::ashlar ashlar::testing)
+  endif()
+  target_link_libraries(${T_NAME} PRIVATE ${library} ashlar_warnings ashlar_test_warnings GTest::gmock_main
+    ${T_LIBRARIES})
   target_include_directories(${T_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests
     ${ASHLAR_XXHASH_INCLUDE})
   # The library is what ships; cases run once. Not optimised they compile in a third of the time, and a little
-  # optimised, for those that search or race, in a half.
+  # optimised, for those that search, in a half.
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
-    if(T_OPTIMIZED OR "concurrency" IN_LIST T_LABELS OR "model" IN_LIST T_LABELS)
+    if(T_OPTIMIZED OR "model" IN_LIST T_LABELS)
       target_compile_options(${T_NAME} PRIVATE $<IF:$<CXX_COMPILER_ID:GNU>,-Og,-O1>)
     else()
-      target_compile_options(${T_NAME} PRIVATE -O0)
-      ashlar_not_shipped(${T_NAME})
+      ashlar_not_shipped(${T_NAME} TEST)
     endif()
   endif()
   # What is checked is the library; a fifth of the time to compile a test goes into checks of its own code.
