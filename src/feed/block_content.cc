@@ -75,52 +75,44 @@ tokens::Salt ContentHasher::salt_of(const EngineRun& run) const {
           salt.empty() ? std::string_view(base_.tenant()) : salt};
 }
 
-Result<BlockContent> ContentHasher::hash_block(const EngineRun& run, std::size_t block,
-                                               const BlockContent* parent,
-                                               const tokens::SequenceHasher& hasher,
-                                               const std::vector<std::uint64_t>& extras) {
-  BlockContent content{.hasher = hasher};
-  const std::optional<tokens::SequenceHash> before =
-      parent != nullptr ? std::optional(parent->hash) : std::nullopt;
-  if (extras.empty()) {
-    ASHLAR_TRY(auto hashes, hasher.hash_block(before, run.tokens_of(block)));
-    content.local = hashes.local;
-    content.hash = hashes.sequence;
-  } else if (scheme_.kind() == tokens::HashScheme::Kind::kXxh3Chain) {
-    content.has_extras = true;
-    content.local = tokens::router_local_hash(run.tokens_of(block), extras, hasher.salt().seed());
-    if (parent == nullptr) {
-      content.hash = tokens::SequenceHash::root(content.local.value());
+Result<tokens::BlockHashes> ContentHasher::hash_block(const EngineRun& run, std::size_t block,
+                                                      const std::optional<tokens::SequenceHash>& before,
+                                                      const tokens::SequenceHasher& hasher,
+                                                      const std::vector<std::uint64_t>& extras) {
+  if (scheme_.kind() == tokens::HashScheme::Kind::kXxh3Chain) {
+    tokens::BlockHashes hashes;
+    hashes.local = tokens::router_local_hash(run.tokens_of(block), extras, hasher.salt().seed());
+    if (!before) {
+      hashes.sequence = tokens::SequenceHash::root(hashes.local.value());
     } else {
-      ASHLAR_TRY(auto next, parent->hash.child(chain_step(parent->hash.chain(), content.local)));
-      content.hash = next;
+      ASHLAR_TRY(auto next, before->child(chain_step(before->chain(), hashes.local)));
+      hashes.sequence = next;
     }
-  } else {
-    // The field has no rule for the other schemes: content beside the tokens becomes part of the block's
-    // salt.
-    content.has_extras = true;
-    std::string tenant = hasher.salt().tenant();
-    for (const std::uint64_t extra : extras) tenant += '\0' + std::to_string(extra);
-    ASHLAR_TRY(auto hashes, tokens::SequenceHasher(scheme_, tokens::Salt(hasher.salt().lora(), tenant))
-                                .hash_block(before, run.tokens_of(block)));
-    content.local = hashes.local;
-    content.hash = hashes.sequence;
+    return hashes;
   }
-  return content;
+  // The field has no rule for the other schemes: content beside the tokens becomes part of the block's salt.
+  std::string tenant = hasher.salt().tenant();
+  for (const std::uint64_t extra : extras) tenant += '\0' + std::to_string(extra);
+  return tokens::SequenceHasher(scheme_, tokens::Salt(hasher.salt().lora(), tenant))
+      .hash_block(before, run.tokens_of(block));
 }
 
-Result<void> ContentHasher::hash(const EngineRun& run, const BlockContent* parent,
-                                 std::vector<BlockContent>& out) {
+Result<void> ContentHasher::hash(const EngineRun& run, const BlockContent* parent, RunContent& out) {
   const std::size_t count = run.names.size();
   const bool begins = parent == nullptr;
-  const tokens::SequenceHasher hasher = begins ? hasher_for(salt_of(run)) : parent->hasher;
+  out.blocks.clear();
+  out.extras.clear();
+  out.has_parent = !begins;
+  out.parent = begins ? tokens::SequenceHash() : parent->hash;
+  out.hasher = begins ? hasher_for(salt_of(run)) : parent->hasher;
+  const tokens::SequenceHasher& hasher = out.hasher;
   if (!begins && !run.lora.empty() && run.lora != hasher.salt().lora())
     return make_error(ErrorCode::kAlreadyExists,
                       "a block of the LoRA adapter '%.*s' cannot follow one of '%s'",
                       static_cast<int>(std::min<std::size_t>(run.lora.size(), 256)), run.lora.data(),
                       hasher.salt().lora().c_str());
 
-  bool plain = run.window == run.block_size;
+  bool has_extras = false;
   if (!run.keys.empty()) {
     if (extras_.size() < count) extras_.resize(count);
     for (std::size_t i = 0; i < count; ++i) extras_[i].clear();
@@ -132,35 +124,44 @@ Result<void> ContentHasher::hash(const EngineRun& run, const BlockContent* paren
         continue;  // in the salt
       extras_[block].push_back(key.kind == EngineExtraKey::Kind::kMultimodal ? item_number(key.value)
                                                                              : number_of_text(key.value));
-      plain = false;
+      has_extras = true;
     }
   }
 
-  const std::size_t before = out.size();
-  out.reserve(before + count);
-  if (plain) {
-    hashes_.resize(count);
-    ASHLAR_RETURN_IF_ERROR(hasher.hash_blocks(begins ? std::nullopt : std::optional(parent->hash),
-                                              run.tokens.first(count * run.block_size), run.block_size,
-                                              hashes_));
-    for (const tokens::BlockHashes& hashes : hashes_)
-      out.push_back({.hash = hashes.sequence, .local = hashes.local, .hasher = hasher});
+  const auto before = [&]() -> std::optional<tokens::SequenceHash> {
+    if (!out.blocks.empty()) return out.blocks.back().sequence;
+    return begins ? std::nullopt : std::optional(out.parent);
+  };
+  Result<void> done;
+  if (!has_extras && run.window == run.block_size) {
+    out.blocks.resize(count);
+    const Result<std::size_t> hashed =
+        hasher.hash_blocks(begins ? std::nullopt : std::optional(out.parent),
+                           run.tokens.first(count * run.block_size), run.block_size, out.blocks);
+    if (!hashed) {
+      out.blocks.clear();
+      done = hashed.error();
+    }
   } else {
-    static const std::vector<std::uint64_t> kNone;
-    const BlockContent* previous = parent;
-    for (std::size_t i = 0; i < count; ++i) {
-      ASHLAR_TRY(auto content, hash_block(run, i, previous, hasher, run.keys.empty() ? kNone : extras_[i]));
-      out.push_back(std::move(content));
-      previous = &out.back();
+    if (has_extras) out.extras.assign(count, false);
+    for (std::size_t i = 0; i < count && done; ++i) {
+      const bool extra = has_extras && !extras_[i].empty();
+      Result<tokens::BlockHashes> hashes = extra ? hash_block(run, i, before(), hasher, extras_[i])
+                                                 : hasher.hash_block(before(), run.tokens_of(i));
+      if (!hashes) {
+        done = hashes.error();
+        break;
+      }
+      out.blocks.push_back(*hashes);
+      if (extra) out.extras[i] = true;
     }
   }
-  for (std::size_t i = before; i < out.size(); ++i) {
-    const BlockContent* previous = i == before ? parent : &out[i - 1];
-    out[i].has_parent = previous != nullptr;
-    if (previous != nullptr) out[i].parent = previous->hash;
-    out[i].root = previous != nullptr ? (i == before ? parent->root : out[before].root) : out[i].hash;
+  if (!begins) {
+    out.root = parent->root;
+  } else if (!out.blocks.empty()) {
+    out.root = out.blocks[0].sequence;
   }
-  return {};
+  return done;
 }
 
 }  // namespace ashlar::feed

@@ -1,5 +1,5 @@
-// BlockContent: the content of an engine's block, as the hashes of its tokens. ContentHasher computes it from
-// the published events: the salt from block 0, everything else from each block.
+// BlockContent, RunContent: the content of an engine's blocks, as the hashes of their tokens. ContentHasher
+// computes it from the published events: the salt from block 0, everything else from each block.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -31,8 +31,35 @@ struct BlockContent {
   tokens::SequenceHash root = {};
   tokens::LocalHash local = {};
   tokens::SequenceHasher hasher = {};  // of the whole sequence
+  std::uint32_t sequence = 0;          // its number among HeldBlocks, if that is known; else 0
   bool has_parent = false;
   bool has_extras = false;  // other content entered the local hash beside the tokens
+};
+
+// Of the blocks of a run, what they share once.
+struct RunContent {
+  tokens::SequenceHash parent = {};  // of has_parent: the block before the run
+  tokens::SequenceHash root = {};
+  tokens::SequenceHasher hasher = {};
+  bool has_parent = false;
+  std::vector<tokens::BlockHashes> blocks;
+  std::vector<bool> extras;  // blocks with other content beside the tokens; empty: none has
+
+  bool has_parent_of(std::size_t block) const noexcept { return block != 0 || has_parent; }
+  // Requires: has_parent_of(block).
+  const tokens::SequenceHash& parent_of(std::size_t block) const noexcept {
+    return block == 0 ? parent : blocks[block - 1].sequence;
+  }
+  bool has_extras(std::size_t block) const noexcept { return !extras.empty() && extras[block]; }
+  BlockContent of(std::size_t block) const {
+    return {.hash = blocks[block].sequence,
+            .parent = has_parent_of(block) ? parent_of(block) : tokens::SequenceHash(),
+            .root = root,
+            .local = blocks[block].local,
+            .hasher = hasher,
+            .has_parent = has_parent_of(block),
+            .has_extras = has_extras(block)};
+  }
 };
 
 class ContentHasher {
@@ -42,23 +69,24 @@ class ContentHasher {
   const tokens::HashScheme& scheme() const noexcept { return scheme_; }
   const tokens::Salt& base() const noexcept { return base_; }
 
-  // Writes the contents of the blocks of `run` after `parent` (null: it begins a sequence) to `out`, in
-  // order. Errors: kInvalidArgument past the last position; kAlreadyExists when the run names another LoRA
-  // adapter than its parent has. `out` then holds the blocks before.
-  Result<void> hash(const EngineRun& run, const BlockContent* parent, std::vector<BlockContent>& out);
+  // Replaces `out` by the content of `run` after `parent` (null: it begins a sequence). Errors:
+  // kInvalidArgument past the last position; kAlreadyExists when the run names another LoRA adapter than its
+  // parent has. `out` then holds the blocks before.
+  Result<void> hash(const EngineRun& run, const BlockContent* parent, RunContent& out);
 
  private:
   const tokens::SequenceHasher& hasher_for(const tokens::Salt& salt);
   tokens::Salt salt_of(const EngineRun& run) const;
-  Result<BlockContent> hash_block(const EngineRun& run, std::size_t block, const BlockContent* parent,
-                                  const tokens::SequenceHasher& hasher,
-                                  const std::vector<std::uint64_t>& extras);
+  // Of a block with `extras` beside its tokens.
+  Result<tokens::BlockHashes> hash_block(const EngineRun& run, std::size_t block,
+                                         const std::optional<tokens::SequenceHash>& before,
+                                         const tokens::SequenceHasher& hasher,
+                                         const std::vector<std::uint64_t>& extras);
 
   tokens::HashScheme scheme_;
   tokens::Salt base_;
   std::map<std::pair<std::string, std::string>, tokens::SequenceHasher> hashers_;  // a cache
-  std::vector<tokens::BlockHashes> hashes_;
-  std::vector<std::vector<std::uint64_t>> extras_;  // of each block of a run
+  std::vector<std::vector<std::uint64_t>> extras_;                                 // of each block of a run
 };
 
 }  // namespace ashlar::feed

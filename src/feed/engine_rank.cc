@@ -1,6 +1,7 @@
 #include "feed/engine_rank.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "ashlar/base/check.h"
 #include "feed/engine_medium.h"
@@ -43,7 +44,16 @@ void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters,
   Turn turn{.counters = counters, .refusal = refusal, .out = out};
   // acquire: pairs with the release of the one who lets a request pass that asks for a report
   if (full_reports_asked_ != nullptr) full_reports_ = full_reports_asked_->load(std::memory_order_acquire);
+  // The names of an event are on their way while the one before it is applied.
+  const auto prefetch = [&](std::size_t number) {
+    if (number >= batch.events.size()) return;
+    const EngineEvent& event = batch.events[number];
+    for (const BlockName name : batch.names_of(event)) blocks_.prefetch({event.group.value_or(0), name});
+  };
+  prefetch(0);
+  std::size_t next = 0;
   for (const EngineEvent& event : batch.events) {
+    prefetch(++next);
     if (event.kind == EngineEventKind::kUnknown) {
       ++counters.unknown_events;
       continue;
@@ -155,7 +165,7 @@ void EngineRank::store(const EngineRun& run, const BlockContent* known_parent, T
       ++turn.counters.ambiguous_parents;
       return;
     }
-    const BlockContent content = parent->content;  // placing may move it
+    const BlockContent content = blocks_.content(*parent);
     return place(run, &content, turn);
   }
   const std::size_t known = store_known(run, turn);
@@ -164,7 +174,7 @@ void EngineRank::store(const EngineRun& run, const BlockContent* known_parent, T
   if (known == 0) return wait(rest, turn);
   const EngineBlock* const last = blocks_.find(run.key(known - 1));
   if (last == nullptr || last->ambiguous) return;  // counted by store_known()
-  const BlockContent content = last->content;
+  const BlockContent content = blocks_.content(*last);
   place(rest, &content, turn);
 }
 
@@ -174,7 +184,7 @@ std::size_t EngineRank::store_known(const EngineRun& run, Turn& turn) {
     if (at == nullptr) return i;
     EngineBlock& held = *at;
     // It cannot be seen whether the preceding block differs; its own tokens can.
-    if (!held.content.has_extras && held.content.hasher.local_hash(run.tokens_of(i)) != held.content.local) {
+    if (!has_tokens_of(run, i, held)) {
       ++turn.counters.collisions;
       held.ambiguous = true;
       return run.names.size();
@@ -192,20 +202,24 @@ std::size_t EngineRank::store_known(const EngineRun& run, Turn& turn) {
 bool EngineRank::is_report(const EngineRun& run) const {
   for (std::size_t i = 0; i < run.names.size(); ++i) {
     const EngineBlock* const at = blocks_.find(run.key(i));
-    if (at == nullptr || at->counts[kDevice] == 0) return false;
+    if (at == nullptr || !at->in_tier(kDevice)) return false;
   }
   return true;
 }
 
-bool EngineRank::agrees(const EngineRun& run, std::size_t block, const BlockContent& content,
-                        const EngineBlock& held) const {
-  if (run.has_keys || (held.content.hash == content.hash && held.content.local == content.local))
-    return held.content.hash == content.hash && held.content.local == content.local;
+bool EngineRank::has_tokens_of(const EngineRun& run, std::size_t block, const EngineBlock& held) const {
+  return held.has_extras ||
+         blocks_.sequence(held.sequence).hasher.local_hash(run.tokens_of(block)) == held.local;
+}
+
+bool EngineRank::agrees(const EngineRun& run, std::size_t block, const EngineBlock& held) const {
+  const tokens::BlockHashes& found = content_.blocks[block];
+  const bool equal = held.hash == found.sequence && held.local == found.local;
+  if (run.has_keys || equal) return equal;
   // The engine omitted the other inputs of the hash: the tokens and the preceding block must match.
-  if (content.has_parent != held.content.has_parent) return false;
-  if (content.has_parent && content.parent != held.content.parent) return false;
-  return held.content.has_extras ||
-         held.content.hasher.local_hash(run.tokens_of(block)) == held.content.local;
+  if (content_.has_parent_of(block) != held.has_parent) return false;
+  if (held.has_parent && content_.parent_of(block) != held.parent) return false;
+  return has_tokens_of(run, block, held);
 }
 
 void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& turn) {
@@ -220,30 +234,28 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
       if (run.names.size() > 1) wait(run.behind(1), turn);
       return;
     }
-    if (!first->content.has_parent && !first->ambiguous &&
-        (first->content.has_extras ||
-         first->content.hasher.local_hash(run.tokens_of(0)) == first->content.local)) {
+    if (!first->has_parent && !first->ambiguous && has_tokens_of(run, 0, *first)) {
       add(*first, run.tier, turn);
       if (run.names.size() == 1) return;
-      const BlockContent content = first->content;
+      const BlockContent content = blocks_.content(*first);
       return place(run.behind(1), &content, turn);
     }
   }
 
-  for (std::size_t i = 0; i < run.names.size(); ++i) blocks_.prefetch(run.key(i));
   const bool may_be_report = full_reports_ && parent == nullptr && run.tier == kDevice;
   if (may_be_report && is_report(run)) doubt_ = true;
   const bool is_indexed = indexed(run.group);
-  contents_.clear();
-  const Result<void> hashed = hasher_.hash(run, parent, contents_);
+  const Result<void> hashed = hasher_.hash(run, parent, content_);
   if (!hashed)
     ++(hashed.error().code() == ErrorCode::kAlreadyExists ? turn.counters.collisions
                                                           : turn.counters.too_deep);
-  for (std::size_t i = 0; i < contents_.size(); ++i) {
+  std::uint32_t sequence = 0;
+  for (std::size_t i = 0; i < content_.blocks.size(); ++i) {
     const EngineKey key = run.key(i);
     EngineBlock* at = blocks_.find(key);
     if (at == nullptr) {
-      if (!waiting_.empty()) named_.emplace_back(key, contents_[i]);
+      const bool is_named = !waiting_.empty();
+      if (is_named) named_.emplace_back(key, content_.of(i));
       if (run.is_gone(i)) continue;
       if (may_be_report &&
           waiting_.expects(key, kDevice)) {  // a report of a block whose store waits for this path
@@ -251,9 +263,20 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
         ++turn.counters.reannounced;
         continue;
       }
-      at =
-          &blocks_.add({.key = key, .content = std::move(contents_[i]), .counts = {}, .indexed = is_indexed});
-    } else if (!agrees(run, i, contents_[i], *at)) {
+      if (sequence == 0)
+        sequence = blocks_.sequence(content_.root, content_.hasher, parent == nullptr ? 0 : parent->sequence);
+      if (is_named) named_.back().second.sequence = sequence;
+      const bool has_parent = content_.has_parent_of(i);
+      at = &blocks_.add({.name = key.name,
+                         .local = content_.blocks[i].local,
+                         .hash = content_.blocks[i].sequence,
+                         .parent = has_parent ? content_.parent_of(i) : tokens::SequenceHash(),
+                         .sequence = sequence,
+                         .group = static_cast<std::uint16_t>(key.group),
+                         .has_parent = has_parent,
+                         .has_extras = content_.has_extras(i),
+                         .indexed = is_indexed});
+    } else if (!agrees(run, i, *at)) {
       ++turn.counters.collisions;
       at->ambiguous = true;
       return;
@@ -261,12 +284,24 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
       ++turn.counters.ambiguous_parents;
       return;
     }
-    if (may_be_report && doubt_ && at->counts[kDevice] != 0) {
+    if (may_be_report && doubt_ && at->in_tier(kDevice)) {
       ++turn.counters.reannounced;
     } else if (!run.is_gone(i)) {
       add(*at, run.tier, turn);
     }
   }
+}
+
+EngineBlock& EngineRank::add_block(const EngineKey& key, const BlockContent& content) {
+  return blocks_.add({.name = key.name,
+                      .local = content.local,
+                      .hash = content.hash,
+                      .parent = content.parent,
+                      .sequence = blocks_.sequence(content.root, content.hasher, content.sequence),
+                      .group = static_cast<std::uint16_t>(key.group),
+                      .has_parent = content.has_parent,
+                      .has_extras = content.has_extras,
+                      .indexed = indexed(key.group)});
 }
 
 void EngineRank::settle(Turn& turn) {
@@ -277,8 +312,7 @@ void EngineRank::settle(Turn& turn) {
     for (std::size_t tier = 0; tier < tiers.size(); ++tier) {
       if (!tiers[tier]) continue;
       EngineBlock* held = blocks_.find(key);
-      if (held == nullptr)
-        held = &blocks_.add({.key = key, .content = content, .counts = {}, .indexed = indexed(key.group)});
+      if (held == nullptr) held = &add_block(key, content);
       ++turn.counters.resolved;
       add(*held, tier, turn);
     }
@@ -324,42 +358,42 @@ std::uint32_t EngineRank::block_size() const noexcept {
 }
 
 void EngineRank::add(EngineBlock& held, std::size_t tier, Turn& turn) {
-  std::uint32_t& count = held.counts[tier];
-  if (count != 0) {
+  if (held.in_tier(tier)) {
     ++turn.counters.repeated;
-    if (tier == kDevice) ++count;
+    if (tier == kDevice) ++held.copies;
     return;
   }
-  count = 1;
+  held.tiers |= static_cast<std::uint8_t>(1u << tier);
+  if (tier == kDevice) held.copies = 1;
   ++present_;
   ++turn.counters.stored;
   turn.out.push_back(event_of(KvEventKind::kStored, held, tier));
 }
 
 void EngineRank::drop_all(EngineBlock& held, std::size_t tier, Turn& turn) {
-  held.counts[tier] = 0;
+  held.tiers &= static_cast<std::uint8_t>(~(1u << tier));
+  if (tier == kDevice) held.copies = 0;
   --present_;
   ++turn.counters.removed;
   turn.out.push_back(event_of(KvEventKind::kRemoved, held, tier));
-  if (std::ranges::all_of(held.counts, [](std::uint32_t count) { return count == 0; })) blocks_.erase(held);
+  if (held.tiers == 0) blocks_.erase(held);
 }
 
 void EngineRank::on_removed(const EngineBatch& batch, const EngineEvent& event, std::size_t tier,
                             Turn& turn) {
   const std::uint32_t group = event.group.value_or(0);
-  for (const BlockName name : batch.names_of(event)) blocks_.prefetch({group, name});
   for (const BlockName name : batch.names_of(event)) {
     const EngineKey key{group, name};
     EngineBlock* const at = blocks_.find(key);
-    if (at == nullptr || at->counts[tier] == 0) {
+    if (at == nullptr || !at->in_tier(tier)) {
       if (waiting_.cancel(key, tier)) {
         ++turn.counters.cancelled;
       } else {
         ++turn.counters.unknown_removals;
         doubt_ = true;
       }
-    } else if (at->counts[tier] > 1) {
-      --at->counts[tier];
+    } else if (tier == kDevice && at->copies > 1) {
+      --at->copies;
       ++turn.counters.released;
     } else {
       drop_all(*at, tier, turn);
@@ -373,12 +407,12 @@ void EngineRank::on_cleared(std::size_t tier, Turn& turn) {
   turn.counters.cancelled += waiting_.cancel_tier(tier);
   std::vector<EngineBlock*> held;
   blocks_.for_each([&](EngineBlock& block) {
-    if (block.counts[tier] != 0) held.push_back(&block);
+    if (block.in_tier(tier)) held.push_back(&block);
   });
   // Children before parents, in a deterministic order.
   std::ranges::sort(held, [](const EngineBlock* a, const EngineBlock* b) {
-    if (const auto by = b->content.hash <=> a->content.hash; by != 0) return by < 0;
-    return std::pair(a->key.group, a->key.name) < std::pair(b->key.group, b->key.name);
+    if (const auto by = b->hash <=> a->hash; by != 0) return by < 0;
+    return std::pair(a->group, a->name) < std::pair(b->group, b->name);
   });
   for (EngineBlock* const block : held) drop_all(*block, tier, turn);
   if (tier == kDevice) doubt_ = false;
@@ -406,19 +440,17 @@ void EngineRank::forget() {
 }
 
 KvEvent EngineRank::event_of(KvEventKind kind, const EngineBlock& held, std::size_t tier) {
-  const EngineKey& key = held.key;
-  const BlockContent& content = held.content;
-  return {.hash = content.hash.in_group(key.group),
-          .parent_bits = content.has_parent ? content.parent.in_group(key.group) : tokens::SequenceHash(),
-          .root_bits = content.root.in_group(key.group),
+  return {.hash = held.hash.in_group(held.group),
+          .parent_bits = held.has_parent ? held.parent.in_group(held.group) : tokens::SequenceHash(),
+          .root_bits = blocks_.sequence(held.sequence).root.in_group(held.group),
           .sequence = next_sequence_++,
-          .name_bits = key.name.value(),
-          .local_bits = content.local.value(),
+          .name_bits = held.name.value(),
+          .local_bits = held.local.value(),
           .metadata = rank_ | (held.indexed ? 0 : EngineIngest::kTrackedOnly),
-          .group = static_cast<std::uint16_t>(key.group),
+          .group = held.group,
           .kind = kind,
           .tier = events::TierId(static_cast<std::uint8_t>(tier)),
-          .has_parent = content.has_parent,
+          .has_parent = held.has_parent,
           .has_root = true,
           .has_name = true,
           .has_local = true};
@@ -427,12 +459,17 @@ KvEvent EngineRank::event_of(KvEventKind kind, const EngineBlock& held, std::siz
 void EngineRank::check_invariants() const {
   ASHLAR_CHECK(named_.empty(), "blocks that wait for a name are placed before a call returns");
   std::size_t held_tiers = 0;
+  std::unordered_map<std::uint32_t, std::uint32_t> of_sequence;
   blocks_.for_each([&](const EngineBlock& held) {
-    const auto tiers =
-        static_cast<std::size_t>(std::ranges::count_if(held.counts, [](auto count) { return count != 0; }));
-    ASHLAR_CHECK(tiers != 0, "a block that no tier holds is forgotten");
-    held_tiers += tiers;
+    ASHLAR_CHECK(held.tiers != 0, "a block that no tier holds is forgotten");
+    ASHLAR_CHECK(held.in_tier(kDevice) == (held.copies != 0), "%u copies are in the device tier",
+                 held.copies);
+    held_tiers += static_cast<std::size_t>(std::popcount(held.tiers));
+    ++of_sequence[held.sequence];
   });
+  for (const auto& [number, count] : of_sequence)
+    ASHLAR_CHECK(blocks_.sequence(number).blocks == count, "sequence %u has %u blocks, %u are counted",
+                 number, count, blocks_.sequence(number).blocks);
   ASHLAR_CHECK(held_tiers == present_, "%zu (name, group, tier)s are present, %zu are counted", held_tiers,
                present_);
   waiting_.check_invariants();

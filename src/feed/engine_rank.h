@@ -1,8 +1,8 @@
 // EngineRank: the blocks that one rank of an engine holds, and those that wait to be placed, by the rules of
 // EngineIngest (ashlar/feed/engine_session.h).
 //
-// A held block has its content and a count per tier; it is forgotten when all counts are 0. Children keep
-// their own content, so a chain exists only through the names of its blocks. A block that gets its content
+// A held block has its content, its tiers, and how many copies the device has; it is forgotten when no tier has
+// it. Children keep their own content, so a chain exists only through the names of its blocks. A block that gets its content
 // releases the blocks that wait for it, iteratively, after the run that named it.
 //
 // Thread safety: thread-compatible.
@@ -87,13 +87,16 @@ class EngineRank {
   void settle(Turn& turn);
   void wait(const EngineRun& run, Turn& turn);
   bool is_report(const EngineRun& run) const;
-  bool agrees(const EngineRun& run, std::size_t block, const BlockContent& content,
-              const EngineBlock& held) const;
+  // Whether block `block` of content_ can be the one that is held.
+  bool agrees(const EngineRun& run, std::size_t block, const EngineBlock& held) const;
+  // Whether the tokens of a block are those of the one that is held, as far as that can be seen.
+  bool has_tokens_of(const EngineRun& run, std::size_t block, const EngineBlock& held) const;
 
   const EngineBlock* find_parent(const EngineRun& run) const;
   bool indexed(std::uint32_t group) const;
+  EngineBlock& add_block(const EngineKey& key, const BlockContent& content);
   void add(EngineBlock& held, std::size_t tier, Turn& turn);
-  // Requires: a count above 0 in that tier. May forget the block.
+  // Requires: it is in that tier. May forget the block.
   void drop_all(EngineBlock& held, std::size_t tier, Turn& turn);
   events::KvEvent event_of(events::KvEventKind kind, const EngineBlock& held, std::size_t tier);
 
@@ -114,7 +117,7 @@ class EngineRank {
   std::size_t present_ = 0;
   std::uint64_t next_sequence_ = 0;
   std::deque<std::pair<EngineKey, BlockContent>> named_;  // blocks whose waiters are to be placed
-  std::vector<BlockContent> contents_;
+  RunContent content_;                                    // of the run that is placed
   std::vector<tokens::Token> unpaired_;
 };
 

@@ -9,6 +9,7 @@
 //
 // Little-endian. A cache salt is a secret of its tenant: its seed stands for it.
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <string>
 #include <tuple>
@@ -57,7 +58,7 @@ Result<void> EngineRank::save(ByteWriter& state) const {
   bool has_unknown_salt = false;
   blocks_.for_each([&](const EngineBlock& block) {
     blocks.push_back(&block);
-    const tokens::Salt& salt = block.content.hasher.salt();
+    const tokens::Salt& salt = blocks_.sequence(block.sequence).hasher.salt();
     salts.try_emplace({salt.lora(), salt.seed()}, 0);
     has_unknown_salt |= hasher_.scheme().kind() != tokens::HashScheme::Kind::kXxh3Chain &&
                         salt != tokens::Salt(salt.lora(), hasher_.base().tenant());
@@ -65,12 +66,13 @@ Result<void> EngineRank::save(ByteWriter& state) const {
   if (has_unknown_salt)
     return Error(ErrorCode::kUnsupported, "blocks have a cache salt of their own, which is told to nobody");
   std::ranges::sort(blocks, [](const EngineBlock* a, const EngineBlock* b) {
-    if (const auto by = a->content.hash <=> b->content.hash; by != 0) return by < 0;
-    return std::pair(a->key.group, a->key.name) < std::pair(b->key.group, b->key.name);
+    if (const auto by = a->hash <=> b->hash; by != 0) return by < 0;
+    return std::pair(a->group, a->name) < std::pair(b->group, b->name);
   });
   for (const EngineBlock* block : blocks)
-    if (roots.try_emplace(block->content.root, static_cast<std::uint32_t>(root_list.size())).second)
-      root_list.push_back(block->content.root);
+    if (const tokens::SequenceHash& root = blocks_.sequence(block->sequence).root;
+        roots.try_emplace(root, static_cast<std::uint32_t>(root_list.size())).second)
+      root_list.push_back(root);
 
   state.put(static_cast<std::uint8_t>(doubt_));
   state.put(maybe_code(publishes_keys_));
@@ -92,23 +94,21 @@ Result<void> EngineRank::save(ByteWriter& state) const {
   for (const tokens::SequenceHash& root : root_list) put_hash(state, root);
   state.put(static_cast<std::uint32_t>(blocks.size()));
   for (const EngineBlock* block : blocks) {
-    const BlockContent& content = block->content;
-    state.put(block->key.name.value());
-    state.put(content.local.value());
-    put_hash(state, content.hash);
-    state.put(roots.at(content.root));
-    state.put(salts.at({content.hasher.salt().lora(), content.hasher.salt().seed()}));
-    state.put(block->key.group);
+    const EngineSequence& shared = blocks_.sequence(block->sequence);
+    const tokens::Salt& salt = shared.hasher.salt();
+    state.put(block->name.value());
+    state.put(block->local.value());
+    put_hash(state, block->hash);
+    state.put(roots.at(shared.root));
+    state.put(salts.at({salt.lora(), salt.seed()}));
+    state.put(std::uint32_t{block->group});
     state.put(static_cast<std::uint8_t>(
-        (content.has_parent ? kHasParent : 0) | (content.has_extras ? kHasExtras : 0) |
+        (block->has_parent ? kHasParent : 0) | (block->has_extras ? kHasExtras : 0) |
         (block->ambiguous ? kAmbiguous : 0) | (block->indexed ? kIndexed : 0)));
-    if (content.has_parent) put_hash(state, content.parent);
-    std::uint8_t tiers = 0;
-    for (std::size_t tier = 0; tier < block->counts.size(); ++tier)
-      if (block->counts[tier] != 0) tiers |= static_cast<std::uint8_t>(1u << tier);
-    state.put(tiers);
-    for (const std::uint32_t count : block->counts)
-      if (count != 0) state.put(count);
+    if (block->has_parent) put_hash(state, block->parent);
+    state.put(block->tiers);
+    for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier)
+      if (block->in_tier(tier)) state.put(tier == events::G1::kIndex ? block->copies : 1u);
   }
   return {};
 }
@@ -142,34 +142,38 @@ Result<void> EngineRank::load(ByteReader& state) {
   std::vector<tokens::SequenceHash> roots;
   for (auto left = state.get<std::uint32_t>(); left > 0 && state.ok(); --left)
     roots.push_back(get_hash(state));
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> sequences;  // by root and salt
   for (auto left = state.get<std::uint32_t>(); left > 0 && state.ok(); --left) {
     EngineBlock block;
-    block.key.name = events::BlockName(state.get<std::uint64_t>());
-    block.content.local = tokens::LocalHash(state.get<std::uint64_t>());
-    block.content.hash = get_hash(state);
+    block.name = events::BlockName(state.get<std::uint64_t>());
+    block.local = tokens::LocalHash(state.get<std::uint64_t>());
+    block.hash = get_hash(state);
     const auto root = state.get<std::uint32_t>();
     const auto salt = state.get<std::uint32_t>();
-    block.key.group = state.get<std::uint32_t>();
+    const auto group = state.get<std::uint32_t>();
     const auto flags = state.get<std::uint8_t>();
-    block.content.has_parent = (flags & kHasParent) != 0;
-    block.content.has_extras = (flags & kHasExtras) != 0;
+    block.group = static_cast<std::uint16_t>(group);
+    block.has_parent = (flags & kHasParent) != 0;
+    block.has_extras = (flags & kHasExtras) != 0;
     block.ambiguous = (flags & kAmbiguous) != 0;
     block.indexed = (flags & kIndexed) != 0;
-    if (block.content.has_parent) block.content.parent = get_hash(state);
+    if (block.has_parent) block.parent = get_hash(state);
     const auto mask = state.get<std::uint8_t>();
-    std::size_t tiers = 0;
-    for (std::size_t tier = 0; tier < block.counts.size(); ++tier) {
+    for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier) {
       if ((mask >> tier & 1) == 0) continue;
-      block.counts[tier] = state.get<std::uint32_t>();
-      tiers += block.counts[tier] != 0 ? 1 : 0;
+      const auto copies = state.get<std::uint32_t>();
+      if (copies == 0) continue;
+      block.tiers |= static_cast<std::uint8_t>(1u << tier);
+      if (tier == events::G1::kIndex) block.copies = copies;
     }
-    if (!state.ok() || tiers == 0 || root >= roots.size() || salt >= hashers.size() ||
-        !groups_.contains(block.key.group) || blocks_.find(block.key) != nullptr)
+    if (!state.ok() || block.tiers == 0 || root >= roots.size() || salt >= hashers.size() ||
+        !groups_.contains(group) || group != block.group || blocks_.find(block.key()) != nullptr)
       return unreadable();
-    block.content.root = roots[root];
-    block.content.hasher = hashers[salt];
-    blocks_.add(std::move(block));
-    present_ += tiers;
+    std::uint32_t& known = sequences[{root, salt}];
+    known = blocks_.sequence(roots[root], hashers[salt], known);
+    block.sequence = known;
+    blocks_.add(block);
+    present_ += static_cast<std::size_t>(std::popcount(block.tiers));
   }
   if (!state.ok()) return unreadable();
   return {};
@@ -181,13 +185,13 @@ void EngineRank::tell_all(const EngineRank* before, EngineIngestCounters& counte
   std::vector<const EngineBlock*> blocks;
   blocks_.for_each([&](const EngineBlock& block) { blocks.push_back(&block); });
   std::ranges::sort(blocks, [](const EngineBlock* a, const EngineBlock* b) {
-    if (const auto by = a->content.hash <=> b->content.hash; by != 0) return by < 0;
-    return std::pair(a->key.group, a->key.name) < std::pair(b->key.group, b->key.name);
+    if (const auto by = a->hash <=> b->hash; by != 0) return by < 0;
+    return std::pair(a->group, a->name) < std::pair(b->group, b->name);
   });
   counters.stored += present_;
   for (const EngineBlock* block : blocks)
-    for (std::size_t tier = 0; tier < block->counts.size(); ++tier)
-      if (block->counts[tier] != 0) out.push_back(event_of(events::KvEventKind::kStored, *block, tier));
+    for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier)
+      if (block->in_tier(tier)) out.push_back(event_of(events::KvEventKind::kStored, *block, tier));
 }
 
 }  // namespace ashlar::feed

@@ -1,8 +1,8 @@
 // HeldBlocks: the blocks that a rank of an engine holds, by name.
 //
-// An array of 16-byte entries leads from a name to a record; records lie in chunks, side by side in the order
-// in which they came, and do not move. prefetch() hides the miss of a look-up: events name blocks by the
-// dozen.
+// An array of 16-byte entries leads from a name to a record of one cache line; records lie in chunks, side by
+// side in the order in which they came, and do not move. What the blocks of a sequence share is kept once, by
+// number. prefetch() hides the miss of a look-up: events name blocks by the dozen.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) expected, but for the steps that double or halve the array.
@@ -25,11 +25,29 @@
 namespace ashlar::feed {
 
 struct EngineBlock {
-  EngineKey key;
-  BlockContent content;
-  std::array<std::uint32_t, events::kStorageTiers> counts{};  // 0 in all of them: a free record
-  bool ambiguous = false;                                     // its name also arrived with other content
+  events::BlockName name;
+  tokens::LocalHash local = {};
+  tokens::SequenceHash hash = {};
+  tokens::SequenceHash parent = {};  // of has_parent
+  std::uint32_t sequence = 0;        // number of what it shares with others
+  std::uint32_t copies = 0;          // in the device tier; others have one at most
+  std::uint16_t group = 0;
+  std::uint8_t tiers = 0;  // a bit each; none: a free record
+  bool has_parent = false;
+  bool has_extras = false;  // as BlockContent
+  bool ambiguous = false;   // its name also arrived with other content
   bool indexed = true;
+
+  EngineKey key() const noexcept { return {group, name}; }
+  bool in_tier(std::size_t tier) const noexcept { return (tiers >> tier & 1) != 0; }
+};
+static_assert(sizeof(EngineBlock) == 64 && events::kStorageTiers <= 8);
+
+// What the blocks of a sequence share.
+struct EngineSequence {
+  tokens::SequenceHash root = {};
+  tokens::SequenceHasher hasher = {};
+  std::uint32_t blocks = 0;
 };
 
 class HeldBlocks {
@@ -46,27 +64,62 @@ class HeldBlocks {
   const EngineBlock* find(const EngineKey& key) const noexcept {
     return const_cast<HeldBlocks*>(this)->find(key);
   }
-  // Requires: its key is absent. Throws std::bad_alloc with nothing changed.
-  EngineBlock& add(EngineBlock block) {
+  // The number of a sequence for blocks that are to be added: the one of `known`, if it is that, or another.
+  std::uint32_t sequence(const tokens::SequenceHash& root, const tokens::SequenceHasher& hasher,
+                         std::uint32_t known) {
+    if (known != 0 && known <= sequences_.size()) {
+      const EngineSequence& one = sequences_[known - 1];
+      if (one.blocks != 0 && one.root == root && one.hasher == hasher) return known;
+    }
+    if (free_sequences_.empty()) {
+      if (free_sequences_.capacity() <= sequences_.size()) free_sequences_.reserve(2 * sequences_.size() + 1);
+      sequences_.push_back({root, hasher, 0});
+      return static_cast<std::uint32_t>(sequences_.size());
+    }
+    const std::uint32_t number = free_sequences_.back();
+    free_sequences_.pop_back();
+    sequences_[number - 1] = {root, hasher, 0};
+    return number;
+  }
+  const EngineSequence& sequence(std::uint32_t number) const noexcept { return sequences_[number - 1]; }
+  BlockContent content(const EngineBlock& block) const {
+    const EngineSequence& shared = sequence(block.sequence);
+    return {.hash = block.hash,
+            .parent = block.parent,
+            .root = shared.root,
+            .local = block.local,
+            .hasher = shared.hasher,
+            .sequence = block.sequence,
+            .has_parent = block.has_parent,
+            .has_extras = block.has_extras};
+  }
+  // Requires: its key is absent, and a sequence. Throws std::bad_alloc with nothing changed.
+  EngineBlock& add(const EngineBlock& block) {
     if (free_.empty() && end_ == chunks_.size() * kChunk) {
       chunks_.push_back(std::make_unique<std::array<EngineBlock, kChunk>>());
       if (const std::size_t records = chunks_.size() * kChunk; free_.capacity() < records)
         free_.reserve(2 * records);
     }
     const std::uint32_t number = free_.empty() ? end_ + 1 : free_.back();
-    const bool fresh = places_.insert({block.key.name, block.key.group, number}).second;
+    const bool fresh = places_.insert({block.name, block.group, number}).second;
     ASHLAR_DCHECK(fresh, "a block is added that is there; %zu are", size());
     if (free_.empty())
       ++end_;
     else
       free_.pop_back();
-    return record(number) = std::move(block);
+    ++sequences_[block.sequence - 1].blocks;
+    return record(number) = block;
   }
   void erase(const EngineBlock& block) noexcept {
-    Place* const place = places_.find(block.key);
+    Place* const place = places_.find(block.key());
     const std::uint32_t number = place->number;
     places_.erase(place);
     if (places_.empty()) return clear();
+    EngineSequence& shared = sequences_[block.sequence - 1];
+    if (--shared.blocks == 0) {
+      shared = {};
+      free_sequences_.push_back(block.sequence);  // its memory was reserved
+    }
     record(number) = EngineBlock{};
     free_.push_back(number);  // its memory was reserved
   }
@@ -75,6 +128,8 @@ class HeldBlocks {
     chunks_.clear();
     chunks_.shrink_to_fit();
     free_ = {};
+    sequences_ = {};
+    free_sequences_ = {};
     end_ = 0;
   }
   // In no order that means anything.
@@ -110,7 +165,9 @@ class HeldBlocks {
   EntryMap<Place> places_;
   std::vector<std::unique_ptr<std::array<EngineBlock, kChunk>>> chunks_;
   std::vector<std::uint32_t> free_;
-  std::uint32_t end_ = 0;  // records that were given out
+  std::uint32_t end_ = 0;                  // records that were given out
+  std::vector<EngineSequence> sequences_;  // by number, from 1 on
+  std::vector<std::uint32_t> free_sequences_;
 };
 
 }  // namespace ashlar::feed

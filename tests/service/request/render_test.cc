@@ -137,10 +137,10 @@ TEST(Render, BlocksAreThoseOfTheEvents) {
   run.window = kBlock;
   run.keys = keys;
   run.has_keys = true;
-  std::vector<feed::BlockContent> contents;
-  ASSERT_TRUE(feed::ContentHasher(tokens::HashScheme(), salt).hash(run, nullptr, contents));
-  ASSERT_EQ(contents.size(), 4u);
-  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(contents[i].local, locals[i]) << i;
+  feed::RunContent content;
+  ASSERT_TRUE(feed::ContentHasher(tokens::HashScheme(), salt).hash(run, nullptr, content));
+  ASSERT_EQ(content.blocks.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(content.blocks[i].local, locals[i]) << i;
   EXPECT_NE(hash_prompt(prompt, {}, tokens::SequenceHasher(salt), kBlock)[1], locals[1]);
   EXPECT_EQ(hash_prompt(prompt, {}, tokens::SequenceHasher(salt), kBlock)[2], locals[2]);
 }
