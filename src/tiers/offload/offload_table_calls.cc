@@ -49,9 +49,9 @@ void OffloadTable::offer(std::span<const Wanted> wanted, std::uint8_t priority,
   refill();
 }
 
-// The callback runs on the thread that signals, or that destroys the signal.
+// The callback runs on the thread that signals, or that destroys the signal; here, if the fence has settled
+// since its block was recorded as blocked: nobody else would look at that block again.
 void OffloadTable::watch(const block::Fence& fence) {
-  if (fence.passed()) return;
   fence.on_settled([weak = weak_from_this()](bool) {
     const std::shared_ptr<OffloadTable> self = weak.lock();
     if (self == nullptr) return;

@@ -215,6 +215,23 @@ TEST_F(OffloadTableTest, ABlockRegisteredAgainDuringItsUpgradeIsNotLost) {
   EXPECT_EQ(second->progress().arrived, 1u);
 }
 
+TEST_F(OffloadTableTest, AFenceThatPassesWhileItsBlockIsOfferedIsNotMissed) {
+  cache(0);
+  cache(1);
+  const auto table = this->table(4);
+  auto [fence, signal] = block::Fence::create();
+  const std::vector<OffloadTable::Wanted> wanted = {{hash_of(0)}, {hash_of(1), {fence}}};
+  at_upgrade_ = [&, s = &signal] {
+    EXPECT_EQ(table->counters().blocked, 1u) << "recorded, and not yet watched";
+    std::move(*s).signal();
+  };
+  table->offer(wanted, 10);
+  EXPECT_FALSE(at_upgrade_);
+  EXPECT_EQ(run_all(*table), (std::vector{hash_of(0), hash_of(1)}));
+  EXPECT_EQ(table->counters().blocked, 0u);
+  table->check_invariants();
+}
+
 TEST_F(OffloadTableTest, WithdrawnBlocksLeaveThoughTheyAreWanted) {
   for (std::uint64_t i = 0; i < 3; ++i) cache(i);
   const auto table = this->table(1, 1000, 1);
