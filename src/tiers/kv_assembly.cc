@@ -443,8 +443,7 @@ void KvBlockManager::Assembly::offer_to_g2(std::span<const block::RegisteredBloc
   std::map<std::uint8_t, std::vector<SequenceHash>> fresh;  // by priority
   for (const block::RegisteredBlock& block : blocks)
     fresh[block.retention.priority].push_back(block.identity.hash);
-  for (const auto& [priority, hashes] : fresh)
-    to_g2->suggest(hashes, priority, stack.g1->preconditions(hashes));
+  for (const auto& [priority, hashes] : fresh) to_g2->suggest(hashes, priority);
 }
 
 // The new priority also orders what is already on its way down.
@@ -473,7 +472,7 @@ void KvBlockManager::Assembly::offer(std::span<const SequenceHash> blocks, TierP
     if (const std::optional<block::Hold> hold = pool.hold(hash))
       absent[pool.record(*hold).retention.priority].push_back(hash);
   }
-  for (const auto& [priority, hashes] : absent) worker.suggest(hashes, priority, pool.preconditions(hashes));
+  for (const auto& [priority, hashes] : absent) worker.suggest(hashes, priority);
 }
 
 void KvBlockManager::Assembly::offer_leaving(std::span<const SequenceHash> hashes) {

@@ -136,8 +136,6 @@ Result<OffloadHandle> KvBlockManager::offload(std::span<const SequenceHash> hash
 
 Result<OffloadHandle> KvBlockManager::offload_to(events::TierId tier, std::span<const SequenceHash> hashes,
                                                  const OffloadOptions& options) {
-  TierPool* const from = tier == kTierId<G2> ? static_cast<TierPool*>(assembly_->stack.g1.get())
-                                             : static_cast<TierPool*>(assembly_->stack.g2.get());
   OffloadWorker* const worker = tier == kTierId<G2>   ? assembly_->to_g2.get()
                                 : tier == kTierId<G3> ? assembly_->to_g3.get()
                                 : tier == kTierId<G4> ? assembly_->to_g4.get()
@@ -147,7 +145,7 @@ Result<OffloadHandle> KvBlockManager::offload_to(events::TierId tier, std::span<
   if (options.after.size() > 1 && options.after.size() != hashes.size())
     return make_error(ErrorCode::kInvalidArgument, "%zu preconditions for %zu blocks", options.after.size(),
                       hashes.size());
-  return worker->offload(hashes, options, from->preconditions(hashes));
+  return worker->offload(hashes, options);
 }
 
 void KvBlockManager::look_ahead() {

@@ -124,8 +124,9 @@ bool OffloadTable::drain(std::optional<Clock::TimePoint> until) {
   work_.notify_all();
   // A fence may have passed whose callback has not run yet.
   const auto is_free = [this](const auto& blocked) ASHLAR_REQUIRES(mu_) {
-    return std::ranges::all_of(entries_.at(blocked.second).after,
-                               [](const Precondition& one) { return one.fence.passed(); });
+    const Entry& entry = entries_.at(blocked.second);
+    const auto passed = [](const Precondition& one) { return one.fence.passed(); };
+    return std::ranges::all_of(entry.after, passed) && entry.may_be_written();
   };
   bool quiet = false;
   for (;;) {
