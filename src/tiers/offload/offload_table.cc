@@ -348,6 +348,7 @@ std::size_t OffloadProgress::* outcome_of(Moved moved) {
     case Moved::kOtherShards:
     case Moved::kRefused:
     case Moved::kUnreachable:
+    case Moved::kUnwritten:
       break;
   }
   return &OffloadProgress::failed;
