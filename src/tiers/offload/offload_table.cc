@@ -220,7 +220,11 @@ void OffloadTable::refill() {
       }
     }
     if (hashes.empty()) return;
-    for (const SequenceHash& hash : hashes) sources.push_back(upgrade_(hash));
+    for (const SequenceHash& hash : hashes) {
+      sources.push_back(upgrade_(hash));
+      // Before its entry says that it waits: who drains finds it held no longer.
+      if (sources.back() && sources.back()->after) sources.back()->hold = block::Hold();
+    }
     Aftermath after;
     {
       const MutexLock lock(mu_);
@@ -238,8 +242,8 @@ void OffloadTable::upgraded(const SequenceHash& hash, std::optional<Source> sour
   Entry& entry = at->second;
   const std::optional<block::Fence> before = std::exchange(entry.written, std::nullopt);
   if (source) {
-    entry.hold = std::move(source->hold);
     entry.written = std::move(source->after);
+    if (!entry.written) entry.hold = std::move(source->hold);
   }
   if (entry.withdrawn || !entry.wanted()) {
     end(at, &OffloadProgress::cancelled, after);
