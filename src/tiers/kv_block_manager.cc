@@ -116,14 +116,6 @@ KvBlockManager::get_mutable_blocks(std::size_t n) {
 
 KvBlockManager::Registered KvBlockManager::register_blocks(block::BlockList<block::CompleteBlock<G1>> blocks,
                                                            const RegisterOptions& options) {
-  // A hash that has a block gets that block; with another salt it holds other bytes.
-  for (const block::CompleteBlock<G1>& block : blocks) {
-    if (!assembly_->stack.g1->has_other_salt(block.sequence_hash(), options.salt)) continue;
-    Error error = make_error(ErrorCode::kCorruption, "G1 has block %s with another salt: two hashes collide",
-                             block.sequence_hash().to_string().c_str());
-    return Unexpected(
-        Rejected<block::BlockList<block::CompleteBlock<G1>>>{std::move(error), std::move(blocks)});
-  }
   return g1().register_blocks(std::move(blocks), options);
 }
 

@@ -263,6 +263,33 @@ TEST_F(IdentityTest, BlocksThatAreBuiltTokenByTokenHaveDigestsOfTheManagersKey) 
   }
 }
 
+TEST_F(IdentityTest, AnotherTenantsBlockIsRefusedAtEveryDoor) {
+  open();
+  const SequenceHash name = SequenceHash::root(5);
+  const auto complete = [&](auto& manager) {
+    auto empty = manager.allocate_blocks(1).value();
+    auto staged = std::move(empty[0]).stage(name, block::KvReady::asserted_by_caller());
+    block::BlockList<decltype(staged)> list;
+    list.push_back(std::move(staged));
+    return list;
+  };
+  const auto salt = [](const char* tenant) {
+    return block::RegistrationOptions{.salt = tokens::salt_fingerprint(tokens::Salt("", tenant))};
+  };
+  ASSERT_TRUE(kv_->register_blocks(complete(kv_->g1()), salt("a")));
+  EXPECT_EQ(kv_->register_blocks(complete(kv_->g1()), salt("b")).error().error.code(),
+            ErrorCode::kCorruption);
+  EXPECT_EQ(kv_->g1().register_blocks(complete(kv_->g1()), salt("b")).error().error.code(),
+            ErrorCode::kCorruption);
+  EXPECT_EQ(kv_->g1().counters().collisions, 2u);
+  EXPECT_TRUE(kv_->g1().register_blocks(complete(kv_->g1()), salt("a")));
+  EXPECT_TRUE(kv_->g1().register_blocks(complete(kv_->g1()))) << "of an unknown salt";
+  kv_->drain();
+  EXPECT_EQ(kv_->g2()->register_blocks(complete(*kv_->g2()), salt("b")).error().error.code(),
+            ErrorCode::kCorruption);
+  EXPECT_TRUE(kv_->g2()->register_blocks(complete(*kv_->g2()), salt("a")));
+}
+
 TEST(PrefixKeyTest, FingerprintsTellKeysApart) {
   using tokens::PrefixKey;
   const PrefixKey one(PrefixKey::Bytes{1});
