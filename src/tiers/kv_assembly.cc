@@ -452,6 +452,12 @@ void KvBlockManager::Assembly::retention_set(const SequenceHash& hash,
   if (to_g2 != nullptr) to_g2->set_priority(hash, retention.priority);
 }
 
+void KvBlockManager::Assembly::HostObserver::retention_set(const SequenceHash& hash,
+                                                           const block::BlockRetention& retention) noexcept {
+  for (OffloadWorker* const worker : {assembly.to_g3.get(), assembly.to_g4.get()})
+    if (worker != nullptr) worker->set_priority(hash, retention.priority);
+}
+
 template <events::Tier Tier>
 void KvBlockManager::Assembly::look_ahead(block::BlockManager<Tier>& manager, TierPool& pool,
                                           const OffloadRoute& route, OffloadWorker* worker, TierPool* below) {
