@@ -89,7 +89,7 @@ int main() {
     if (history.size() > 1000) history.clear();  // a new conversation
     for (std::uint64_t n = 20 + random.below(60); n > 0; --n)
       history.push_back(static_cast<std::uint32_t>(random.below(50'000)));
-    const auto prompt = tokens::TokenSequence::create(history, kBlockSize).value();
+    const auto prompt = tokens::TokenSequence::create(history, kBlockSize, kv.hasher()).value();
     std::vector<tokens::SequenceHash> hashes;
     for (const tokens::TokenBlock& block : prompt.blocks()) hashes.push_back(block.sequence_hash());
 

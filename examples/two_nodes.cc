@@ -60,13 +60,13 @@ Result<std::unique_ptr<tiers::KvBlockManager>> make_rank(const std::string& name
                                     .call_limit = std::chrono::seconds(30)}});
 }
 
-// The prompt, as both nodes get it.
-tokens::TokenSequence prompt() {
+// The prompt, as both nodes get it, with digests that they can compare.
+tokens::TokenSequence prompt(const tiers::KvBlockManager& kv) {
   Random random(7);
   std::vector<std::uint32_t> text;
   for (std::uint32_t i = 0; i < kBlocks * kBlockSize; ++i)
     text.push_back(static_cast<std::uint32_t>(random.below(50'000)));
-  return tokens::TokenSequence::create(text, kBlockSize).value();
+  return tokens::TokenSequence::create(text, kBlockSize, kv.hasher()).value();
 }
 
 // Stands for the model. Calls visit(address, value) for each 8 bytes of a block in G1; the value follows from
@@ -99,12 +99,12 @@ int fail(const char* what, const Error& error) {
 
 // Computes the prompt on every rank, says on stdout where its agents are, and serves until stdin ends.
 int prefill_node() {
-  const tokens::TokenSequence text = prompt();
   std::vector<std::unique_ptr<tiers::KvBlockManager>> node;
   for (const layout::Shard& shard : ranks(kPrefillRanks)) {
     auto made = make_rank("prefill-" + std::to_string(shard.rank), shard, {});
     if (!made) return fail("prefill", made.error());
     tiers::KvBlockManager& kv = *node.emplace_back(*std::move(made));
+    const tokens::TokenSequence text = prompt(kv);
     auto fresh = kv.get_mutable_blocks(kBlocks).value();
     block::BlockList<block::CompleteBlock<G1>> complete;
     for (std::size_t i = 0; i < kBlocks; ++i) {
@@ -125,16 +125,17 @@ int prefill_node() {
 
 // Pulls the prompt into every rank and compares every byte.
 int decode_node(const std::vector<std::string>& peers) {
-  const tokens::TokenSequence text = prompt();
-  std::vector<tokens::SequenceHash> hashes;
-  for (const tokens::TokenBlock& block : text.blocks()) hashes.push_back(block.sequence_hash());
   std::uint64_t bytes = 0;
   std::uint64_t wrong = 0;
   for (const layout::Shard& shard : ranks(kDecodeRanks)) {
     auto made = make_rank("decode-" + std::to_string(shard.rank), shard, peers);
     if (!made) return fail("decode", made.error());
     tiers::KvBlockManager& kv = **made;
-    const tiers::OnboardTable table = kv.onboard(hashes);
+    const tokens::TokenSequence text = prompt(kv);
+    const std::vector<tokens::SequenceHash> hashes = text.sequence_hashes();
+    tiers::OnboardOptions how;  // with digests: other tokens under one of these names are a miss
+    for (const tokens::TokenBlock& block : text.blocks()) how.prefixes.push_back(block.prefix_digest());
+    const tiers::OnboardTable table = kv.onboard(hashes, how);
     for (std::size_t i = 0; i < table.size(); ++i)
       each_value(kv, table[i].block_id().value(), hashes[i], [&](const std::byte* at, std::uint64_t value) {
         bytes += sizeof value;

@@ -443,14 +443,19 @@ void KvBlockManager::Assembly::offer_to_g2(std::span<const block::RegisteredBloc
   std::map<std::uint8_t, std::vector<SequenceHash>> fresh;  // by priority
   for (const block::RegisteredBlock& block : blocks)
     fresh[block.retention.priority].push_back(block.identity.hash);
-  for (const auto& [priority, hashes] : fresh)
-    to_g2->suggest(hashes, priority, stack.g1->preconditions(hashes));
+  for (const auto& [priority, hashes] : fresh) to_g2->suggest(hashes, priority);
 }
 
 // The new priority also orders what is already on its way down.
 void KvBlockManager::Assembly::retention_set(const SequenceHash& hash,
                                              const block::BlockRetention& retention) noexcept {
   if (to_g2 != nullptr) to_g2->set_priority(hash, retention.priority);
+}
+
+void KvBlockManager::Assembly::HostObserver::retention_set(const SequenceHash& hash,
+                                                           const block::BlockRetention& retention) noexcept {
+  for (OffloadWorker* const worker : {assembly.to_g3.get(), assembly.to_g4.get()})
+    if (worker != nullptr) worker->set_priority(hash, retention.priority);
 }
 
 template <events::Tier Tier>
@@ -473,7 +478,7 @@ void KvBlockManager::Assembly::offer(std::span<const SequenceHash> blocks, TierP
     if (const std::optional<block::Hold> hold = pool.hold(hash))
       absent[pool.record(*hold).retention.priority].push_back(hash);
   }
-  for (const auto& [priority, hashes] : absent) worker.suggest(hashes, priority, pool.preconditions(hashes));
+  for (const auto& [priority, hashes] : absent) worker.suggest(hashes, priority);
 }
 
 void KvBlockManager::Assembly::offer_leaving(std::span<const SequenceHash> hashes) {

@@ -55,6 +55,8 @@ struct KvBlockManager::Assembly final : block::BlockObserver {
   struct HostObserver final : block::BlockObserver {
     explicit HostObserver(Assembly& its_assembly) : assembly(its_assembly) {}
     void registered(std::span<const block::RegisteredBlock> blocks) noexcept override;
+    void retention_set(const tokens::SequenceHash& hash,
+                       const block::BlockRetention& retention) noexcept override;
     Assembly& assembly;
   };
 

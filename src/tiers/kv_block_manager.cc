@@ -116,14 +116,6 @@ KvBlockManager::get_mutable_blocks(std::size_t n) {
 
 KvBlockManager::Registered KvBlockManager::register_blocks(block::BlockList<block::CompleteBlock<G1>> blocks,
                                                            const RegisterOptions& options) {
-  // A hash that has a block gets that block; with another salt it holds other bytes.
-  for (const block::CompleteBlock<G1>& block : blocks) {
-    if (!assembly_->stack.g1->has_other_salt(block.sequence_hash(), options.salt)) continue;
-    Error error = make_error(ErrorCode::kCorruption, "G1 has block %s with another salt: two hashes collide",
-                             block.sequence_hash().to_string().c_str());
-    return Unexpected(
-        Rejected<block::BlockList<block::CompleteBlock<G1>>>{std::move(error), std::move(blocks)});
-  }
   return g1().register_blocks(std::move(blocks), options);
 }
 
@@ -136,8 +128,6 @@ Result<OffloadHandle> KvBlockManager::offload(std::span<const SequenceHash> hash
 
 Result<OffloadHandle> KvBlockManager::offload_to(events::TierId tier, std::span<const SequenceHash> hashes,
                                                  const OffloadOptions& options) {
-  TierPool* const from = tier == kTierId<G2> ? static_cast<TierPool*>(assembly_->stack.g1.get())
-                                             : static_cast<TierPool*>(assembly_->stack.g2.get());
   OffloadWorker* const worker = tier == kTierId<G2>   ? assembly_->to_g2.get()
                                 : tier == kTierId<G3> ? assembly_->to_g3.get()
                                 : tier == kTierId<G4> ? assembly_->to_g4.get()
@@ -147,7 +137,7 @@ Result<OffloadHandle> KvBlockManager::offload_to(events::TierId tier, std::span<
   if (options.after.size() > 1 && options.after.size() != hashes.size())
     return make_error(ErrorCode::kInvalidArgument, "%zu preconditions for %zu blocks", options.after.size(),
                       hashes.size());
-  return worker->offload(hashes, options, from->preconditions(hashes));
+  return worker->offload(hashes, options);
 }
 
 void KvBlockManager::look_ahead() {

@@ -40,7 +40,8 @@ OnboardOptions KvPrefixSource::options_of(const block::PrefixBudget& budget,
   OnboardOptions options{.compute_tokens_per_second = budget.compute_tokens_per_second,
                          .by_layer = budget.by_layer && on_done != nullptr};
   options.on_done = std::move(on_done);
-  if (budget.time) options.deadline = stack_.clock->now() + *budget.time;
+  const Clock::TimePoint now = stack_.clock->now();
+  if (budget.time && *budget.time < Clock::TimePoint::max() - now) options.deadline = now + *budget.time;
   return options;
 }
 

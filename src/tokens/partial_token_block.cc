@@ -89,6 +89,7 @@ TokenBlock PartialTokenBlock::take_block(const BlockHashes& hashes) {
   block.parent_ = parent_.value_or(SequenceHash());
   block.root_ = root_.value_or(hashes.sequence);
   block.prefix_ = hashes.prefix;
+  block.prefix_key_ = hasher_.prefix_key().fingerprint();
   return block;
 }
 

@@ -30,9 +30,28 @@ std::uint64_t factor_of(std::uint64_t bits) noexcept {
   return (bits >> 6) << 3;
 }
 
+// The first bytes of SHA-256 over a label and some bytes.
+template <std::size_t N>
+std::array<std::uint8_t, N> labelled_digest(std::string_view label, std::span<const std::uint8_t> bytes) {
+  static_assert(N <= Sha256::kSize);
+  Sha256 hash;
+  hash.update({reinterpret_cast<const std::uint8_t*>(label.data()), label.size()}).update(bytes);
+  const Sha256::Digest digest = hash.finish();
+  std::array<std::uint8_t, N> out;
+  std::copy_n(digest.begin(), N, out.begin());
+  return out;
+}
+
+std::uint64_t fingerprint_of(const PrefixKey::Bytes& key) {
+  std::uint64_t value = 0;
+  for (const std::uint8_t byte : labelled_digest<sizeof value>("ashlar prefix key fingerprint", key))
+    value = value << 8 | byte;
+  return value;
+}
+
 }  // namespace
 
-PrefixKey::PrefixKey(const Bytes& bytes) : bytes_(bytes) {
+PrefixKey::PrefixKey(const Bytes& bytes) : bytes_(bytes), fingerprint_(fingerprint_of(bytes)) {
   auto secret = std::make_shared<PrefixSecret>();
   static_assert(sizeof(secret->keys) % 16 == 0);
   std::uint64_t counter = 0;
@@ -58,31 +77,8 @@ const PrefixKey& PrefixKey::of_process() {
   return key;
 }
 
-namespace {
-
-// The first bytes of SHA-256 over a label and some bytes.
-template <std::size_t N>
-std::array<std::uint8_t, N> labelled_digest(std::string_view label, std::span<const std::uint8_t> bytes) {
-  static_assert(N <= Sha256::kSize);
-  Sha256 hash;
-  hash.update({reinterpret_cast<const std::uint8_t*>(label.data()), label.size()}).update(bytes);
-  const Sha256::Digest digest = hash.finish();
-  std::array<std::uint8_t, N> out;
-  std::copy_n(digest.begin(), N, out.begin());
-  return out;
-}
-
-}  // namespace
-
 PrefixKey PrefixKey::of_namespace(const NamespaceFingerprint& keys) {
   return PrefixKey(labelled_digest<kSize>("ashlar prefix key of namespace", keys.to_bytes()));
-}
-
-std::uint64_t PrefixKey::fingerprint() const noexcept {
-  const auto bytes = labelled_digest<sizeof(std::uint64_t)>("ashlar prefix key fingerprint", bytes_);
-  std::uint64_t value = 0;
-  for (const std::uint8_t byte : bytes) value = value << 8 | byte;
-  return value;
 }
 
 }  // namespace ashlar::tokens

@@ -288,6 +288,7 @@ void TokenSequence::append_blocks(std::span<const Token> tokens) {
       block.parent_ = partial_.parent_.value_or(SequenceHash());
       block.root_ = partial_.root_.value_or(hashes[i].sequence);
       block.prefix_ = hashes[i].prefix;
+      block.prefix_key_ = hasher().prefix_key().fingerprint();
       partial_.parent_ = block.hash_;
       partial_.parent_prefix_ = block.prefix_;
       partial_.root_ = block.root_;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -361,6 +362,43 @@ TEST_F(ByHashTest, ThreadsPinSetAndMoveAtOnce) {
       for (const TierBlock& here : found->tiers) EXPECT_EQ(here.block.pins, 0u);
     }
   kv_->check_invariants();
+}
+
+TEST_F(ByHashTest, ARetentionSetInG2OrdersWhatIsOnItsWayToG3) {
+  Gate gate;
+  KvOptions slow = KvWorkload::options(
+      folder_.file("g3"), std::make_shared<ScriptedFaults>(
+                              [&](storage::IoDirection direction, std::uint64_t offset, std::uint64_t) {
+                                if (direction == storage::IoDirection::kWrite && offset != 0) gate.pass();
+                                return storage::IoVerdict{};
+                              }));
+  slow.to_g3.trigger = Trigger::kOnCall;
+  slow.to_g3.worker.batch_blocks = slow.to_g3.worker.full_batch = 1;
+  slow.event_capacity = 256;
+  kv_ = KvBlockManager::create(std::move(slow)).value();
+  const std::vector<SequenceHash> hashes = sequence(1, 5);
+  use(hashes);
+  // Two batches may be under way and one block on deck; the other two wait.
+  const OffloadHandle handle = kv_->offload_to(kG3, hashes).value();
+  EXPECT_TRUE(kv_->g2()->set_retention(hashes[4], {.priority = 90}));
+  gate.open();
+  EXPECT_EQ(handle.wait().value().arrived, 5u);
+  std::vector<SequenceHash> arrived;
+  class Arrivals final : public events::EventSink {
+   public:
+    explicit Arrivals(std::vector<SequenceHash>& arrived) : arrived_(arrived) {}
+    void on_events(std::span<const events::KvEvent> events) override {
+      for (const events::KvEvent& event : events)
+        if (event.tier == kG3 && event.kind == events::KvEventKind::kStored) arrived_.push_back(event.hash);
+    }
+
+   private:
+    std::vector<SequenceHash>& arrived_;
+  } sink(arrived);
+  kv_->drain_events(sink);
+  ASSERT_EQ(arrived.size(), 5u);
+  EXPECT_LT(std::ranges::find(arrived, hashes[4]), std::ranges::find(arrived, hashes[3]));
+  kv_.reset();
 }
 
 }  // namespace

@@ -203,6 +203,93 @@ TEST_F(IdentityTest, AnotherKeyIsRefusedWithWhatToDo) {
             ErrorCode::kInvalidArgument);
 }
 
+// Through guards, from token blocks under a hasher. Returns what was stored.
+tokens::TokenSequence store_guards(KvBlockManager& kv, const tokens::SequenceHasher& hasher) {
+  auto text = tokens::TokenSequence::create(words(0), 4, hasher).value();
+  auto empty = kv.get_mutable_blocks(4).value();
+  block::BlockList<block::CompleteBlock<G1>> complete;
+  for (std::size_t i = 0; i < 4; ++i)
+    complete.push_back(
+        std::move(empty[i]).complete(text.blocks()[i], block::KvReady::asserted_by_caller()).value());
+  EXPECT_TRUE(kv.register_blocks(std::move(complete)));
+  kv.drain();
+  return text;
+}
+
+TEST_F(IdentityTest, TokenBlocksOfAnotherKeyAreKnownByNameAndFoundInEveryTier) {
+  open();
+  const tokens::TokenSequence text = store_guards(*kv_, {});  // the key of this process
+  EXPECT_FALSE(kv_->describe(text.sequence_hashes()[3])->in(kG1)->block.identity->prefix.is_known());
+  EXPECT_EQ(kv_->g1().match_blocks(text.blocks()).size(), 4u);
+  for (const events::TierId above : {kG1, kG2, kG3}) {
+    EXPECT_EQ(request(words(0)).match_prefix().value(), 16u);
+    kv_->reset(kG1).value();
+    if (above != kG1) kv_->reset(kG2).value();
+    if (above == kG3) kv_->reset(kG3).value();
+  }
+  EXPECT_EQ(request(words(0)).match_prefix().value(), 16u);
+  kv_->drain();
+  open();
+  EXPECT_EQ(request(words(0)).match_prefix().value(), 16u);
+  EXPECT_EQ(kv_->g1().match_blocks(text.blocks()).size(), 4u) << "what a request has, too";
+  EXPECT_EQ(kv_->g1().counters().collisions, 0u);
+}
+
+TEST_F(IdentityTest, TokenBlocksOfTheManagersKeyKeepTheirDigest) {
+  open();
+  const tokens::TokenSequence text = store_guards(*kv_, kv_->hasher());
+  EXPECT_EQ(kv_->describe(text.sequence_hashes()[3])->in(kG1)->block.identity->prefix,
+            text.blocks()[3].prefix_digest());
+  EXPECT_EQ(request(words(1000), text.sequence_hashes()).match_prefix().value(), 0u);
+  EXPECT_EQ(request(words(0)).match_prefix().value(), 16u);
+}
+
+TEST_F(IdentityTest, BlocksThatAreBuiltTokenByTokenHaveDigestsOfTheManagersKey) {
+  open();
+  const auto text = tokens::TokenSequence::create(words(0), 4, kv_->hasher()).value();
+  const auto process = tokens::TokenSequence::create(words(0), 4).value();
+  auto empty = kv_->get_mutable_blocks(2).value();
+  for (std::size_t i = 0; i < 2; ++i) {
+    block::SequenceStart start;  // under the key of this process
+    if (i != 0) {
+      start.parent = text.blocks()[0].sequence_hash();
+      start.parent_prefix = process.blocks()[0].prefix_digest();
+    }
+    auto partial = std::move(empty[i]).init_sequence(start).value();
+    ASSERT_TRUE(partial.add_tokens(text.blocks()[i].tokens()));
+    const auto complete = std::move(partial).commit(block::KvReady::asserted_by_caller()).value();
+    EXPECT_EQ(complete.sequence_hash(), text.blocks()[i].sequence_hash());
+    EXPECT_EQ(complete.prefix_digest(), i == 0 ? text.blocks()[0].prefix_digest() : tokens::PrefixDigest());
+  }
+}
+
+TEST_F(IdentityTest, AnotherTenantsBlockIsRefusedAtEveryDoor) {
+  open();
+  const SequenceHash name = SequenceHash::root(5);
+  const auto complete = [&](auto& manager) {
+    auto empty = manager.allocate_blocks(1).value();
+    auto staged = std::move(empty[0]).stage(name, block::KvReady::asserted_by_caller());
+    block::BlockList<decltype(staged)> list;
+    list.push_back(std::move(staged));
+    return list;
+  };
+  const auto salt = [](const char* tenant) {
+    return block::RegistrationOptions{.salt = tokens::salt_fingerprint(tokens::Salt("", tenant))};
+  };
+  ASSERT_TRUE(kv_->register_blocks(complete(kv_->g1()), salt("a")));
+  EXPECT_EQ(kv_->register_blocks(complete(kv_->g1()), salt("b")).error().error.code(),
+            ErrorCode::kCorruption);
+  EXPECT_EQ(kv_->g1().register_blocks(complete(kv_->g1()), salt("b")).error().error.code(),
+            ErrorCode::kCorruption);
+  EXPECT_EQ(kv_->g1().counters().collisions, 2u);
+  EXPECT_TRUE(kv_->g1().register_blocks(complete(kv_->g1()), salt("a")));
+  EXPECT_TRUE(kv_->g1().register_blocks(complete(kv_->g1()))) << "of an unknown salt";
+  kv_->drain();
+  EXPECT_EQ(kv_->g2()->register_blocks(complete(*kv_->g2()), salt("b")).error().error.code(),
+            ErrorCode::kCorruption);
+  EXPECT_TRUE(kv_->g2()->register_blocks(complete(*kv_->g2()), salt("a")));
+}
+
 TEST(PrefixKeyTest, FingerprintsTellKeysApart) {
   using tokens::PrefixKey;
   const PrefixKey one(PrefixKey::Bytes{1});

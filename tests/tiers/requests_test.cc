@@ -224,11 +224,66 @@ TEST_F(RequestsTest, ABudgetLimitsWhatComesUp) {
   only_in(kG2);
   EXPECT_EQ(request(text(1, 21), {.onboard = {.max_blocks = 0}}).match_prefix().value(), 0u);
   EXPECT_EQ(request(text(1, 21), {.onboard = {.time = Clock::Duration::zero()}}).match_prefix().value(), 0u);
-  Request some = request(text(1, 21), {.onboard = {.max_blocks = 2}});
-  EXPECT_EQ(some.match_prefix().value(), 8u);
-  EXPECT_TRUE(right(some));
-  some.release();
+  {
+    Request some = request(text(1, 21), {.onboard = {.max_blocks = 2}});
+    EXPECT_EQ(some.match_prefix().value(), 8u);
+    EXPECT_TRUE(right(some));
+  }
+  Request all = request(text(1, 21), {.onboard = {.time = Clock::Duration::max()}});
+  EXPECT_EQ(all.match_prefix().value(), 20u);
+  all.release();
   expect_counts_exact();
+}
+
+TEST_F(RequestsTest, ABudgetOfSeveralGroupsBringsTheLongestPrefixThatFits) {
+  const auto groups = [](std::vector<block::CacheGroup> groups, std::size_t most) {
+    return RequestOptions{.groups = std::move(groups), .onboard = {.max_blocks = most}};
+  };
+  const std::vector<block::CacheGroup> two = {block::CacheGroup::full_attention(),
+                                              block::CacheGroup::full_attention()};
+  const std::vector<block::CacheGroup> mixed = {block::CacheGroup::full_attention(),
+                                                block::CacheGroup::sliding_window(4)};
+  KvOptions options = KvWorkload::options_in(folder_.path());
+  options.g1.block_count = 16;
+  options.g2->block_count = 32;
+  open(std::move(options));
+  for (const auto& kinds : {two, mixed}) {
+    const std::uint32_t which = kinds == two ? 1 : 2;
+    {
+      Request first = request(text(which, 13), groups(kinds, 100));
+      prefill(first);
+    }
+    only_in(kG2);
+    std::size_t before = 0;
+    for (std::size_t most = 0; most <= 6; ++most) {
+      SCOPED_TRACE(most);
+      Request some = request(text(which, 13), groups(kinds, most));
+      const std::size_t cached = some.match_prefix().value();
+      EXPECT_GE(cached, before);
+      EXPECT_LE(16 - kv_->g1().available_blocks(), most);
+      if (kinds == two) {
+        EXPECT_EQ(cached, most / 2 * kBlockSize);
+      }
+      EXPECT_TRUE(right(some));
+      before = cached;
+      some.release();
+      kv_->reset(kG1).value();
+    }
+    EXPECT_EQ(before, 12u) << "all of it";
+  }
+}
+
+TEST_F(RequestsTest, HitsInG1CountInEveryGroup) {
+  KvOptions options = KvWorkload::options_in(folder_.path());
+  options.g1.block_count = 16;
+  open(std::move(options));
+  const RequestOptions groups{
+      .groups = {block::CacheGroup::full_attention(), block::CacheGroup::full_attention()}};
+  Request first = request(text(1, 13), groups);
+  prefill(first);
+  Request again = request(text(1, 13), groups);
+  EXPECT_EQ(again.match_prefix().value(), 12u);
+  EXPECT_EQ(kv_->status().g1.hits, 6u);
 }
 
 TEST_F(RequestsTest, AMatchThatDoesNotWaitEndsInACallback) {

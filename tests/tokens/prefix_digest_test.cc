@@ -177,6 +177,29 @@ TEST(PrefixDigestTest, BelongsToItsKey) {
   EXPECT_EQ(digest(one), PrefixDigest::from_bits(0x9f0b5226af0fa426u, 0x19798de10b1e5615u));
 }
 
+TEST(PrefixDigestTest, UnderAnotherKeyThatOfATokenBlockIsUnknown) {
+  Random random(4);
+  const std::vector<Token> tokens = drawn_tokens(random, 11);
+  const PrefixKey one(PrefixKey::Bytes{1});
+  const PrefixKey two(PrefixKey::Bytes{2});
+  const auto blocks_of = [&](const SequenceHasher& hasher) {
+    TokenSequence sequence = TokenSequence::create(std::span(tokens).first(8), 4, hasher).value();
+    for (const Token token : std::span(tokens).subspan(8)) EXPECT_TRUE(sequence.append(token));
+    PartialTokenBlock last = std::move(sequence).into_parts().partial;
+    EXPECT_TRUE(last.add_token(Token(7)));
+    TokenSequence again = TokenSequence::create(std::span(tokens).first(8), 4, hasher).value();
+    std::vector<TokenBlock> out(again.blocks().begin(), again.blocks().end());
+    out.push_back(std::move(last).commit().value());
+    return out;
+  };
+  for (const TokenBlock& block : blocks_of(SequenceHasher({}, {}, one))) {
+    EXPECT_EQ(block.prefix_digest_under(one), block.prefix_digest());
+    EXPECT_EQ(block.prefix_digest_under(two), PrefixDigest());
+  }
+  for (const TokenBlock& block : blocks_of(SequenceHasher(HashScheme::keyed128({1, 2, 3}), {}, one)))
+    EXPECT_EQ(block.prefix_digest_under(two), block.prefix_digest()) << "the scheme's key made it";
+}
+
 TEST(PrefixDigestTest, ASequenceHasThoseOfItsTokensHoweverItCameAbout) {
   Random random(4);
   for (int round = 0; round < 200; ++round) {

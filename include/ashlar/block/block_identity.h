@@ -38,7 +38,7 @@ std::string_view to_string(BlockState state) noexcept;
 
 // The start of a Partial block: how its sequence is hashed, and which block precedes it.
 struct SequenceStart {
-  tokens::SequenceHasher hasher;               // scheme and salt
+  tokens::SequenceHasher hasher;  // scheme and salt; the manager's prefix key counts, if it has one
   std::optional<tokens::SequenceHash> parent;  // the preceding block; nullopt for the first block
   std::optional<tokens::SequenceHash> root;    // the first block of the sequence, if known
   // The digest of `parent`. Without it the block is known by name alone, and its prefix cannot be checked.

@@ -211,7 +211,8 @@ class BlockManager {
   }
   // The longest registered prefix of `blocks`, with prefix digests compared: every returned block has the
   // same tokens from position 0 on, and a hash that finds other tokens is a miss. Blocks staged without a
-  // digest are trusted. A token block of another size than the manager's is a miss.
+  // digest are trusted, and so are names of token blocks whose digest is of another key than
+  // ManagerOptions::prefix_key. A token block of another size than the manager's is a miss.
   BlockList<Immutable> match_blocks(std::span<const tokens::TokenBlock> blocks) {
     BlockList<Immutable> found;
     const std::span<Immutable> out = found.extend(blocks.size());

@@ -34,7 +34,8 @@ struct RegistrationOptions {
   // registered while a launched step still writes them.
   std::vector<Fence> after = {};
   // For blocks that were staged without them: the block before the first, and the salt. The others follow
-  // each other where their positions do.
+  // each other where their positions do. A block whose hash is registered with another salt is refused
+  // (kCorruption), where the manager keeps salts: with observers or events.
   std::optional<tokens::SequenceHash> parent = {};
   tokens::SaltFingerprint salt = {};
   // The caller's own, for blocks that have none: in their events, and with them in every tier.

@@ -84,7 +84,9 @@ struct ManagerOptions {
   // Keeps the tokens of completed blocks for BlockManager::tokens_of(): 4 bytes per token of the pool.
   bool keep_tokens = false;
   // The key of the digests of its blocks. Sequences over the manager use it in place of the process's key;
-  // set it where digests outlive the process or leave it. Empty: sequences bring their own.
+  // set it where digests outlive the process or leave it. The digest of a TokenBlock that was made under
+  // another key counts as unknown: its block is known by name, as one that was staged. Empty: sequences and
+  // token blocks bring their own.
   std::optional<tokens::PrefixKey> prefix_key = {};
   // Pins that may be held at once, at most 2^24; 0: a quarter of the blocks, at least one.
   std::size_t max_pins = 0;

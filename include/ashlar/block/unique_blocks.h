@@ -57,6 +57,7 @@ class [[nodiscard]] MutableBlock {
   std::uint32_t block_size() const noexcept { return detail::block_size_of(slot_.get()); }
 
   // Errors: kInvalidArgument when the token block's size is not the manager's block size.
+  // A digest under another key than ManagerOptions::prefix_key counts as unknown.
   [[nodiscard]] auto complete(const tokens::TokenBlock& tokens,
                               KvReady) && -> Result<CompleteBlock<Tier>, Rejected<MutableBlock>> {
     if (auto done = detail::complete(slot_.get(), tokens); !done) {

@@ -156,7 +156,9 @@ struct KvOptions {
   OffloadRoute to_g4 = {};
   // Reads back and compares every block written to a disk or volume before registering it.
   bool read_back_after_write = false;
-  std::uint32_t onboard_threads = 2;  // for onboard_async() and prefetch()
+  // For onboard_async(), prefetch() and matches that do not wait. While all are busy, calls whose blocks are
+  // in G1 and G2 have one thread more, and calls with a deadline one that ends them when it passes.
+  std::uint32_t onboard_threads = 2;
   // Events that each tier buffers for attach_events() or drain_events(); 0: tiers make no events.
   std::size_t event_capacity = 0;
   std::shared_ptr<events::AccessSampler> accesses = {};  // samples the hits of all tiers

@@ -65,8 +65,9 @@ enum class Miss : std::uint8_t {
   kLate,         // the deadline passed first
   kRefused,      // the peer that has it lets this node have no more now
   kUnreachable,  // the peer that had it does not answer
+  kUnwritten,    // it is in a tier, and the precondition of its registration there has not passed
 };
-inline constexpr std::size_t kMisses = 15;
+inline constexpr std::size_t kMisses = 16;
 std::string_view to_string(Miss miss) noexcept;
 
 struct BlockOutcome {

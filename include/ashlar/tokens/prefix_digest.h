@@ -80,7 +80,7 @@ class PrefixKey {
 
   const Bytes& bytes() const noexcept { return bytes_; }
   // Names the key without revealing it: two stores of digests can be compared only if these are equal.
-  std::uint64_t fingerprint() const noexcept;
+  std::uint64_t fingerprint() const noexcept { return fingerprint_; }
   // Its expanded form, for the hasher.
   const PrefixSecret& secret() const noexcept { return *secret_; }
 
@@ -88,6 +88,7 @@ class PrefixKey {
 
  private:
   Bytes bytes_;
+  std::uint64_t fingerprint_ = 0;
   std::shared_ptr<const PrefixSecret> secret_;
 };
 

@@ -28,6 +28,11 @@ class TokenBlock {
   const SequenceHash& sequence_hash() const noexcept { return hash_; }
   // Of all tokens from the start of the sequence to the end of this block; always known.
   const PrefixDigest& prefix_digest() const noexcept { return prefix_; }
+  // The same for those who compare digests of this key: unknown when it was made under another key, and can
+  // agree with none of theirs. Under keyed128 the scheme's key made it, and `key` does not count.
+  PrefixDigest prefix_digest_under(const PrefixKey& key) const noexcept {
+    return hash_.is_keyed() || prefix_key_ == key.fingerprint() ? prefix_ : PrefixDigest();
+  }
   // Index of the block in its sequence.
   std::uint32_t position() const noexcept { return hash_.position(); }
   // The preceding block of its sequence; nullopt at position 0.
@@ -48,6 +53,7 @@ class TokenBlock {
   SequenceHash parent_;
   SequenceHash root_;
   PrefixDigest prefix_;
+  std::uint64_t prefix_key_ = 0;  // fingerprint
 };
 
 }  // namespace ashlar::tokens

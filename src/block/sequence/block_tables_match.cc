@@ -159,23 +159,43 @@ class BlockTables::GroupChoice final : public PrefixSource::Choice {
   }
 
   std::span<const PrefixSource::Wanted> candidates() const override { return candidates_; }
-  // By position, all groups that need it: a hit needs every group. So all of them come, or none.
+  // By position, all groups that need it: a hit needs every group. Of the prefixes that every group can have,
+  // the longest whose missing blocks are within the budget.
   PrefixSource::Wanted choose(PrefixSource& source) override {
     std::vector<Known> known(in_group_.size());
-    const std::size_t blocks = tables_.longest(names_, prefixes_, names_.size(), known, &source);
+    std::size_t blocks = tables_.longest(names_, prefixes_, names_.size(), known, &source);
+    const std::vector<std::vector<std::size_t>> absent = absent_before(blocks);
+    const auto missing = [&] {
+      std::size_t count = 0;
+      for (std::uint32_t g = 0; g < in_group_.size(); ++g)
+        count += absent[g][blocks] - absent[g][first_needed(g, blocks)];
+      return count;
+    };
+    while (missing() > max_blocks_) blocks = tables_.longest(names_, prefixes_, blocks - 1, known, &source);
     for (std::size_t i = 0; i < blocks; ++i)
       for (std::uint32_t g = 0; g < in_group_.size(); ++g) {
-        const CacheGroup& group = tables_.tables_[g].group;
-        if (i < blocks - group.blocks_needed(blocks, tables_.block_size())) continue;
-        if (tables_.store_->holds(in_group_[g][i], prefixes_[i])) continue;
+        if (i < first_needed(g, blocks) || absent[g][i + 1] == absent[g][i]) continue;
         hashes_.push_back(in_group_[g][i]);
         digests_.push_back(prefixes_[i]);
       }
-    if (hashes_.size() > max_blocks_) return {};
     return {.hashes = hashes_, .prefixes = digests_, .salt = salt_};
   }
 
  private:
+  // The first block of a group that a prefix of so many blocks needs.
+  std::size_t first_needed(std::uint32_t g, std::size_t blocks) const {
+    return blocks - tables_.tables_[g].group.blocks_needed(blocks, tables_.block_size());
+  }
+  // How many of the first i blocks of each group the pool does not have, for each i up to `blocks`.
+  std::vector<std::vector<std::size_t>> absent_before(std::size_t blocks) const {
+    std::vector<std::vector<std::size_t>> absent(in_group_.size(), {0});
+    for (std::uint32_t g = 0; g < in_group_.size(); ++g)
+      for (std::size_t i = 0; i < blocks; ++i)
+        absent[g].push_back(absent[g].back() +
+                            (tables_.store_->holds(in_group_[g][i], prefixes_[i]) ? 0 : 1));
+    return absent;
+  }
+
   const BlockTables tables_;
   const std::vector<tokens::SequenceHash> names_;
   const std::vector<tokens::PrefixDigest> prefixes_;
@@ -192,7 +212,7 @@ BlockTables::Arrival BlockTables::bring(SequenceText& text, std::size_t matched,
                                         const PrefixBudget& budget, std::function<void()> on_done) {
   PrefixSource* const source = store_->prefix_source();
   if (source == nullptr) return nullptr;
-  source->matched(ids(0));
+  for (std::uint32_t g = 0; g < tables_.size(); ++g) source->matched(ids(g));
   if (matched >= limit || budget.max_blocks == 0) return nullptr;
   const std::span<const tokens::SequenceHash> names = text.names(limit);
   const std::span<const tokens::PrefixDigest> prefixes = std::span(text.prefixes).first(names.size());

@@ -157,6 +157,10 @@ class BlockStore final : public StoreFace,
   bool keeps_ancestry() const noexcept {
     return options_.events != nullptr || is_observed() || facts_->keeps_parents();
   }
+  // The digest of a token block as the blocks here have them.
+  tokens::PrefixDigest prefix_of(const tokens::TokenBlock& block) const noexcept {
+    return options_.prefix_key ? block.prefix_digest_under(*options_.prefix_key) : block.prefix_digest();
+  }
   // Mutable -> Complete for a slot that the caller owns, when its parent is not needed. Counts no
   // staging.
   void complete(const SlotRef& slot, const tokens::SequenceHash& hash, const tokens::PrefixDigest& prefix,

@@ -176,7 +176,7 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::TokenBlock> blocks,
     // A block of another size holds other tokens, whatever its name.
     for (; n < room && blocks[done + n].block_size() == options_.block_size; ++n) {
       hashes[n] = blocks[done + n].sequence_hash();
-      prefixes[n] = blocks[done + n].prefix_digest();
+      prefixes[n] = prefix_of(blocks[done + n]);
     }
     if (n == 0) break;
     PrefetchingLookup candidates(index_, slots_, registry_.tracker(), {hashes.data(), n});

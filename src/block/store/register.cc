@@ -26,6 +26,13 @@ Error collision_error(const tokens::SequenceHash& hash) {
       hash.to_string().c_str());
 }
 
+Error other_salt_error(const tokens::SequenceHash& hash) {
+  return make_error(
+      ErrorCode::kCorruption,
+      "hash %s is registered with another salt: two hashes collide. The block was not registered",
+      hash.to_string().c_str());
+}
+
 Error crowded_error(const tokens::SequenceHash& hash) {
   return make_error(ErrorCode::kCapacity,
                     "the block of hash %s has %u references, as many as a block may have; drop some of them",
@@ -63,6 +70,7 @@ Result<void> BlockStore::check_candidates_locked(std::size_t n, Filler fill, boo
       if (existing != kNone && !slots_.prefix(existing).agrees_with(slots_.prefix(slot.id))) {
         return collision_error(hash);
       }
+      if (existing != kNone && slots_.have_other_salts(existing, slot.id)) return other_salt_error(hash);
       // Replacing a candidate by its twin adds a reference, and every block of the batch might be replaced.
       if (existing != kNone && options_.duplicates == DuplicatePolicy::kReject &&
           !has_room_for_references(existing, n)) {
@@ -82,13 +90,21 @@ Result<void> BlockStore::check_twins_locked(std::size_t n, Filler fill) {
   }
   std::uint32_t* const ids = &sorted_[0];
   std::sort(ids, ids + n, [&](std::uint32_t x, std::uint32_t y) { return slots_.hash(x) < slots_.hash(y); });
-  // Among twins, the first known prefix decides for all; unknown prefixes agree with any.
+  // Among twins, the first known prefix and salt decide for all; unknown ones agree with any.
   std::uint32_t speaker = ids[0];
   for (std::size_t i = 1; i < n; ++i) {
     if (slots_.hash(speaker) != slots_.hash(ids[i]) || !slots_.prefix(speaker).is_known()) {
       speaker = ids[i];
     } else if (!slots_.prefix(speaker).agrees_with(slots_.prefix(ids[i]))) {
       return collision_error(slots_.hash(ids[i]));
+    }
+  }
+  speaker = ids[0];
+  for (std::size_t i = 1; i < n; ++i) {
+    if (slots_.hash(speaker) != slots_.hash(ids[i]) || !slots_.has_salt(speaker)) {
+      speaker = ids[i];
+    } else if (slots_.have_other_salts(speaker, ids[i])) {
+      return other_salt_error(slots_.hash(ids[i]));
     }
   }
   return {};

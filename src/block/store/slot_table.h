@@ -142,6 +142,14 @@ class SlotTable {
     if (!prefix(to).is_known()) set_hash(to, hash(to), prefix(from));
   }
 
+  // Salts are known where ancestry is kept.
+  bool has_salt(std::uint32_t slot) const noexcept {
+    return !ancestry.empty() && ancestry[slot].salt != tokens::SaltFingerprint();
+  }
+  bool have_other_salts(std::uint32_t a, std::uint32_t b) const noexcept {
+    return has_salt(a) && has_salt(b) && ancestry[a].salt != ancestry[b].salt;
+  }
+
   // `to` has the content of `from`: copies what `to` lacks of its ancestry. Requires: no thread reads that of
   // `to`.
   void hand_on_ancestry(std::uint32_t from, std::uint32_t to) noexcept {

@@ -81,7 +81,7 @@ Result<void> complete(const SlotRef& slot, const tokens::TokenBlock& block) {
                 .parent = block.parent(),
                 .root = block.root(),
                 .local = block.local_hash(),
-                .prefix = block.prefix_digest()});
+                .prefix = store_of(slot).prefix_of(block)});
   return {};
 }
 
@@ -118,6 +118,11 @@ Result<void> init_sequence(const SlotRef& slot, const SequenceStart& start) {
       partial = std::move(made);
     }
     partial->start = start;
+    const std::optional<tokens::PrefixKey>& key = store_of(slot).options().prefix_key;
+    if (key && !start.hasher.scheme().is_keyed() && start.hasher.prefix_key() != *key) {
+      partial->start.hasher = tokens::SequenceHasher(start.hasher.scheme(), start.hasher.salt(), *key);
+      partial->start.parent_prefix = {};  // of another key
+    }
   } catch (const std::bad_alloc&) {
     return out_of_memory_error();
   }

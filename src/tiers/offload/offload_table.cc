@@ -12,6 +12,15 @@ namespace ashlar::tiers {
 
 using tokens::SequenceHash;
 
+namespace {
+
+Error never_written(const SequenceHash& hash) {
+  return make_error(ErrorCode::kCancelled, "the precondition of block %s was abandoned and can never pass",
+                    hash.to_string().c_str());
+}
+
+}  // namespace
+
 OffloadTable::OffloadTable(const OffloadWorkerOptions& options, std::size_t largest_batch, Clock& clock,
                            Upgrade upgrade)
     : options_(options), largest_batch_(largest_batch), clock_(clock), upgrade_(std::move(upgrade)) {
@@ -78,8 +87,11 @@ void OffloadTable::join(const Wanted& wanted, std::uint8_t priority, const std::
   }
   if (rank.below < entry.rank.below) move(entry, Rank{rank.below, entry.rank.age});  // it keeps its age
   entry.renewed = true;
-  if (!entry.after.empty() && (entry.stage == Stage::kWaiting || entry.stage == Stage::kOnDeck))
+  if (!entry.after.empty() && (entry.stage == Stage::kWaiting || entry.stage == Stage::kOnDeck)) {
     block(at, after);  // whoever has no precondition waits with those that have one
+  } else if (entry.after.empty() && entry.stage == Stage::kBlocked) {
+    enqueue(at, after);  // another block may have the name now
+  }
 }
 
 void OffloadTable::enqueue(Entries::iterator at, Aftermath& after) {
@@ -102,7 +114,8 @@ void OffloadTable::enqueue(Entries::iterator at, Aftermath& after) {
   if (!oldest_) oldest_ = clock_.now();
 }
 
-// A block whose precondition was abandoned may have incomplete bytes: it is offloaded for no caller.
+// A block whose precondition was abandoned may have incomplete bytes: it is offloaded for no caller. Of a
+// registration the block that is found next decides.
 void OffloadTable::unblock(Aftermath& after) {
   if (!std::exchange(fences_changed_, false)) return;
   const auto abandoned = [](const Precondition& one) { return one.fence.abandoned() && !one.fence.passed(); };
@@ -115,12 +128,10 @@ void OffloadTable::unblock(Aftermath& after) {
       continue;
     }
     std::erase_if(entry.after, [](const Precondition& one) { return one.fence.passed(); });
-    if (entry.after.empty()) free.push_back(hash);
+    if (entry.after.empty() && entry.may_be_written()) free.push_back(hash);
   }
   for (const SequenceHash& hash : hopeless)
-    end(entries_.find(hash), &OffloadProgress::failed, after,
-        make_error(ErrorCode::kCancelled, "the precondition of block %s was abandoned and can never pass",
-                   hash.to_string().c_str()));
+    end(entries_.find(hash), &OffloadProgress::failed, after, never_written(hash));
   for (const SequenceHash& hash : free) enqueue(entries_.find(hash), after);
   changed_.notify_all();  // drain() waits for this check
 }
@@ -194,10 +205,10 @@ bool OffloadTable::deck_has_room() const {
 void OffloadTable::refill() {
   constexpr std::size_t kAtATime = 32;
   std::vector<SequenceHash> hashes;
-  std::vector<std::optional<block::Hold>> holds;
+  std::vector<std::optional<Source>> sources;
   for (;;) {
     hashes.clear();
-    holds.clear();
+    sources.clear();
     {
       const MutexLock lock(mu_);
       if (stopping_) return;  // the tier above may be gone, and close() ends what waits
@@ -209,23 +220,39 @@ void OffloadTable::refill() {
       }
     }
     if (hashes.empty()) return;
-    for (const SequenceHash& hash : hashes) holds.push_back(upgrade_(hash));
+    for (const SequenceHash& hash : hashes) {
+      sources.push_back(upgrade_(hash));
+      // Before its entry says that it waits: who drains finds it held no longer.
+      if (sources.back() && sources.back()->after) sources.back()->hold = block::Hold();
+    }
     Aftermath after;
-    const MutexLock lock(mu_);
-    for (std::size_t i = 0; i < hashes.size(); ++i) upgraded(hashes[i], std::move(holds[i]), after);
-    if (stopping_) changed_.notify_all();  // close() waits for them
+    {
+      const MutexLock lock(mu_);
+      for (std::size_t i = 0; i < hashes.size(); ++i) upgraded(hashes[i], std::move(sources[i]), after);
+      if (stopping_) changed_.notify_all();  // close() waits for them
+    }
+    for (const block::Fence& fence : after.unwatched) watch(fence);
   }
 }
 
-void OffloadTable::upgraded(const SequenceHash& hash, std::optional<block::Hold> hold, Aftermath& after) {
+void OffloadTable::upgraded(const SequenceHash& hash, std::optional<Source> source, Aftermath& after) {
   const auto at = entries_.find(hash);
   ASHLAR_CHECK(at != entries_.end() && at->second.stage == Stage::kUpgrading,
                "block %s left the table while it was taken on deck", hash.to_string().c_str());
   Entry& entry = at->second;
-  entry.hold = std::move(hold);
+  const std::optional<block::Fence> before = std::exchange(entry.written, std::nullopt);
+  if (source) {
+    entry.written = std::move(source->after);
+    if (!entry.written) entry.hold = std::move(source->hold);
+  }
   if (entry.withdrawn || !entry.wanted()) {
     end(at, &OffloadProgress::cancelled, after);
-  } else if (!entry.after.empty()) {
+  } else if (entry.written && entry.written->abandoned() && !entry.written->passed()) {
+    end(at, &OffloadProgress::failed, after, never_written(hash));
+  } else if (entry.written || !entry.after.empty()) {
+    if (entry.written && entry.written != before &&
+        (after.unwatched.empty() || after.unwatched.back() != *entry.written))
+      after.unwatched.push_back(*entry.written);
     block(at, after);
     work_.notify_all();
   } else if (entry.hold) {
@@ -325,6 +352,7 @@ std::size_t OffloadProgress::* outcome_of(Moved moved) {
     case Moved::kOtherShards:
     case Moved::kRefused:
     case Moved::kUnreachable:
+    case Moved::kUnwritten:
       break;
   }
   return &OffloadProgress::failed;

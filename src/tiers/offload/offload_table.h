@@ -3,10 +3,12 @@
 //
 //   blocked ----> waiting ----> upgrading ----> on deck ----> in flight ----> (ended)
 //
-// A block is blocked until its preconditions have passed. It then waits by hash only: the cache may evict it
-// meanwhile. Blocks on deck are held in the source tier, ready to be copied; their number is bounded. The
-// next batch comes from the deck: higher priority first, older first among equals. A block that can no longer
-// be held has gone. So no block is copied twice, and none before its bytes are complete.
+// A block is blocked until the preconditions of the calls that want it have passed. It then waits by hash
+// only: the cache may evict it meanwhile, and another block of its name may be registered. Blocks on deck are
+// held in the source tier, ready to be copied; their number is bounded. One whose registration has a
+// precondition is let go again, and blocked until that has passed. The next batch comes from the deck: higher
+// priority first, older first among equals. A block that can no longer be held has gone. So no block is
+// copied twice, and none before its bytes are complete.
 //
 // A block is wanted by calls, which may leave again by a cancel or a deadline, or permanently. One that
 // nobody wants leaves the table; a copy in flight is stopped when nobody wants any block of its batch.
@@ -55,8 +57,13 @@ struct OffloadBatch {
 
 class OffloadTable : public std::enable_shared_from_this<OffloadTable> {
  public:
-  // Holds a block in the source tier; empty when it was evicted.
-  using Upgrade = std::function<std::optional<block::Hold>(const tokens::SequenceHash&)>;
+  // A block of the source tier, held, and the precondition of its own registration unless that has passed.
+  struct Source {
+    block::Hold hold;
+    std::optional<block::Fence> after = {};
+  };
+  // Finds the block that has the name now; empty when it was evicted.
+  using Upgrade = std::function<std::optional<Source>(const tokens::SequenceHash&)>;
 
   // `upgrade` is not called after close(). Requires: valid options, 1 <= largest_batch.
   OffloadTable(const OffloadWorkerOptions& options, std::size_t largest_batch, Clock& clock, Upgrade upgrade);
@@ -65,7 +72,7 @@ class OffloadTable : public std::enable_shared_from_this<OffloadTable> {
 
   struct Wanted {
     tokens::SequenceHash hash;
-    std::vector<block::Fence> after = {};  // its preconditions
+    std::vector<block::Fence> after = {};  // preconditions beside that of its registration
   };
   // Adds blocks that passed the policy, for a call, or permanently when `call` is null. `filtered`: how many
   // did not. Requires: the hashes differ, and are pending in the call.
@@ -126,22 +133,29 @@ class OffloadTable : public std::enable_shared_from_this<OffloadTable> {
   struct Entry {
     Stage stage = Stage::kNew;
     bool permanently = false;
-    bool renewed = false;    // wanted again while it was upgrading
+    bool renewed = false;    // wanted again since its block was looked for
     bool withdrawn = false;  // leaves as soon as it can
     Rank rank;
     std::vector<std::shared_ptr<OffloadCall>> calls;
     std::vector<Precondition> after;
+    // Of the registration of the block that was last found under the name; watched. The next may have none.
+    std::optional<block::Fence> written;
     List::node_type node;                 // its place in a list, while it is in none
     std::optional<block::Hold> hold;      // on deck
     std::shared_ptr<OffloadBatch> batch;  // in flight
 
     bool wanted() const noexcept { return permanently || !calls.empty(); }
+    // Whether nothing is known to keep it from the deck, once the preconditions of calls have passed.
+    bool may_be_written() const noexcept {
+      return renewed || !written || written->passed() || written->abandoned();
+    }
   };
   using Entries = std::unordered_map<tokens::SequenceHash, Entry>;
   // What a change leaves to be done without the lock; declared before the lock is taken.
   struct Aftermath {
     std::vector<block::Hold> dropped;
     std::vector<std::shared_ptr<OffloadBatch>> stopped;
+    std::vector<block::Fence> unwatched;
 
     bool empty() const noexcept { return dropped.empty() && stopped.empty(); }
     ~Aftermath() {
@@ -178,7 +192,7 @@ class OffloadTable : public std::enable_shared_from_this<OffloadTable> {
   bool deck_has_room() const ASHLAR_REQUIRES(mu_);
   // Moves waiting blocks to the deck until it is full.
   void refill();
-  void upgraded(const tokens::SequenceHash& hash, std::optional<block::Hold> hold, Aftermath& after)
+  void upgraded(const tokens::SequenceHash& hash, std::optional<Source> source, Aftermath& after)
       ASHLAR_REQUIRES(mu_);
   // When the next batch is due; empty: not before the deck changes.
   std::optional<Clock::TimePoint> next_batch() ASHLAR_REQUIRES(mu_);

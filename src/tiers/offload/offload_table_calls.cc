@@ -49,9 +49,9 @@ void OffloadTable::offer(std::span<const Wanted> wanted, std::uint8_t priority,
   refill();
 }
 
-// The callback runs on the thread that signals, or that destroys the signal.
+// The callback runs on the thread that signals, or that destroys the signal; here, if the fence has settled
+// since its block was recorded as blocked: nobody else would look at that block again.
 void OffloadTable::watch(const block::Fence& fence) {
-  if (fence.passed()) return;
   fence.on_settled([weak = weak_from_this()](bool) {
     const std::shared_ptr<OffloadTable> self = weak.lock();
     if (self == nullptr) return;
@@ -124,8 +124,9 @@ bool OffloadTable::drain(std::optional<Clock::TimePoint> until) {
   work_.notify_all();
   // A fence may have passed whose callback has not run yet.
   const auto is_free = [this](const auto& blocked) ASHLAR_REQUIRES(mu_) {
-    return std::ranges::all_of(entries_.at(blocked.second).after,
-                               [](const Precondition& one) { return one.fence.passed(); });
+    const Entry& entry = entries_.at(blocked.second);
+    const auto passed = [](const Precondition& one) { return one.fence.passed(); };
+    return std::ranges::all_of(entry.after, passed) && entry.may_be_written();
   };
   bool quiet = false;
   for (;;) {

@@ -45,16 +45,19 @@ std::size_t largest_batch(const OffloadWorkerOptions& options, const TierPool& f
                                    options.batch_blocks);
 }
 
-// The preconditions of block i that have not passed, out of lists with one for all blocks or one for each.
-std::vector<block::Fence> preconditions(std::size_t i,
-                                        std::initializer_list<std::span<const block::Fence>> lists) {
-  std::vector<block::Fence> out;
-  for (const std::span<const block::Fence> fences : lists) {
-    if (fences.empty()) continue;
-    const block::Fence& fence = fences[fences.size() == 1 ? 0 : i];
-    if (!fence.passed()) out.push_back(fence);
-  }
-  return out;
+// The precondition of block i unless it has passed, out of none, one for all blocks or one for each.
+std::vector<block::Fence> precondition(std::size_t i, std::span<const block::Fence> after) {
+  if (after.empty()) return {};
+  const block::Fence& fence = after[after.size() == 1 ? 0 : i];
+  return fence.passed() ? std::vector<block::Fence>() : std::vector{fence};
+}
+
+// The block that has the name now, whenever it was offered: another may have had it then.
+std::optional<OffloadTable::Source> source_in(TierPool& pool, const SequenceHash& hash) {
+  std::optional<block::Hold> hold = pool.hold(hash);
+  if (!hold) return std::nullopt;
+  std::optional<block::Fence> after = pool.records().precondition(*hold);
+  return OffloadTable::Source{*std::move(hold), std::move(after)};
 }
 
 }  // namespace
@@ -65,9 +68,10 @@ OffloadWorker::OffloadWorker(TierPool& from, TierPool& to, Begin begin, OffloadW
       begin_(std::move(begin)),
       options_(std::move(options)),
       arrived_(std::move(arrived)),
-      table_(std::make_shared<OffloadTable>(options_, largest_batch(options_, from),
-                                            options_.clock == nullptr ? Clock::real() : *options_.clock,
-                                            [&from](const SequenceHash& hash) { return from.hold(hash); })) {}
+      table_(std::make_shared<OffloadTable>(
+          options_, largest_batch(options_, from),
+          options_.clock == nullptr ? Clock::real() : *options_.clock,
+          [&from](const SequenceHash& hash) { return source_in(from, hash); })) {}
 
 Result<std::unique_ptr<OffloadWorker>> OffloadWorker::create(TierPool& from, TierPool& to, Begin begin,
                                                              OffloadWorkerOptions options, Arrived arrived) {
@@ -88,11 +92,9 @@ bool OffloadWorker::passes(const SequenceHash& hash, std::uint8_t priority) cons
   return options_.policy({hash, priority, options_.uses ? options_.uses(hash) : 0, &to_});
 }
 
-OffloadHandle OffloadWorker::offload(std::span<const SequenceHash> hashes, const OffloadOptions& options,
-                                     std::span<const block::Fence> also) {
-  for (const std::size_t given : {options.after.size(), also.size()})
-    ASHLAR_CHECK(given <= 1 || given == hashes.size(), "%zu preconditions for %zu blocks", given,
-                 hashes.size());
+OffloadHandle OffloadWorker::offload(std::span<const SequenceHash> hashes, const OffloadOptions& options) {
+  ASHLAR_CHECK(options.after.size() <= 1 || options.after.size() == hashes.size(),
+               "%zu preconditions for %zu blocks", options.after.size(), hashes.size());
   const auto call = std::make_shared<OffloadCall>(hashes.size(), options, table_);
   std::vector<OffloadTable::Wanted> wanted;
   wanted.reserve(hashes.size());
@@ -100,7 +102,7 @@ OffloadHandle OffloadWorker::offload(std::span<const SequenceHash> hashes, const
   for (std::size_t i = 0; i < hashes.size(); ++i) {
     if (!call->name(hashes[i])) continue;
     if (passes(hashes[i], options.priority)) {
-      wanted.push_back({hashes[i], preconditions(i, {options.after, also})});
+      wanted.push_back({hashes[i], precondition(i, options.after)});
     } else {
       filtered.push_back(hashes[i]);
     }
@@ -116,7 +118,7 @@ void OffloadWorker::suggest(std::span<const SequenceHash> hashes, std::uint8_t p
                after.size(), hashes.size());
   std::vector<OffloadTable::Wanted> wanted;
   for (std::size_t i = 0; i < hashes.size(); ++i)
-    if (passes(hashes[i], priority)) wanted.push_back({hashes[i], preconditions(i, {after})});
+    if (passes(hashes[i], priority)) wanted.push_back({hashes[i], precondition(i, after)});
   table_->offer(wanted, priority, {}, hashes.size() - wanted.size());
 }
 

@@ -44,9 +44,9 @@ class OffloadWorker {
                                                        OffloadWorkerOptions options, Arrived arrived = {});
   ~OffloadWorker();
 
-  // `also`: further preconditions. Requires: 0, 1 or `hashes.size()` preconditions.
-  OffloadHandle offload(std::span<const tokens::SequenceHash> hashes, const OffloadOptions& options,
-                        std::span<const block::Fence> also = {});
+  // A block also waits for the precondition of its registration in the upper tier. Requires: 0, 1 or
+  // `hashes.size()` preconditions.
+  OffloadHandle offload(std::span<const tokens::SequenceHash> hashes, const OffloadOptions& options);
   OffloadHandle offload(std::span<const tokens::SequenceHash> hashes, std::uint8_t priority) {
     return offload(hashes, OffloadOptions{.priority = priority});
   }

@@ -15,7 +15,7 @@ Result<void> add_metric(MetricRegistry& registry, const char* name, const char* 
 
 }  // namespace
 
-static_assert(static_cast<std::size_t>(Miss::kUnreachable) + 1 == kMisses, "every reason has a counter");
+static_assert(static_cast<std::size_t>(Miss::kUnwritten) + 1 == kMisses, "every reason has a counter");
 
 std::uint64_t KvMetrics::missed(Miss why) const noexcept {
   std::uint64_t sum = 0;

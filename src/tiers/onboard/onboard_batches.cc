@@ -23,6 +23,7 @@ Miss miss_of(Moved moved, const std::optional<Error>& error) {
   if (moved == Moved::kOtherShards) return Miss::kOtherShards;
   if (moved == Moved::kRefused) return Miss::kRefused;
   if (moved == Moved::kUnreachable) return Miss::kUnreachable;
+  if (moved == Moved::kUnwritten) return Miss::kUnwritten;
   if (!error) return Miss::kGone;
   switch (error->code()) {
     case ErrorCode::kCapacity:
@@ -144,9 +145,11 @@ void Onboarder::begin_up(OnboardCall& call, Batch& batch, const MoveOptions& how
   for (; batch.end < batch.hashes.size(); ++batch.end) {
     if (batch.here[batch.end]) continue;
     if (!batch.in_host[batch.end]) break;
-    const Miss other = other_content(call, *stack_.g2, batch.hashes[batch.end]);
-    if (other == Miss::kNone) continue;
-    batch.why = other;
+    const Miss why = stack_.g2->records().precondition(*batch.in_host[batch.end])
+                         ? Miss::kUnwritten
+                         : other_content(call, *stack_.g2, batch.hashes[batch.end]);
+    if (why == Miss::kNone) continue;
+    batch.why = why;
     break;
   }
   std::vector<block::Hold> moving;

@@ -40,6 +40,9 @@ class OnboardCall {
   // by it alone. What it keeps is dropped when it returns.
   std::function<void(OnboardCall&)> choose = {};
 
+  // Whether its blocks were all in G1 and G2 when it was queued. Set before that.
+  bool in_memory = false;
+
   // Before the call runs, or by `choose`.
   void want(std::span<const tokens::SequenceHash> wanted, std::span<const tokens::PrefixDigest> prefixes,
             tokens::SaltFingerprint salt) {

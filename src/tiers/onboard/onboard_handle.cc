@@ -8,9 +8,9 @@ namespace ashlar::tiers {
 
 std::string_view to_string(Miss miss) noexcept {
   constexpr std::array<std::string_view, kMisses> kNames = {
-      "none",         "unknown",   "behind", "declined",      "no_room",
-      "gone",         "damaged",   "failed", "salt_mismatch", "other_tokens",
-      "other_shards", "cancelled", "late",   "refused",       "unreachable"};
+      "none",    "unknown", "behind",        "declined",     "no_room",      "gone",
+      "damaged", "failed",  "salt_mismatch", "other_tokens", "other_shards", "cancelled",
+      "late",    "refused", "unreachable",   "unwritten"};
   const auto i = static_cast<std::size_t>(miss);
   return i < kMisses ? kNames[i] : "unknown";
 }

@@ -34,49 +34,106 @@ void Onboarder::stop() {
     calls.assign(queue_.begin(), queue_.end());
     calls.insert(calls.end(), running_.begin(), running_.end());
     threads = std::move(threads_);
-    queued_.notify_all();
+    threads.push_back(std::move(memory_thread_));
+    threads.push_back(std::move(deadline_thread_));
+    for (CondVar* const waiting : {&queued_, &in_memory_, &deadline_}) waiting->notify_all();
   }
   for (const std::shared_ptr<OnboardCall>& call : calls) call->cancel();
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : threads)
+    if (thread.joinable()) thread.join();
+}
+
+bool Onboarder::is_in_memory(const OnboardCall& call) const {
+  return call.choose == nullptr && std::ranges::all_of(call.hashes(), [&](const SequenceHash& hash) {
+           return stack_.g1->has(hash) || (stack_.g2 != nullptr && stack_.g2->has(hash));
+         });
 }
 
 Result<void> Onboarder::start(std::shared_ptr<OnboardCall> call) {
+  bool busy = false;
+  {
+    const MutexLock lock(queue_mu_);
+    busy = threads_.size() >= options_.threads && all_busy_locked();
+  }
+  if (busy) call->in_memory = is_in_memory(*call);
   const MutexLock lock(queue_mu_);
   if (stopping_) return make_error(ErrorCode::kCancelled, "the manager was shut down");
-  if (threads_.size() < options_.threads && queue_.size() + running_.size() >= threads_.size()) {
+  if (threads_.size() < options_.threads && all_busy_locked()) {
     std::thread thread;
-    const Result<void> started = start_thread(&thread, [this] { work(); });
+    const Result<void> started = start_thread(&thread, [this] { work(Turn::kAny); });
     if (!started && threads_.empty()) return started;
     if (started) threads_.push_back(std::move(thread));
   }
+  if (all_busy_locked()) {
+    if (call->in_memory) start_locked(memory_thread_, Turn::kInMemory);
+    if (call->options.deadline) start_locked(deadline_thread_, Turn::kLate);
+  }
   queue_.push_back(std::move(call));
   queued_.notify_one();
+  if (queue_.back()->in_memory) in_memory_.notify_one();
+  if (queue_.back()->options.deadline) deadline_.notify_one();
   return {};
+}
+
+void Onboarder::start_locked(std::thread& thread, Turn turn) {
+  if (thread.joinable()) return;
+  static_cast<void>(start_thread(&thread, [this, turn] { work(turn); }));
 }
 
 void Onboarder::check_invariants() {
   const MutexLock lock(queue_mu_);
   ASHLAR_CHECK(threads_.size() <= options_.threads, "%zu threads onboard blocks; %u are allowed",
                threads_.size(), options_.threads);
-  ASHLAR_CHECK(stopping_ || running_.size() <= threads_.size(), "%zu calls run on %zu threads",
-               running_.size(), threads_.size());
+  ASHLAR_CHECK(stopping_ || busy_ <= threads_.size(), "%zu calls run on %zu threads", busy_, threads_.size());
+  ASHLAR_CHECK(running_.size() <= busy_ + 2, "%zu calls run, %zu of them on threads for all calls",
+               running_.size(), busy_);
   ASHLAR_CHECK(stopping_ || queue_.empty() || !threads_.empty(), "%zu calls wait and no thread takes them",
                queue_.size());
 }
 
-void Onboarder::work() {
+std::shared_ptr<OnboardCall> Onboarder::next(Turn turn) {
+  const MutexLock lock(queue_mu_);
   for (;;) {
-    std::shared_ptr<OnboardCall> call;
-    {
-      const MutexLock lock(queue_mu_);
+    auto found = queue_.begin();
+    if (turn == Turn::kAny) {
       while (queue_.empty() && !stopping_) queued_.wait(queue_mu_);
-      if (queue_.empty()) return;
-      call = std::move(queue_.front());
-      queue_.pop_front();
-      running_.push_back(call);
+      if (queue_.empty()) return nullptr;  // those of a stop are ended here
+      found = queue_.begin();
+      ++busy_;
+    } else if (stopping_) {
+      return nullptr;
+    } else if (turn == Turn::kInMemory) {
+      found = std::ranges::find_if(queue_, [](const auto& one) { return one->in_memory; });
+      if (found == queue_.end()) {
+        in_memory_.wait(queue_mu_);
+        continue;
+      }
+    } else {
+      const auto deadline = [](const std::shared_ptr<OnboardCall>& call) {
+        return call->options.deadline.value_or(Clock::TimePoint::max());
+      };
+      found = std::ranges::min_element(queue_, {}, deadline);
+      if (found == queue_.end() || !(*found)->options.deadline) {
+        deadline_.wait(queue_mu_);
+        continue;
+      }
+      if (!(*found)->late()) {
+        stack_.clock->wait_until(deadline_, queue_mu_, deadline(*found));
+        continue;
+      }
     }
+    std::shared_ptr<OnboardCall> call = std::move(*found);
+    queue_.erase(found);
+    running_.push_back(call);
+    return call;
+  }
+}
+
+void Onboarder::work(Turn turn) {
+  while (const std::shared_ptr<OnboardCall> call = next(turn)) {
     run(call);
     const MutexLock lock(queue_mu_);
+    if (turn == Turn::kAny) --busy_;
     std::erase(running_, call);
     std::erase_if(done_, [](const std::weak_ptr<OnboardCall>& one) { return one.expired(); });
     if (!call->to_g2) done_.push_back(call);

@@ -3,6 +3,10 @@
 // A call claims blocks before it onboards them; other calls that want them wait, and then find them in G1. So
 // a block is copied once.
 //
+// Calls that are not run on their callers' threads wait for one of a few threads, in order. One that waits is
+// ended at its deadline by a thread that does nothing else; one whose blocks are all in memory goes past the
+// others to a thread of its own, since those may be waiting for a volume.
+//
 // Thread safety: thread-safe. Holds no lock while blocks move.
 #pragma once
 
@@ -108,7 +112,17 @@ class Onboarder {
     Miss why = Miss::kNone;  // why the next did not
   };
 
-  void work();
+  // What a thread of the onboarder does: runs queued calls, only those in memory, or only those that are late.
+  enum class Turn : std::uint8_t { kAny, kInMemory, kLate };
+  void work(Turn turn);
+  // Waits for a call of this kind, and moves it to the running ones. Null: the onboarder is stopping.
+  std::shared_ptr<OnboardCall> next(Turn turn);
+  // Starts the thread if it does not run yet; without one its calls wait as the others.
+  void start_locked(std::thread& thread, Turn turn) ASHLAR_REQUIRES(queue_mu_);
+  // Whether one more call would wait for a thread.
+  bool all_busy_locked() const ASHLAR_REQUIRES(queue_mu_) { return queue_.size() + busy_ >= threads_.size(); }
+  // Whether G1 and G2 seem to have every block of the call.
+  bool is_in_memory(const OnboardCall& call) const;
   // Calls `ask` with the place of each block that no tier has, until one is still absent after it.
   std::vector<TierRun> find_where(std::span<const tokens::SequenceHash> hashes,
                                   const std::function<void(std::size_t)>& ask);
@@ -141,11 +155,16 @@ class Onboarder {
   std::unordered_set<tokens::SequenceHash> coming_ ASHLAR_GUARDED_BY(mu_);  // being onboarded
 
   Mutex queue_mu_;
-  CondVar queued_;
+  CondVar queued_;     // for threads_
+  CondVar in_memory_;  // for memory_thread_
+  CondVar deadline_;   // for deadline_thread_
   std::deque<std::shared_ptr<OnboardCall>> queue_ ASHLAR_GUARDED_BY(queue_mu_);
   std::vector<std::shared_ptr<OnboardCall>> running_ ASHLAR_GUARDED_BY(queue_mu_);
   std::vector<std::weak_ptr<OnboardCall>> done_ ASHLAR_GUARDED_BY(queue_mu_);  // may have a table
   std::vector<std::thread> threads_ ASHLAR_GUARDED_BY(queue_mu_);
+  std::size_t busy_ ASHLAR_GUARDED_BY(queue_mu_) = 0;  // of threads_
+  std::thread memory_thread_ ASHLAR_GUARDED_BY(queue_mu_);
+  std::thread deadline_thread_ ASHLAR_GUARDED_BY(queue_mu_);
   bool stopping_ ASHLAR_GUARDED_BY(queue_mu_) = false;
 };
 

@@ -124,6 +124,10 @@ std::unique_ptr<BlockMover::Running> BlockMover::begin(BytePool& from, BytePool&
       report.blocks[i] = Moved::kPresent;
       continue;
     }
+    if (from.records().precondition(holds[i])) {
+      report.blocks[i] = Moved::kUnwritten;
+      continue;
+    }
     batch.holds.push_back(std::move(holds[i]));
     batch.places.push_back(i);
   }

@@ -1,6 +1,7 @@
 // BlockMover: moves blocks between tiers such that a tier never shows a wrong block.
 //
-// The source is held until the copy has ended. The destination is registered after every byte has arrived
+// A block that is still being written in its source does not move. The source is held until the copy has
+// ended. The destination is registered after every byte has arrived
 // and, for bytes from a disk, matches its checksum. A mismatching block is left out and removed from its
 // source. A block's checksum is computed in host memory when it first goes from there to a disk, and travels
 // with it from then on.
@@ -40,6 +41,7 @@ enum class Moved : std::uint8_t {
   kOtherShards,  // a volume has it in objects of other ranks, which do not make one of this rank
   kRefused,      // the peer that has it lets this node have no more now
   kUnreachable,  // the peer that had it does not answer
+  kUnwritten,    // the precondition of its registration in the source has not passed
 };
 
 struct MoveReport {

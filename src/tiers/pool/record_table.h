@@ -70,7 +70,6 @@ class RecordTable final : public block::BlockObserver {
     if (found == fences_.end() || found->second.passed()) return std::nullopt;
     return found->second;
   }
-  bool has_preconditions() const noexcept { return fence_count_ != 0; }
   // The hash under which the block was last registered, or was to be, in this or an earlier life; zero: none
   // since forget(). Any thread may ask: it learns the hash, zero, or what no block is called.
   tokens::SequenceHash last(block::BlockId id) const noexcept {

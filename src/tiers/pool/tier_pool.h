@@ -67,19 +67,6 @@ class TierPool {
     const std::optional<block::Hold> held = hold(hash);
     return held && !record(*held).prefix.agrees_with(prefix);
   }
-  // The preconditions of blocks that are still being written, one per hash; empty when no block has one.
-  std::vector<block::Fence> preconditions(std::span<const tokens::SequenceHash> hashes) {
-    std::vector<block::Fence> out;
-    if (!records().has_preconditions()) return out;
-    for (std::size_t i = 0; i < hashes.size(); ++i) {
-      const std::optional<block::Hold> held = hold(hashes[i]);
-      const std::optional<block::Fence> after = held ? records().precondition(*held) : std::nullopt;
-      if (!after) continue;
-      if (out.empty()) out.assign(hashes.size(), block::Fence::passed_already());
-      out[i] = *after;
-    }
-    return out;
-  }
   virtual const RecordTable& records() const noexcept = 0;
   virtual RecordTable& records() noexcept = 0;
   virtual std::size_t capacity() const noexcept = 0;

@@ -314,6 +314,35 @@ TEST(CollisionTest, APartialBlockIsComparedWhereItKnowsItsPrefix) {
   EXPECT_TRUE(manager.register_block(std::move(trusted)));
 }
 
+TEST(SaltTest, OneNameIsOfOneSaltWhereSaltsAreKept) {
+  for (const DuplicatePolicy policy : {DuplicatePolicy::kAllow, DuplicatePolicy::kReject}) {
+    Manager manager = value_of(
+        builder_of(8).duplicate_policy(policy).event_log(std::make_shared<events::EventLog>(16)).build());
+    const auto staged = [&](const char* tenant) {
+      BlockIdentity identity{name_of(0, 7), std::nullopt, std::nullopt};
+      if (tenant != nullptr) identity.salt = tokens::salt_fingerprint(tokens::Salt("", tenant));
+      return take_one(manager).stage(identity, kReady);
+    };
+    const auto batch = [&](std::initializer_list<const char*> tenants) {
+      BlockList<Complete> list;
+      for (const char* const tenant : tenants) list.push_back(staged(tenant));
+      return manager.register_blocks(std::move(list));
+    };
+    const auto two = batch({nullptr, "a", nullptr, "b"});
+    ASSERT_FALSE(two);
+    EXPECT_THAT(two.error().error.message(), HasSubstr("another salt"));
+    EXPECT_FALSE(manager.block_registry().is_registered(name_of(0, 7))) << "nothing was registered";
+    const auto stored = batch({"a", nullptr});
+    ASSERT_TRUE(stored);
+    const auto refused = manager.register_block(staged("b"));
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().error.code(), ErrorCode::kCorruption);
+    EXPECT_TRUE(manager.register_block(staged("a")));
+    EXPECT_TRUE(manager.register_block(staged(nullptr)));
+    EXPECT_EQ(manager.counters().collisions, 2u);
+  }
+}
+
 TEST(KeepTokensTest, TokensAreKeptWhenAskedFor) {
   const TokenSequence sequence = sequence_of(1);
   for (const bool keep : {false, true}) {

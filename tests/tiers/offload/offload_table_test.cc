@@ -35,22 +35,31 @@ struct Taken {
 
 class OffloadTableTest : public ::testing::Test {
  protected:
-  void cache(std::uint64_t i) {
-    auto blocks = manager_.allocate_blocks(1).value();
-    const auto stored =
-        manager_.register_block(std::move(blocks[0]).stage(hash_of(i), KvReady::asserted_by_caller()))
-            .value();
+  void cache(std::uint64_t i, const std::optional<block::Fence>& after = {}) {
+    static_cast<void>(compute(i, after));
   }
+  block::ImmutableBlock<G2> compute(std::uint64_t i, const std::optional<block::Fence>& after = {}) {
+    auto blocks = manager_.allocate_blocks(1).value();
+    written_.insert_or_assign(blocks[0].block_id(), after.value_or(block::Fence::passed_already()));
+    return manager_.register_block(std::move(blocks[0]).stage(hash_of(i), KvReady::asserted_by_caller()))
+        .value();
+  }
+  bool is_written(const block::Hold& hold) { return written_.at(hold.block_id()).passed(); }
   std::shared_ptr<OffloadTable> table(std::size_t on_deck, std::size_t waiting = 1000,
                                       std::size_t batch = 1) {
     return std::make_shared<OffloadTable>(
         OffloadWorkerOptions{.queue = {.on_deck = on_deck, .waiting = waiting}, .full_batch = 1}, batch,
-        clock_, [this](const SequenceHash& hash) -> std::optional<block::Hold> {
+        clock_, [this](const SequenceHash& hash) {
           if (at_upgrade_) std::exchange(at_upgrade_, nullptr)();
-          auto hold = manager_.hold(hash);
-          if (!hold) return std::nullopt;
-          return *std::move(hold);
+          return source(hash);
         });
+  }
+  std::optional<OffloadTable::Source> source(const SequenceHash& hash) {
+    auto hold = manager_.hold(hash);
+    if (!hold) return std::nullopt;
+    const block::Fence after = written_.at(hold->block_id());
+    return OffloadTable::Source{*std::move(hold),
+                                after.passed() ? std::nullopt : std::optional<block::Fence>(after)};
   }
   static void offer(OffloadTable& table, std::uint64_t i, std::uint8_t priority = 10) {
     table.offer(std::vector<OffloadTable::Wanted>{{hash_of(i)}}, priority);
@@ -90,6 +99,7 @@ class OffloadTableTest : public ::testing::Test {
   ManualClock clock_;
   std::function<void()> at_upgrade_;
   std::shared_ptr<OffloadTable> flaky_;
+  std::map<block::BlockId, block::Fence> written_;  // when the bytes of each block are complete
   block::BlockManager<G2> manager_ = ashlar::testing::make_manager<G2>(64);
 };
 
@@ -198,21 +208,103 @@ TEST_F(OffloadTableTest, ABlockRegisteredAgainDuringItsUpgradeIsNotLost) {
   bool first = true;
   const auto flaky = std::make_shared<OffloadTable>(
       OffloadWorkerOptions{.full_batch = 1}, 1, clock_,
-      [&](const SequenceHash& hash) -> std::optional<block::Hold> {
+      [&](const SequenceHash& hash) -> std::optional<OffloadTable::Source> {
         if (std::exchange(first, false)) {
           cache(0);  // evicted when it was looked for, and registered and offered again before the answer
           second.emplace(call(flaky_, {0}));
           return std::nullopt;
         }
-        auto hold = manager_.hold(hash);
-        if (!hold) return std::nullopt;
-        return *std::move(hold);
+        return source(hash);
       });
   flaky_ = flaky;
   const OffloadHandle handle = call(flaky, {0});
   EXPECT_EQ(run_all(*flaky), std::vector{hash_of(0)});
   EXPECT_EQ(handle.progress().arrived, 1u);
   EXPECT_EQ(second->progress().arrived, 1u);
+}
+
+TEST_F(OffloadTableTest, AFenceThatPassesWhileItsBlockIsOfferedIsNotMissed) {
+  cache(0);
+  cache(1);
+  const auto table = this->table(4);
+  auto [fence, signal] = block::Fence::create();
+  const std::vector<OffloadTable::Wanted> wanted = {{hash_of(0)}, {hash_of(1), {fence}}};
+  at_upgrade_ = [&, s = &signal] {
+    EXPECT_EQ(table->counters().blocked, 1u) << "recorded, and not yet watched";
+    std::move(*s).signal();
+  };
+  table->offer(wanted, 10);
+  EXPECT_FALSE(at_upgrade_);
+  EXPECT_EQ(run_all(*table), (std::vector{hash_of(0), hash_of(1)}));
+  EXPECT_EQ(table->counters().blocked, 0u);
+  table->check_invariants();
+}
+
+TEST_F(OffloadTableTest, TheRegistrationOfTheBlockThatIsTakenCounts) {
+  const auto table = this->table(1);
+  cache(0);
+  offer(*table, 0);  // has the deck
+  cache(1);
+  offer(*table, 1);
+  const auto hangs = block::Fence::create();
+  cache(2, hangs.first);
+  offer(*table, 2);
+  manager_.reset_inactive_pool();
+  auto [fence, signal] = block::Fence::create();
+  cache(1, fence);  // under the same name, and not offered
+  cache(2);
+  EXPECT_EQ(run_all(*table), (std::vector{hash_of(0), hash_of(2)}));
+  EXPECT_EQ(table->counters().blocked, 1u);
+  EXPECT_EQ(manager_.status().held_inactive, 0u) << "what waits for its bytes can be evicted";
+  EXPECT_TRUE(table->drain({}));
+  table->check_invariants();
+  std::move(signal).signal();
+  EXPECT_EQ(run_all(*table), std::vector{hash_of(1)});
+  table->check_invariants();
+}
+
+TEST_F(OffloadTableTest, ABlockThatWillNeverBeWrittenFailsAndItsSuccessorDoesNot) {
+  const auto table = this->table(4);
+  auto never = std::make_optional(block::Fence::create());
+  auto hangs = block::Fence::create();
+  cache(0, never->first);
+  cache(1, never->first);
+  cache(2, hangs.first);
+  const OffloadHandle lost = call(table, {0});
+  const OffloadHandle replaced = call(table, {1});
+  const OffloadHandle again = call(table, {2});
+  EXPECT_EQ(table->counters().blocked, 3u);
+  manager_.reset_inactive_pool();
+  cache(0, never->first);
+  cache(1);
+  cache(2);
+  EXPECT_TRUE(run_all(*table).empty());
+  offer(*table, 2);  // its precondition went with the block that had it
+  EXPECT_EQ(run_all(*table), std::vector{hash_of(2)});
+  never.reset();
+  EXPECT_EQ(run_all(*table), std::vector{hash_of(1)});
+  EXPECT_EQ(lost.wait().error().code(), ErrorCode::kCancelled);
+  EXPECT_EQ(replaced.progress().arrived, 1u);
+  EXPECT_EQ(again.progress().arrived, 1u);
+  cache(3, block::Fence::create().first);  // abandoned before it is offered
+  EXPECT_EQ(call(table, {3}).progress().failed, 1u);
+}
+
+TEST_F(OffloadTableTest, ADuplicateInheritsItsNameWithItsOwnPrecondition) {
+  const auto table = this->table(1);
+  cache(0);
+  offer(*table, 0);  // has the deck
+  auto [fence, signal] = block::Fence::create();
+  const auto unwritten = compute(1, fence);
+  {
+    const auto written = compute(1);
+    ASSERT_NE(written.block_id(), unwritten.block_id());
+    offer(*table, 1);
+  }
+  ASSERT_EQ(manager_.hold(hash_of(1))->block_id(), unwritten.block_id());
+  EXPECT_EQ(run_all(*table), std::vector{hash_of(0)});
+  std::move(signal).signal();
+  EXPECT_EQ(run_all(*table), std::vector{hash_of(1)});
 }
 
 TEST_F(OffloadTableTest, WithdrawnBlocksLeaveThoughTheyAreWanted) {
@@ -233,7 +325,8 @@ TEST_F(OffloadTableTest, WithdrawnBlocksLeaveThoughTheyAreWanted) {
   table->check_invariants();
 }
 
-// One thread against a naive model of what may be copied: never a block before its fences have passed, never
+// One thread against a naive model of what may be copied: never a block before its fences have passed, even
+// if it replaced the one that was offered, never
 // twice at a time, in order of rank; every call ends, once for each block, and as late only when it was.
 TEST_F(OffloadTableTest, RandomSteps) {
   constexpr std::uint64_t kBlocks = 12;
@@ -306,6 +399,7 @@ TEST_F(OffloadTableTest, RandomSteps) {
               const std::uint64_t which = hash.chain() - 1;
               EXPECT_EQ(in_flight[which]++, 0) << "copied twice at a time";
               EXPECT_EQ(taken->holds[i].sequence_hash(), hash);
+              EXPECT_TRUE(is_written(taken->holds[i])) << "copied before its bytes are complete";
               if (i > 0) {
                 EXPECT_LE(priority, taken->batch->members[i - 1].priority);
               }
@@ -326,6 +420,16 @@ TEST_F(OffloadTableTest, RandomSteps) {
         default:
           if (random.below(2) == 0) clock_.advance(std::chrono::seconds(1));
           if (random.below(4) == 0) table->drop_queued();
+          if (random.below(3) == 0) manager_.reset_inactive_pool();
+          for (std::uint64_t i = 0; i < kBlocks; ++i) {
+            if (manager_.hold(hash_of(i)) || random.below(2) == 0) continue;
+            auto [fence, signal] = block::Fence::create();
+            cache(i, fence);
+            if (random.below(2) == 0)
+              fences.push_back({fence, std::move(signal), {}});
+            else
+              std::move(signal).signal();
+          }
           if (random.below(4) == 0 && flying.empty())
             table->withdraw(std::vector{hash_of(random.below(kBlocks))}, OffloadTable::Started::kFinish);
       }

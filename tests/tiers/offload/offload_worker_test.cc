@@ -89,6 +89,47 @@ TEST_F(OffloadWorkerTest, ABlockWaitsForItsPrecondition) {
   EXPECT_EQ(to_host->counters().blocked, 0u);
 }
 
+TEST_F(OffloadWorkerTest, ABlockThatIsComputedAgainWhileItsNameWaitsIsNotCopiedBeforeItsBytesAreThere) {
+  for (std::uint64_t i = 0; i < 3; ++i) compute(i);
+  ManualClock clock;
+  const auto to_host = worker(*g1_, *g2_,
+                              {.queue = {.on_deck = 1},
+                               .batch_blocks = 1,
+                               .full_batch = 1,
+                               .bytes_per_second = g1_->block_bytes(),  // a block a second
+                               .clock = &clock});
+  const OffloadHandle handle = to_host->offload(names({0, 1, 2}), 35);
+  while (to_host->counters().batches < 1 || clock.waiters() < 1) std::this_thread::yield();
+  ASSERT_EQ(to_host->counters().queue.on_deck, 1u);
+  ASSERT_EQ(to_host->counters().queue.waiting, 1u) << "by its name alone";
+  g1_manager_->reset_inactive_pool();
+  auto [fence, signal] = block::Fence::create();
+  auto blocks = g1_manager_->allocate_blocks(1).value();
+  const block::BlockId id = blocks[0].block_id();
+  const auto write = [&](std::uint64_t content) {
+    each_byte(*g1_->blocks(), id.value(),
+              [&](std::byte& byte, std::uint64_t i) { byte = byte_of(content, i); });
+  };
+  write(99);
+  block::BlockList<block::CompleteBlock<G1>> complete;
+  complete.push_back(std::move(blocks[0]).stage(name(2), KvReady::asserted_by_caller()));
+  ASSERT_TRUE(g1_manager_->register_blocks(std::move(complete), {.after = {fence}}));
+  while (to_host->counters().blocked != 1) {
+    clock.advance(std::chrono::seconds(1));
+    std::this_thread::yield();
+  }
+  to_host->drain();
+  EXPECT_EQ(handle.progress().arrived, 2u);
+  EXPECT_FALSE(g2_->has(name(2)));
+  write(2);
+  std::move(signal).signal();
+  while (!handle.done()) {
+    clock.advance(std::chrono::seconds(1));
+    std::this_thread::yield();
+  }
+  EXPECT_TRUE(right(*g2_, 2));
+}
+
 TEST_F(OffloadWorkerTest, APreconditionThatIsAbandonedIsAFailure) {
   compute(0);
   const auto to_host = worker(*g1_, *g2_);
