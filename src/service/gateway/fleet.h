@@ -146,7 +146,8 @@ class Fleet {
                                              std::span<const std::string_view> targets) const;
   TokenWorkers& token_workers() noexcept { return token_workers_; }
 
-  // What became of a request there. `is_failure`: it could not be reached, or broke.
+  // What became of a request there. `is_failure`: it could not be reached, or broke; otherwise it was answered
+  // to its end.
   void note(events::WorkerId worker, bool is_failure, std::string_view detail = {});
   // A request asks its worker to announce again what it finds. Before the request is sent.
   void expect_full_reports() noexcept {

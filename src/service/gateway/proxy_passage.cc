@@ -402,8 +402,7 @@ HeadVerdict ProxyPassage::head(unsigned status, std::span<const HeaderView> head
       return verdict;
     }
     parts_.fleet->note(decision_->choice().worker.id, true, "answered " + std::to_string(status));
-  } else {
-    parts_.fleet->note(decision_->choice().worker.id, false);
+    has_failed_ = true;
   }
   const Candidate& choice = decision_->choice();
   verdict.added.reserve(6);
@@ -430,8 +429,10 @@ void ProxyPassage::ended(PassageEnd end) {
   }
   if (is_reserved_) {
     settle_outcome(end);
-    if (end == PassageEnd::kWorkerBroke)
-      parts_.fleet->note(decision_->choice().worker.id, true, "broke off its answer");
+    const events::WorkerId worker = decision_->choice().worker.id;
+    if (end == PassageEnd::kWorkerBroke) parts_.fleet->note(worker, true, "broke off its answer");
+    // A head proves nothing: an engine may die in every answer.
+    if (end == PassageEnd::kComplete && !has_failed_) parts_.fleet->note(worker, false);
   }
   release();
   leave_line();

@@ -95,6 +95,7 @@ class ProxyPassage final : public Passage {
   std::string worker_name_;
   std::string state_reason_;
   bool is_reserved_ = false;
+  bool has_failed_ = false;  // the answer that is passed on counts as a failure of its worker
   bool has_bytes_ = false;
   bool is_counted_ = true;  // among those that ended, or not to be
   unsigned status_ = 0;
