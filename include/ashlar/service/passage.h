@@ -80,6 +80,9 @@ struct Forward {
   HttpAddress address;
   std::vector<std::pair<std::string, std::string>> added = {};
   std::vector<std::string_view> dropped = {};  // names, in lower case; constants
+  // It goes over a new connection, so that no idle one can end just as it is sent and leave open whether the
+  // worker has it.
+  bool is_sent_once = false;
   Clock::Duration connect_timeout = std::chrono::seconds(5);
   Clock::Duration head_timeout = std::chrono::minutes(30);  // until the first byte of the answer
   Clock::Duration idle_timeout = std::chrono::minutes(10);  // between two bytes of the answer

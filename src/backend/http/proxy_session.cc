@@ -241,7 +241,7 @@ Task<std::optional<Step>> ProxySession::forward(OpenPassage& passage, const serv
   WorkerCall call(shared_.loop, shared_.pool, waiter_, kClientGone, request.head.method == "HEAD");
   const WorkerCall::Request what{
       forward.address,      head,       request.body, forward.connect_timeout, forward.head_timeout,
-      forward.idle_timeout, kNoDeadline};
+      forward.idle_timeout, kNoDeadline, forward.is_sent_once};
   Task<WorkerCall::Status> task = call.start(what);
   // The request is on its way: a watch set earlier would delay it.
   if (!task.await_ready()) client_.watch();

@@ -8,7 +8,7 @@ namespace ashlar::backend::http {
 
 Task<WorkerCall::Status> WorkerCall::start(const Request request) {
   for (bool is_second = false;; is_second = true) {
-    if (!is_second) link_ = pool_.take(request.address);
+    if (!is_second && !request.is_sent_once) link_ = pool_.take(request.address);
     if (link_ == nullptr) {
       WorkerPool::Connected made =
           co_await pool_.connect(request.address, waiter_, interrupts_,

@@ -29,6 +29,7 @@ class WorkerCall {
     Clock::Duration head_timeout;
     Clock::Duration idle_timeout;
     Clock::TimePoint latest = kNoDeadline;  // for all of it
+    bool is_sent_once = false;              // over a new connection
   };
   enum class Status : std::uint8_t {
     kHead,  // answer() has one

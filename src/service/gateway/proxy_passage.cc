@@ -233,6 +233,7 @@ Step ProxyPassage::route() {
   if (view_.skips_cache && decision_->choice().state == WorkerState::kFallback && !locals_.empty())
     parts_.router->expect(worker, locals_);
   Forward forward{.address = target->address};
+  forward.is_sent_once = !may_repeat();
   forward.dropped = {kTokenHeader, kWeightsHeader, kPolicyHeader, kRankHeader};
   if (target->has_ranks) {
     forward.added.emplace_back("X-data-parallel-rank", std::to_string(worker.rank));
@@ -355,11 +356,19 @@ void ProxyPassage::release() {
   line_->wake_first();
 }
 
+bool ProxyPassage::may_repeat() const noexcept {
+  return view_.endpoint != Endpoint::kOther || request_.method == "GET" || request_.method == "HEAD" ||
+         request_.method == "OPTIONS";
+}
+
+void ProxyPassage::note_failure(std::string_view message) {
+  if (judges_worker()) parts_.fleet->note(decision_->choice().worker.id, true, message);
+}
+
 Step ProxyPassage::try_another(unsigned status, std::string_view message) {
   const events::Worker worker = decision_->choice().worker;
   RequestOutcome outcome{.is_over = true, .end = PassageEnd::kWorkerBroke, .status = status_};
   parts_.receipts.set_outcome(decision_->id, outcome);
-  parts_.fleet->note(worker.id, true, message);
   release();
   // Its other ranks listen at the same address.
   for (const Candidate& candidate : decision_->candidates)
@@ -380,14 +389,19 @@ Step ProxyPassage::failed(ForwardFailure failure, std::string_view detail) {
   ASHLAR_DCHECK(!has_bytes_, "bytes were passed on: nothing can be tried again");
   ASHLAR_LOG(LogLevel::kWarn, "serve", "worker %s %s: %s", worker_name_.c_str(), describe(failure).data(),
              printable(detail).c_str());
-  // The engine may still compute what it was slow with: the same again elsewhere would double the load.
-  if (failure == ForwardFailure::kLate) {
+  const bool is_unsent = failure == ForwardFailure::kConnect;
+  if (is_unsent) {
     parts_.fleet->note(decision_->choice().worker.id, true, describe(failure));
-    settle_outcome(PassageEnd::kWorkerBroke);
-    release();
-    return refuse(504, "timeout_error", worker_name_ + " " + std::string(describe(failure)));
+  } else {
+    note_failure(describe(failure));
   }
-  return try_another(502, describe(failure));
+  // The engine may still compute what it was slow with: the same again elsewhere would double the load.
+  if (failure != ForwardFailure::kLate && (is_unsent || may_repeat())) return try_another(502, describe(failure));
+  settle_outcome(PassageEnd::kWorkerBroke);
+  release();
+  const std::string message = worker_name_ + " " + std::string(describe(failure));
+  if (failure == ForwardFailure::kLate) return refuse(504, "timeout_error", message);
+  return refuse(502, "service_unavailable", message + "; it may have done what was asked for");
 }
 
 HeadVerdict ProxyPassage::head(unsigned status, std::span<const HeaderView> headers) {
@@ -396,12 +410,13 @@ HeadVerdict ProxyPassage::head(unsigned status, std::span<const HeaderView> head
   status_ = status;
   HeadVerdict verdict;
   if (status == 502 || status == 503 || status == 504) {
-    if (attempts_ + 1 < parts_.options.max_attempts) {
-      verdict.instead = try_another(status, "answered " + std::to_string(status));
+    const std::string message = "answered " + std::to_string(status);
+    note_failure(message);
+    if (attempts_ + 1 < parts_.options.max_attempts && may_repeat()) {
+      verdict.instead = try_another(status, message);
       // Where no other can be had, the worker's own answer is the better one; it is dropped by now.
       return verdict;
     }
-    parts_.fleet->note(decision_->choice().worker.id, true, "answered " + std::to_string(status));
     has_failed_ = true;
   }
   const Candidate& choice = decision_->choice();
@@ -429,10 +444,10 @@ void ProxyPassage::ended(PassageEnd end) {
   }
   if (is_reserved_) {
     settle_outcome(end);
-    const events::WorkerId worker = decision_->choice().worker.id;
-    if (end == PassageEnd::kWorkerBroke) parts_.fleet->note(worker, true, "broke off its answer");
+    if (end == PassageEnd::kWorkerBroke) note_failure("broke off its answer");
     // A head proves nothing: an engine may die in every answer.
-    if (end == PassageEnd::kComplete && !has_failed_) parts_.fleet->note(worker, false);
+    if (end == PassageEnd::kComplete && !has_failed_ && judges_worker())
+      parts_.fleet->note(decision_->choice().worker.id, false);
   }
   release();
   leave_line();

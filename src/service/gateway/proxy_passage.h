@@ -53,6 +53,12 @@ class ProxyPassage final : public Passage {
   // Whether that worker has reported so many blocks of the prompt, or as many as the prompt has.
   bool has_reply(const RecentEnds::End& end) const;
   Step refuse(unsigned status, std::string_view type, std::string_view message, bool can_retry = false);
+  // Whether answers to it tell if a worker is well: those of other paths are about the operation.
+  bool judges_worker() const noexcept { return view_.endpoint <= Endpoint::kEmbeddings; }
+  // Whether it may be sent again although an engine may have had it: what it asks for is known to be harmless,
+  // or its method says so.
+  bool may_repeat() const noexcept;
+  void note_failure(std::string_view message);
   Step try_another(unsigned status, std::string_view message);
   void keep_receipt(const RouteTarget& target);
   void release();

@@ -19,6 +19,11 @@ ServeOptions lasting_rests(std::size_t workers) {
   return options;
 }
 
+unsigned reply_status(const Step& step) {
+  const auto* reply = std::get_if<Reply>(&step);
+  return reply == nullptr ? 0 : reply->status;
+}
+
 double workers_up(ServiceUnderTest& service) {
   return service.metric("ashlar_serve_workers_up");
 }
@@ -42,6 +47,53 @@ TEST(PassageFaults, AWorkerThatDiesInEveryAnswerIsTakenOut) {
   pass_to_end(service, 200, PassageEnd::kWorkerBroke);
   EXPECT_EQ(workers_up(service), 0);
   EXPECT_THAT(service.get("/fleet").body, HasSubstr("3 failures in a row, the last: broke off its answer"));
+}
+
+TEST(PassageFaults, AnAnswerToAnUnknownPathSaysNothingAboutItsWorker) {
+  ServiceUnderTest service(lasting_rests(2));
+  for (int i = 0; i < 6; ++i) {
+    const auto open = service.begin("/special/op", R"({"model":"m"})");
+    ASSERT_TRUE(std::holds_alternative<Forward>(open->step));
+    EXPECT_TRUE(std::get<Forward>(open->step).is_sent_once);
+    const HeadVerdict verdict = open->passage->head(503, kJsonHead);
+    EXPECT_FALSE(verdict.instead) << "the engine's own answer";
+    open->passage->ended(i % 2 == 0 ? PassageEnd::kComplete : PassageEnd::kWorkerBroke);
+  }
+  for (const ForwardFailure failure :
+       {ForwardFailure::kBroken, ForwardFailure::kInvalid, ForwardFailure::kLate}) {
+    for (int i = 0; i < 6; ++i) {
+      const auto open = service.begin("/special/op", R"({"model":"m"})");
+      EXPECT_EQ(reply_status(open->passage->failed(failure, "")), failure == ForwardFailure::kLate ? 504u : 502u);
+    }
+  }
+  EXPECT_EQ(service.metric("ashlar_serve_retries_total"), 0);
+  EXPECT_EQ(workers_up(service), 2);
+  EXPECT_EQ(service->router().running(), 0u);
+}
+
+TEST(PassageFaults, WhatWasNotSentOrChangesNothingIsTriedElsewhere) {
+  ServiceUnderTest service(lasting_rests(2));
+  auto open = service.begin("/special/op", "{}");
+  open->step = open->passage->failed(ForwardFailure::kConnect, "refused");
+  EXPECT_TRUE(std::holds_alternative<Forward>(open->step)) << "nobody has had it";
+  const auto read = service.begin("/special/state", "", {}, "GET");
+  ASSERT_TRUE(std::holds_alternative<Forward>(read->step));
+  EXPECT_FALSE(std::get<Forward>(read->step).is_sent_once);
+  EXPECT_TRUE(std::holds_alternative<Forward>(read->passage->failed(ForwardFailure::kBroken, "reset")));
+  const auto tokens = service.begin("/tokenize", R"({"model":"m","prompt":"a"})");
+  EXPECT_TRUE(tokens->passage->head(503, kJsonHead).instead) << "a question";
+  EXPECT_EQ(workers_up(service), 2);
+  EXPECT_EQ(service.metric("ashlar_serve_retries_total"), 3);
+}
+
+TEST(PassageFaults, WorkersThatCannotBeReachedAreTakenOutWhateverThePath) {
+  ServiceUnderTest service(lasting_rests(2));
+  for (int i = 0; i < 3; ++i) {
+    auto open = service.begin("/special/op", "{}");
+    open->step = open->passage->failed(ForwardFailure::kConnect, "refused");
+    (void)open->passage->failed(ForwardFailure::kConnect, "refused");
+  }
+  EXPECT_EQ(workers_up(service), 0);
 }
 
 }  // namespace
