@@ -361,6 +361,15 @@ bool ProxyPassage::may_repeat() const noexcept {
          request_.method == "OPTIONS";
 }
 
+bool ProxyPassage::has_other_worker() const {
+  const std::vector<WorkerLoad> loads = parts_.router->loads();
+  return std::ranges::any_of(decision_->candidates, [&](const Candidate& candidate) {
+    const auto load = std::ranges::find(loads, candidate.worker, &WorkerLoad::worker);
+    return candidate.worker.id != decision_->choice().worker.id && load != loads.end() && load->is_up &&
+           (candidate.exclusion == Exclusion::kNone || candidate.exclusion == Exclusion::kFull);
+  });
+}
+
 void ProxyPassage::note_failure(std::string_view message) {
   if (judges_worker()) parts_.fleet->note(decision_->choice().worker.id, true, message);
 }
@@ -412,9 +421,9 @@ HeadVerdict ProxyPassage::head(unsigned status, std::span<const HeaderView> head
   if (status == 502 || status == 503 || status == 504) {
     const std::string message = "answered " + std::to_string(status);
     note_failure(message);
-    if (attempts_ + 1 < parts_.options.max_attempts && may_repeat()) {
+    // Where no other can be had, the worker's own answer is the better one.
+    if (attempts_ + 1 < parts_.options.max_attempts && may_repeat() && has_other_worker()) {
       verdict.instead = try_another(status, message);
-      // Where no other can be had, the worker's own answer is the better one; it is dropped by now.
       return verdict;
     }
     has_failed_ = true;

@@ -58,6 +58,8 @@ class ProxyPassage final : public Passage {
   // Whether it may be sent again although an engine may have had it: what it asks for is known to be harmless,
   // or its method says so.
   bool may_repeat() const noexcept;
+  // Whether the decision leaves another worker that is up.
+  bool has_other_worker() const;
   void note_failure(std::string_view message);
   Step try_another(unsigned status, std::string_view message);
   void keep_receipt(const RouteTarget& target);

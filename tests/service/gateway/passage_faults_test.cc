@@ -9,7 +9,9 @@
 namespace ashlar::service {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 // Workers that rest for as long as a test takes, once they are taken out.
 ServeOptions lasting_rests(std::size_t workers) {
@@ -94,6 +96,36 @@ TEST(PassageFaults, WorkersThatCannotBeReachedAreTakenOutWhateverThePath) {
     (void)open->passage->failed(ForwardFailure::kConnect, "refused");
   }
   EXPECT_EQ(workers_up(service), 0);
+}
+
+TEST(PassageFaults, TheAnswerOfTheLastWorkerIsPassedOn) {
+  ServiceUnderTest alone(lasting_rests(1));
+  const auto only = alone.begin("/v1/completions", tokens_body(40));
+  const HeadVerdict verdict = only->passage->head(503, kJsonHead);
+  EXPECT_FALSE(verdict.instead);
+  EXPECT_THAT(verdict.added, Contains(Pair("x-ashlar-worker", "w0")));
+  only->passage->bytes("{}");
+  only->passage->ended(PassageEnd::kComplete);
+  EXPECT_EQ(alone->router().running(), 0u);
+
+  ServiceUnderTest service(lasting_rests(2));
+  const auto open = service.begin("/v1/completions", tokens_body(40));
+  ASSERT_TRUE(open->passage->head(503, kJsonHead).instead);
+  EXPECT_FALSE(open->passage->head(503, kJsonHead).instead) << "every worker was tried";
+  open->passage->ended(PassageEnd::kComplete);
+  // Three in a row take it out, although each was complete.
+  for (int i = 0; i < 2; ++i) {
+    const auto more = service.begin("/v1/completions", tokens_body(40));
+    if (more->passage->head(503, kJsonHead).instead) (void)more->passage->head(503, kJsonHead);
+    more->passage->ended(PassageEnd::kComplete);
+  }
+  EXPECT_EQ(workers_up(service), 0);
+  // Another that is down is none.
+  ServiceUnderTest half(lasting_rests(2));
+  half.down = {{9002, true}};
+  half->router().set_up(half->router().loads()[1].worker.id, false);
+  const auto last = half.begin("/v1/completions", tokens_body(40));
+  EXPECT_FALSE(last->passage->head(504, kJsonHead).instead);
 }
 
 }  // namespace
