@@ -120,7 +120,21 @@ Result<void> ProxyPassage::read_headers(std::span<const HeaderView> headers) {
 Step ProxyPassage::refuse(unsigned status, std::string_view type, std::string_view message, bool can_retry) {
   leave_line();
   parts_.counters.refused.add();
-  return openai_error(status, type, message, can_retry);
+  Reply reply = openai_error(status, type, message, can_retry);
+  if (decision_) add_receipt(reply.headers);
+  return reply;
+}
+
+void ProxyPassage::add_receipt(Headers& headers) const {
+  const Candidate& choice = decision_->choice();
+  headers.reserve(headers.size() + 6);
+  headers.emplace_back("x-ashlar-worker", worker_name_);
+  headers.emplace_back("x-ashlar-dp-rank", std::to_string(choice.worker.rank));
+  headers.emplace_back("x-ashlar-state", to_string(choice.state));
+  if (!state_reason_.empty()) headers.emplace_back("x-ashlar-state-reason", header_text(state_reason_));
+  headers.emplace_back("x-ashlar-decision-id", decision_name(parts_.run, decision_->id));
+  if (!decision_->is_estimate)
+    headers.emplace_back("x-ashlar-cached-tokens", std::to_string(decision_->cached_tokens));
 }
 
 Step ProxyPassage::begin(const ClientRequest& request, Wake wake) {
@@ -224,6 +238,7 @@ Step ProxyPassage::route() {
   const std::optional<RouteTarget> target = parts_.fleet->target(worker);
   if (!target) {  // it left in between
     release();
+    decision_.reset();
     tried_.push_back(worker);
     return route();
   }
@@ -428,15 +443,7 @@ HeadVerdict ProxyPassage::head(unsigned status, std::span<const HeaderView> head
     }
     has_failed_ = true;
   }
-  const Candidate& choice = decision_->choice();
-  verdict.added.reserve(6);
-  verdict.added.emplace_back("x-ashlar-worker", worker_name_);
-  verdict.added.emplace_back("x-ashlar-dp-rank", std::to_string(choice.worker.rank));
-  verdict.added.emplace_back("x-ashlar-state", to_string(choice.state));
-  if (!state_reason_.empty()) verdict.added.emplace_back("x-ashlar-state-reason", header_text(state_reason_));
-  verdict.added.emplace_back("x-ashlar-decision-id", decision_name(parts_.run, decision_->id));
-  if (!decision_->is_estimate)
-    verdict.added.emplace_back("x-ashlar-cached-tokens", std::to_string(decision_->cached_tokens));
+  add_receipt(verdict.added);
   if (status == 200) scanner_.emplace(header_of(headers, "content-type"));
   return verdict;
 }

@@ -31,6 +31,8 @@ class ProxyPassage final : public Passage {
   void ended(PassageEnd end) override;
 
  private:
+  using Headers = std::vector<std::pair<std::string, std::string>>;
+
   // Reads what the headers say about routing. Errors: kInvalidArgument, with the header.
   Result<void> read_headers(std::span<const HeaderView> headers);
   // An answer of our own that takes long.
@@ -63,6 +65,8 @@ class ProxyPassage final : public Passage {
   void note_failure(std::string_view message);
   Step try_another(unsigned status, std::string_view message);
   void keep_receipt(const RouteTarget& target);
+  // What the answer says of the last decision, an error too.
+  void add_receipt(Headers& headers) const;
   void release();
   void leave_line();
   void settle_outcome(PassageEnd end);

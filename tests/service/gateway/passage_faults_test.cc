@@ -128,5 +128,26 @@ TEST(PassageFaults, TheAnswerOfTheLastWorkerIsPassedOn) {
   EXPECT_FALSE(last->passage->head(504, kJsonHead).instead);
 }
 
+TEST(PassageFaults, AnErrorAfterADecisionNamesIt) {
+  ServiceUnderTest service(lasting_rests(1));
+  const auto receipt_of = [&](const Step& step, unsigned status) {
+    const auto* reply = std::get_if<Reply>(&step);
+    EXPECT_NE(reply, nullptr);
+    if (reply == nullptr) return std::string();
+    EXPECT_EQ(reply->status, status);
+    EXPECT_THAT(reply->headers, Contains(Pair("x-ashlar-worker", "w0")));
+    EXPECT_THAT(reply->headers, Contains(Pair("x-ashlar-state", "FALLBACK")));
+    EXPECT_THAT(reply->headers, Contains(Pair("x-ashlar-cached-tokens", "0")));
+    for (const auto& [name, value] : reply->headers)
+      if (name == "x-ashlar-decision-id") return service.get("/decisions/" + value).body;
+    return std::string();
+  };
+  const auto broken = service.begin("/v1/completions", tokens_body(40, 1));
+  EXPECT_THAT(receipt_of(broken->passage->failed(ForwardFailure::kBroken, "reset"), 502),
+              HasSubstr("worker_broke"));
+  const auto late = service.begin("/v1/completions", tokens_body(40, 2));
+  EXPECT_THAT(receipt_of(late->passage->failed(ForwardFailure::kLate, ""), 504), HasSubstr("worker_broke"));
+}
+
 }  // namespace
 }  // namespace ashlar::service
