@@ -13,6 +13,7 @@
 #include "apps/ashlar/arguments.h"
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/console.h"
+#include "apps/ashlar/descriptor_limit.h"
 #include "apps/ashlar/engine_sources.h"
 #include "apps/ashlar/stop_signal.h"
 #include "ashlar/backend/http/http_proxy.h"
@@ -114,6 +115,7 @@ int serve(const ServeSettings& settings) {
   for (const LogLevel level : {LogLevel::kTrace, LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarn,
                                LogLevel::kError, LogLevel::kOff})
     if (to_string(level) == options.log_level) set_log_level(level);
+  raise_descriptor_limit(options.max_connections);
   const ServeOptions configured = options;
   options.workers = *std::move(workers);
   auto running = service::Service::create(options, engine_sources());

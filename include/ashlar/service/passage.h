@@ -69,6 +69,7 @@ struct Ask {
   std::size_t max_bytes = std::size_t{64} << 20;  // of the answer's body; a longer one is an error
 };
 
+// Errors of questions: kIo: it was not asked, for want of something of this program; otherwise the worker's.
 struct Answer {
   unsigned status = 0;
   std::string body;
@@ -98,10 +99,11 @@ using Step = std::variant<Reply, Ask, Wait, Forward>;
 
 // Why a Forward failed.
 enum class ForwardFailure : std::uint8_t {
-  kConnect,  // not connected in time, or refused
-  kBroken,   // the connection ended before the head of an answer came
-  kLate,     // no head in time
-  kInvalid,  // the answer is not HTTP
+  kConnect,    // not connected in time, or refused
+  kBroken,     // the connection ended before the head of an answer came
+  kLate,       // no head in time
+  kInvalid,    // the answer is not HTTP
+  kExhausted,  // not sent: this program has no descriptor, port or memory for a connection
 };
 
 // How a passage ended.

@@ -129,7 +129,7 @@ class AsioHttpProxy final : public HttpProxy {
   // Nothing: it could not be asked.
   void tell(std::uint64_t number, std::optional<Result<service::Answer>> answer) noexcept {
     try {
-      if (!answer) answer = make_error(ErrorCode::kUnavailable, "the question could not be asked");
+      if (!answer) answer = make_error(ErrorCode::kIo, "the question could not be asked");
       gateway_.told(number, *std::move(answer));
     } catch (const std::exception& error) {
       ASHLAR_LOG(LogLevel::kError, "http", "an answer is dropped: %s", error.what());

@@ -72,6 +72,8 @@ ForwardFailure failure_of(WorkerCall::Status status) {
   switch (status) {
     case WorkerCall::Status::kConnect:
       return ForwardFailure::kConnect;
+    case WorkerCall::Status::kExhausted:
+      return ForwardFailure::kExhausted;
     case WorkerCall::Status::kLate:
       return ForwardFailure::kLate;
     case WorkerCall::Status::kInvalid:
@@ -240,7 +242,7 @@ Task<std::optional<Step>> ProxySession::forward(OpenPassage& passage, const serv
   std::string head = request_head(forward);
   WorkerCall call(shared_.loop, shared_.pool, waiter_, kClientGone, request.head.method == "HEAD");
   const WorkerCall::Request what{
-      forward.address,      head,       request.body, forward.connect_timeout, forward.head_timeout,
+      forward.address,      head,        request.body,        forward.connect_timeout, forward.head_timeout,
       forward.idle_timeout, kNoDeadline, forward.is_sent_once};
   Task<WorkerCall::Status> task = call.start(what);
   // The request is on its way: a watch set earlier would delay it.

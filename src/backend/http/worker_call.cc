@@ -15,7 +15,7 @@ Task<WorkerCall::Status> WorkerCall::start(const Request request) {
                                  std::min(request.latest, IoLoop::after(request.connect_timeout)));
       if (made.is_interrupted) co_return Status::kInterrupted;
       detail_ = std::move(made.failure);
-      if (made.link == nullptr) co_return Status::kConnect;
+      if (made.link == nullptr) co_return made.is_exhausted ? Status::kExhausted : Status::kConnect;
       link_ = std::move(made.link);
     }
     waiter_.clear(kWorkerReadable | kWorkerWritable);
@@ -127,6 +127,9 @@ Task<Asked> ask_worker(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEv
   const WorkerCall::Status status = co_await call.start(request);
   if (status == WorkerCall::Status::kInterrupted)
     co_return Asked{make_error(ErrorCode::kCancelled, "the question was given up"), true};
+  if (status == WorkerCall::Status::kExhausted)
+    co_return Asked{make_error(ErrorCode::kIo, "%s at %s cannot be asked: %s", ask.target.c_str(),
+                               ask.address.authority().c_str(), call.detail().c_str())};
   if (status != WorkerCall::Status::kHead) co_return Asked{call_error(ask, latest, call.detail())};
 
   service::Answer answer;

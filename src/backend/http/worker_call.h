@@ -34,6 +34,7 @@ class WorkerCall {
   enum class Status : std::uint8_t {
     kHead,  // answer() has one
     kConnect,
+    kExhausted,  // this process has nothing to connect with
     kBroken,
     kLate,
     kInvalid,

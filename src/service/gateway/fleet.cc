@@ -315,6 +315,11 @@ void Fleet::told(std::uint64_t number, Result<Answer> answer) {
     asked_.erase(asked);
     if (member == nullptr) return;
     const Clock::TimePoint now = clock_.now();
+    // Not asked, for want of something here: that says nothing about the worker.
+    if (!answer && answer.error().code() == ErrorCode::kIo) {
+      (is_health ? member->health_at : member->models_at) = now + options_.health_interval;
+      return;
+    }
     if (is_health) {
       member->health_at = now + options_.health_interval;
       is_up = answer && answer->status == 200;

@@ -81,6 +81,12 @@ void ProxyPassage::take_tokens(KnownPrompt known) {
 
 Step ProxyPassage::answered(Result<Answer> answer) {
   ASHLAR_CHECK(question_.has_value(), "an answer without a question");
+  if (!answer && answer.error().code() == ErrorCode::kIo) {  // not asked
+    question_.reset();
+    parts_.counters.tokenize_failed.add();
+    claim_reason_ = "this router has no connection left to ask for its tokens";
+    return route();
+  }
   const bool is_render = asked_.target == question_->render_target;
   const TokenAnswer kind = answer ? token_answer(answer->status, is_render) : TokenAnswer::kFailed;
   parts_.fleet->token_workers().note(asked_.worker, asked_.target, kind, Clock::real().now());

@@ -77,6 +77,8 @@ std::string_view describe(ForwardFailure failure) {
       return "did not answer in time";
     case ForwardFailure::kInvalid:
       return "gave an answer that is not HTTP";
+    case ForwardFailure::kExhausted:
+      return "was not asked";
   }
   return "failed";
 }
@@ -411,6 +413,17 @@ Step ProxyPassage::try_another(unsigned status, std::string_view message) {
 Step ProxyPassage::failed(ForwardFailure failure, std::string_view detail) {
   ASHLAR_CHECK(is_reserved_, "a failure of no worker");
   ASHLAR_DCHECK(!has_bytes_, "bytes were passed on: nothing can be tried again");
+  if (failure == ForwardFailure::kExhausted) {
+    if (const auto left_out = parts_.shortages.next(Clock::real().now()))
+      ASHLAR_LOG(LogLevel::kWarn, "serve",
+                 "requests cannot be sent: %s (%llu such lines were left out); see Files in docs/serve.md",
+                 printable(detail).c_str(), static_cast<unsigned long long>(*left_out));
+    parts_.counters.unsent.add();
+    status_ = 503;
+    settle_outcome(PassageEnd::kComplete);
+    release();
+    return refuse(503, "service_unavailable", "this router has no connections left for its workers", true);
+  }
   ASHLAR_LOG(LogLevel::kWarn, "serve", "worker %s %s: %s", worker_name_.c_str(), describe(failure).data(),
              printable(detail).c_str());
   const bool is_unsent = failure == ForwardFailure::kConnect;
@@ -420,7 +433,8 @@ Step ProxyPassage::failed(ForwardFailure failure, std::string_view detail) {
     note_failure(describe(failure));
   }
   // The engine may still compute what it was slow with: the same again elsewhere would double the load.
-  if (failure != ForwardFailure::kLate && (is_unsent || may_repeat())) return try_another(502, describe(failure));
+  if (failure != ForwardFailure::kLate && (is_unsent || may_repeat()))
+    return try_another(502, describe(failure));
   settle_outcome(PassageEnd::kWorkerBroke);
   release();
   const std::string message = worker_name_ + " " + std::string(describe(failure));

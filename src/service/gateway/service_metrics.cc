@@ -97,6 +97,8 @@ Result<void> register_metrics(ServiceParts& parts) {
   names.count("ashlar_serve_requests_total", "Requests for workers", counters.requests);
   names.count("ashlar_serve_refused_total", "Requests answered here with an error", counters.refused);
   names.count("ashlar_serve_retries_total", "Attempts with another worker", counters.retries);
+  names.count("ashlar_serve_unsent_total", "Requests answered 503 for want of descriptors or memory here",
+              counters.unsent);
   names.count("ashlar_serve_snapshots_total", "Snapshots of another router that were taken",
               counters.snapshots);
   names.count("ashlar_serve_queued_total", "Requests that waited for room", counters.queued);

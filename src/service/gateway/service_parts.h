@@ -14,6 +14,7 @@
 #include "ashlar/base/mutex.h"
 #include "ashlar/service/journal.h"
 #include "ashlar/service/service.h"
+#include "base/seldom.h"
 #include "service/gateway/chores.h"
 #include "service/gateway/fleet.h"
 #include "service/gateway/late_verdicts.h"
@@ -38,6 +39,7 @@ struct ServiceCounters {
   Counter requests;
   Counter refused;               // answered here with an error
   Counter retries;               // tried with another worker
+  Counter unsent;                // for want of descriptors or memory here
   Counter queued;                // waited for room
   Counter hesitated;             // waited for events
   Counter tokenized;             // questions to workers
@@ -87,6 +89,7 @@ struct ServiceParts {
   std::unique_ptr<PromptTokens> prompts;
   Receipts receipts;
   LateVerdicts late_verdicts;
+  Seldom shortages;  // lines about them
   WaitLines lines;
   RecentEnds recent;
   TreeCache trees;

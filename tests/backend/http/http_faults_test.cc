@@ -441,5 +441,43 @@ TEST_F(HttpFaults, HoldsManyIdleStreams) {
   EXPECT_TRUE(gateway_.comes_to_end(PassageEnd::kClientGone, static_cast<int>(count)));
 }
 
+// A worker cannot be reached for want of a descriptor of ours: that is not the worker's failure.
+TEST_F(HttpFaults, TellsItsOwnShortageFromAWorkersFailure) {
+  start(one_thread());
+  RawClient client = connect();
+  EXPECT_EQ(client.ask(get("/")).body, "fine");
+  std::atomic<int> told{0};
+  gateway_.on_answered = [&](const Result<Answer>& answer) {
+    EXPECT_FALSE(answer);
+    if (!answer && answer.error().code() == ErrorCode::kIo) ++told;
+    return Reply{204};
+  };
+  gateway_.on_begin = [this](const ClientRequest& request, const ScriptedGateway::Wake&) -> Step {
+    if (request.target == "/ask") {
+      Ask ask;
+      ask.address = worker_at(raw_.port());
+      return ask;
+    }
+    return forward_to(raw_.port());
+  };
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  {
+    rlimit low = before;
+    low.rlim_cur = 1024;
+    setrlimit(RLIMIT_NOFILE, &low);
+    const OwnedFd one(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    std::vector<OwnedFd> taken;
+    for (int fd = ::dup(one.get()); fd >= 0; fd = ::dup(one.get())) taken.emplace_back(fd);
+    const RawAnswer answer = client.ask(get("/"));
+    EXPECT_EQ(answer.status, 502u);
+    EXPECT_EQ(client.ask(get("/ask")).status, 204u);
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
+  ASSERT_EQ(gateway_.failures().size(), 1u);
+  EXPECT_EQ(gateway_.failures()[0], ForwardFailure::kExhausted);
+  EXPECT_EQ(told, 1);
+}
+
 }  // namespace
 }  // namespace ashlar::backend::http

@@ -65,7 +65,8 @@ TEST(PassageFaults, AnAnswerToAnUnknownPathSaysNothingAboutItsWorker) {
        {ForwardFailure::kBroken, ForwardFailure::kInvalid, ForwardFailure::kLate}) {
     for (int i = 0; i < 6; ++i) {
       const auto open = service.begin("/special/op", R"({"model":"m"})");
-      EXPECT_EQ(reply_status(open->passage->failed(failure, "")), failure == ForwardFailure::kLate ? 504u : 502u);
+      EXPECT_EQ(reply_status(open->passage->failed(failure, "")),
+                failure == ForwardFailure::kLate ? 504u : 502u);
     }
   }
   EXPECT_EQ(service.metric("ashlar_serve_retries_total"), 0);
@@ -147,6 +148,33 @@ TEST(PassageFaults, AnErrorAfterADecisionNamesIt) {
               HasSubstr("worker_broke"));
   const auto late = service.begin("/v1/completions", tokens_body(40, 2));
   EXPECT_THAT(receipt_of(late->passage->failed(ForwardFailure::kLate, ""), 504), HasSubstr("worker_broke"));
+}
+
+TEST(PassageFaults, WhatIsLackingHereIsNotBlamedOnWorkers) {
+  ServeOptions options = lasting_rests(1);
+  options.health_interval = std::chrono::milliseconds(1);
+  ServiceUnderTest service(options);
+  for (int i = 0; i < 6; ++i) {
+    const auto open = service.begin("/v1/completions", tokens_body(40));
+    const Step step = open->passage->failed(ForwardFailure::kExhausted, "Too many open files");
+    EXPECT_EQ(reply_status(step), 503u);
+    EXPECT_THAT(std::get<Reply>(step).headers, Contains(Pair("Retry-After", "1")));
+    auto text = service.begin("/v1/completions", R"({"model":"m","prompt":"a"})");
+    ASSERT_TRUE(std::holds_alternative<Ask>(text->step)) << "tokens are asked for again";
+    text->step = text->passage->answered(Error(ErrorCode::kIo, "Too many open files"));
+    EXPECT_TRUE(std::holds_alternative<Forward>(text->step));
+  }
+  EXPECT_EQ(service.metric("ashlar_serve_unsent_total"), 6);
+  EXPECT_EQ(service.metric("ashlar_serve_tokenize_resting"), 0);
+  EXPECT_EQ(service->router().running(), 0u);
+  // Questions of our own neither.
+  for (int asked = 0; asked < 6;) {
+    for (const Errand& errand : service->due().errands) {
+      service->told(errand.number, Error(ErrorCode::kIo, "Too many open files"));
+      ++asked;
+    }
+  }
+  EXPECT_EQ(workers_up(service), 1);
 }
 
 }  // namespace
