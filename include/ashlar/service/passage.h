@@ -69,7 +69,8 @@ struct Ask {
   std::size_t max_bytes = std::size_t{64} << 20;  // of the answer's body; a longer one is an error
 };
 
-// Errors of questions: kIo: it was not asked, for want of something of this program; otherwise the worker's.
+// Errors of questions: kIo: it was not asked, for want of something of this program; kUnavailable: it could
+// not be reached; kTimeout, kCorruption, kCapacity: it answered late, not well, or too much.
 struct Answer {
   unsigned status = 0;
   std::string body;

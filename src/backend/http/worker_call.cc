@@ -102,9 +102,13 @@ void WorkerCall::finish(bool is_exact) {
 
 namespace {
 
-Error call_error(const service::Ask& ask, Clock::TimePoint latest, const std::string& detail) {
-  return make_error(IoLoop::now() >= latest ? ErrorCode::kTimeout : ErrorCode::kUnavailable,
-                    "%s at %s got no answer: %s", ask.target.c_str(), ask.address.authority().c_str(),
+// `status`: kConnect, if it has heard nothing of the question.
+Error call_error(const service::Ask& ask, Clock::TimePoint latest, WorkerCall::Status status,
+                 const std::string& detail) {
+  const ErrorCode code = status == WorkerCall::Status::kConnect ? ErrorCode::kUnavailable
+                         : IoLoop::now() >= latest              ? ErrorCode::kTimeout
+                                                                : ErrorCode::kCorruption;
+  return make_error(code, "%s at %s got no answer: %s", ask.target.c_str(), ask.address.authority().c_str(),
                     detail.c_str());
 }
 
@@ -130,7 +134,7 @@ Task<Asked> ask_worker(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEv
   if (status == WorkerCall::Status::kExhausted)
     co_return Asked{make_error(ErrorCode::kIo, "%s at %s cannot be asked: %s", ask.target.c_str(),
                                ask.address.authority().c_str(), call.detail().c_str())};
-  if (status != WorkerCall::Status::kHead) co_return Asked{call_error(ask, latest, call.detail())};
+  if (status != WorkerCall::Status::kHead) co_return Asked{call_error(ask, latest, status, call.detail())};
 
   service::Answer answer;
   answer.status = call.answer().head().status;
@@ -142,7 +146,8 @@ Task<Asked> ask_worker(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEv
     if (answer.body.size() > ask.max_bytes)
       co_return Asked{make_error(ErrorCode::kCapacity, "%s at %s answered more than %zu bytes",
                                  ask.target.c_str(), ask.address.authority().c_str(), ask.max_bytes)};
-    if (body.is_broken()) co_return Asked{call_error(ask, latest, "broken chunks")};
+    if (body.is_broken())
+      co_return Asked{call_error(ask, latest, WorkerCall::Status::kBroken, "broken chunks")};
     if (body.is_done()) {
       call.finish(taken == bytes.size());
       co_return Asked{std::move(answer)};
@@ -154,14 +159,14 @@ Task<Asked> ask_worker(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEv
       if ((events & (interrupts | kStopped)) != 0)
         co_return Asked{make_error(ErrorCode::kCancelled, "the question was given up"), true};
       if ((events & kWorkerReadable) == 0)
-        co_return Asked{call_error(ask, latest, "its end did not come in time")};
+        co_return Asked{call_error(ask, latest, WorkerCall::Status::kBroken, "its end did not come in time")};
     }
     const IoResult result = call.stream().read(loop.buffer());
     ++reads;
     bytes = {loop.buffer().data(), result.bytes};
     if (result.status == IoStatus::kDone || result.status == IoStatus::kBlocked) continue;
     if (result.status == IoStatus::kEnd && body.may_end()) co_return Asked{std::move(answer)};
-    co_return Asked{call_error(ask, latest, "it ended too early")};
+    co_return Asked{call_error(ask, latest, WorkerCall::Status::kBroken, "it ended too early")};
   }
 }
 

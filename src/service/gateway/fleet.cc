@@ -223,7 +223,8 @@ std::optional<RouteTarget> Fleet::target(const events::Worker& worker) const {
 }
 
 Result<QuestionTarget> Fleet::target_for_question(const ResolvedModel& model,
-                                                  std::span<const std::string_view> targets) const {
+                                                  std::span<const std::string_view> targets,
+                                                  std::span<const events::WorkerId> left_out) const {
   const Clock::TimePoint now = clock_.now();
   const std::vector<WorkerLoad> loads = router_.loads();
   for (const std::string_view target : targets) {
@@ -231,6 +232,7 @@ Result<QuestionTarget> Fleet::target_for_question(const ResolvedModel& model,
     for (const WorkerLoad& load : loads)
       if (load.group == model.group && load.is_up &&
           std::ranges::find(model.unlisted, load.worker) == model.unlisted.end() &&
+          std::ranges::find(left_out, load.worker.id) == left_out.end() &&
           (best == nullptr || load.requests < best->requests) &&
           token_workers_.may_ask(load.worker.id, target, now))
         best = &load;

@@ -140,10 +140,11 @@ class Fleet {
   std::optional<std::uint32_t> block_size_of(std::string_view group) const;
   ModelHashing hashing_of(std::string_view group) const;
   std::optional<RouteTarget> target(const events::Worker& worker) const;
-  // Where to ask for tokens: the least busy worker of the first of these targets that one has. Errors:
-  // kUnavailable.
+  // Where to ask for tokens: the least busy worker, but for these, of the first of these targets that one
+  // has. Errors: kUnavailable.
   Result<QuestionTarget> target_for_question(const ResolvedModel& model,
-                                             std::span<const std::string_view> targets) const;
+                                             std::span<const std::string_view> targets,
+                                             std::span<const events::WorkerId> left_out) const;
   TokenWorkers& token_workers() noexcept { return token_workers_; }
 
   // What became of a request there. `is_failure`: it could not be reached, or broke; otherwise it was answered

@@ -1,4 +1,5 @@
 // How a passage comes to the tokens of its request: asked of workers, one after another.
+#include <functional>
 #include <span>
 #include <utility>
 
@@ -51,10 +52,11 @@ Step ProxyPassage::ask() {
     targets[count++] = question_->tokenize_target;
   if (!question_->render_target.empty() && source != "tokenize") targets[count++] = question_->render_target;
   const Result<QuestionTarget> target =
-      parts_.fleet->target_for_question(model_, std::span(targets).first(count));
-  if (!target || now >= asks_until_) {
+      parts_.fleet->target_for_question(model_, std::span(targets).first(count), refused_by_);
+  if (!target || now >= asks_until_ || refused_by_.size() > 1) {
     question_.reset();
-    claim_reason_ = "no worker could be asked for its tokens";
+    claim_reason_ = refused_by_.empty() ? "no worker could be asked for its tokens"
+                                        : "the workers that were asked for its tokens failed";
     return route();
   }
   parts_.counters.tokenized.add();
@@ -88,18 +90,24 @@ Step ProxyPassage::answered(Result<Answer> answer) {
     return route();
   }
   const bool is_render = asked_.target == question_->render_target;
-  const TokenAnswer kind = answer ? token_answer(answer->status, is_render) : TokenAnswer::kFailed;
-  parts_.fleet->token_workers().note(asked_.worker, asked_.target, kind, Clock::real().now());
+  const TokenAnswer kind = answer ? token_answer(answer->status, is_render)
+                           : answer.error().code() == ErrorCode::kUnavailable ? TokenAnswer::kFailed
+                                                                              : TokenAnswer::kRefused;
+  const std::uint64_t prompt = std::hash<std::string_view>()(question_->body);
+  const auto note = [&](TokenAnswer what) {
+    parts_.fleet->token_workers().note(asked_.worker, asked_.target, what, prompt, Clock::real().now());
+  };
+  note(kind);
   if (kind != TokenAnswer::kGood) {
     parts_.counters.tokenize_failed.add();
+    if (kind == TokenAnswer::kRefused) refused_by_.push_back(asked_.worker);
     return ask();  // another worker
   }
   const TokenQuestion question = *std::exchange(question_, std::nullopt);
   Result<PromptTokens::Lookup> next = parts_.prompts->learn(
       question, is_render ? TokenEndpoint::kRender : TokenEndpoint::kTokenize, answer->status, answer->body);
   if (!next) {
-    parts_.fleet->token_workers().note(asked_.worker, asked_.target, TokenAnswer::kFailed,
-                                       Clock::real().now());
+    note(TokenAnswer::kRefused);
     parts_.counters.tokenize_failed.add();
     claim_reason_ = next.error().message();
     return route();

@@ -86,6 +86,8 @@ class ProxyPassage final : public Passage {
   std::optional<TokenQuestion> question_;
   QuestionTarget asked_ = {};  // the last one
   std::uint32_t questions_ = 0;
+  // Workers that did badly by its prompt. After two the others are spared.
+  std::vector<events::WorkerId> refused_by_;
   Clock::TimePoint asks_until_{};
   std::optional<KnownPrompt> known_;
   std::string claim_reason_;  // of the receipt
