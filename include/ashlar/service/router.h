@@ -82,7 +82,7 @@ struct RouteRequest {
   std::string_view group = {};
   std::span<const tokens::LocalHash> locals = {};  // of the full blocks of the prompt
   std::uint64_t prompt_tokens = 0;
-  bool is_estimate = false;      // prompt_tokens is a guess, and there are no hashes
+  bool is_estimate = false;      // nothing is claimed: prompt_tokens is a guess, or the rank is
   std::uint32_t block_size = 0;  // tokens; requires: > 0
   std::uint64_t session = 0;     // 0: none
   Policy policy = Policy::kPrefix;

@@ -204,6 +204,9 @@ ResolvedModel Fleet::with_block_size(ResolvedModel resolved) const {
   if (const auto known = block_sizes_.find(resolved.group); known != block_sizes_.end())
     resolved.block_size = known->second;
   resolved.hashing = known_hashing(resolved.group);
+  resolved.has_ranks = std::ranges::any_of(members_, [&](const auto& entry) {
+    return entry.second->group == resolved.group && entry.second->options.dp > 1;
+  });
   return resolved;
 }
 

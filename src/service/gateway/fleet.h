@@ -63,6 +63,7 @@ struct ResolvedModel {
   std::vector<events::Worker> unlisted = {};  // of the group, which do not list this name: all ranks of them
   std::uint32_t block_size = kGuessedBlockSize;
   ModelHashing hashing = {};
+  bool has_ranks = false;  // a worker of the group has several
 };
 
 // Where to send a request that was routed.

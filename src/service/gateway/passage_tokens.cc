@@ -77,6 +77,10 @@ void ProxyPassage::take_tokens(KnownPrompt known) {
   prompt_tokens_ = all.size();
   is_estimate_ = false;
   if (view_.skips_cache) claim_reason_ = "the engine computes all of a prompt whose logprobs are asked for";
+  if (view_.endpoint == Endpoint::kResponses && model_.has_ranks) {
+    is_estimate_ = true;
+    claim_reason_ = "the engine chooses the rank of /v1/responses itself";
+  }
   locals_ = hash_prompt(all, known_->items, model_.hashing.hasher(model_.adapter, view_.cache_salt),
                         model_.block_size);
 }

@@ -202,7 +202,7 @@ Step ProxyPassage::route() {
   if (place_ == 0 && hesitation_ == 0 && !is_choosy() && !line_->empty()) return wait();
   const Clock::TimePoint before = Clock::real().now();
   const bool may_hesitate = !has_hesitated_ || before < hesitates_until_;
-  if (may_hesitate && !view_.skips_cache) {
+  if (may_hesitate && !view_.skips_cache && !is_estimate_) {
     if (const auto owed = owed_reply(before)) {
       const bool waits = owed_ || parts_.recent.is_worth_waiting(model_.group);
       if (waits) owed_ = owed;
@@ -225,7 +225,7 @@ Step ProxyPassage::route() {
                        .weights = weights_,
                        .tried = left_out.empty() ? tried_ : left_out,
                        .rank = rank_,
-                       .hesitates = may_hesitate};
+                       .hesitates = may_hesitate && !is_estimate_};
   Result<Decision> decision = parts_.router->choose(request);
   parts_.counters.route_time.observe(static_cast<std::uint64_t>((Clock::real().now() - before).count()));
   if (!decision) {

@@ -39,6 +39,7 @@ std::uint64_t usable_tokens(std::uint64_t blocks, std::uint64_t prompt_tokens, s
 }
 
 std::uint64_t claim_of(const Candidate& candidate, const RouteRequest& request) {
+  if (request.is_estimate) return 0;
   const std::uint32_t blocks =
       candidate.state == WorkerState::kFallback ? candidate.predicted : candidate.depth;
   return usable_tokens(blocks, request.prompt_tokens, request.block_size);

@@ -373,5 +373,35 @@ TEST(Passage, HostileBodiesGoToTheEngineOrAreRefused) {
   }
 }
 
+TEST(Passage, NothingIsClaimedWhereTheEngineChoosesTheRank) {
+  for (const std::uint32_t ranks : {1u, 2u}) {
+    ServeOptions options = ServiceUnderTest::options_of(1);
+    options.workers[0].dp = ranks;
+    ServiceUnderTest service(options);
+    std::string tokens = "1";
+    for (int i = 2; i <= 40; ++i) tokens += "," + std::to_string(i);
+    std::vector<std::pair<std::string, std::string>> added;
+    std::string receipt;
+    for (int i = 0; i < 2 + static_cast<int>(ranks); ++i) {
+      auto open = service.begin("/v1/responses", R"({"model":"m","input":"hello"})");
+      while (std::holds_alternative<Ask>(open->step))
+        open->step = open->passage->answered(
+            Answer{.status = 200, .body = R"({"count":40,"tokens":[)" + tokens + "]}"});
+      ASSERT_TRUE(std::holds_alternative<Forward>(open->step));
+      added = open->passage->head(200, kJson).added;
+      for (const auto& [name, value] : added)
+        if (name == "x-ashlar-decision-id") receipt = service.get("/decisions/" + value).body;
+      open->passage->ended(PassageEnd::kComplete);
+    }
+    if (ranks == 1) {
+      EXPECT_THAT(added, Contains(Pair("x-ashlar-cached-tokens", "32")));
+      continue;
+    }
+    EXPECT_THAT(added, Not(Contains(Key("x-ashlar-cached-tokens"))));
+    EXPECT_THAT(receipt, HasSubstr("the engine chooses the rank of /v1/responses itself"));
+    EXPECT_THAT(receipt, HasSubstr(R"("cached_tokens":0)"));
+  }
+}
+
 }  // namespace
 }  // namespace ashlar::service
