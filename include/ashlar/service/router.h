@@ -154,6 +154,8 @@ struct RouterOptions {
   Clock::Duration fallback_ttl = std::chrono::seconds(120);  // of workers without
   std::uint64_t seed = 1;                                    // of choices by chance
   std::size_t max_sessions = 65'536;
+  std::size_t max_predicted_blocks = 16'384;  // of one request, from the start of its prompt
+  std::size_t max_predictions = 524'288;      // blocks of a group at a time; the oldest end first
 
   // Errors: kInvalidArgument, with the value.
   Result<void> validate() const;
@@ -278,6 +280,8 @@ class Router {
     std::size_t contents = 0;
     std::size_t bytes = 0;
     std::size_t predicted = 0;
+    std::uint64_t predictions_cut = 0;      // blocks of requests beyond max_predicted_blocks, since the start
+    std::uint64_t predictions_evicted = 0;  // blocks that ended for max_predictions, since the start
   };
   Sizes sizes(std::string_view group) const;
 

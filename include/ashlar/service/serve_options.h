@@ -63,6 +63,8 @@ struct ServeOptions {
   CostWeights weights;
   Clock::Duration prediction_ttl = std::chrono::seconds(5);  // of workers with events
   Clock::Duration fallback_ttl = std::chrono::seconds(120);  // of workers without
+  std::uint32_t max_predicted_blocks = 16'384;               // of one request
+  std::uint32_t max_predictions = 524'288;                   // blocks of a model at a time
   std::uint64_t seed = 0;                                    // of random choices; 0: drawn at the start
 
   std::size_t max_body_bytes = std::size_t{64} << 20;

@@ -1,4 +1,5 @@
 // How a passage comes to the tokens of its request: asked of workers, one after another.
+#include <algorithm>
 #include <functional>
 #include <span>
 #include <utility>
@@ -13,6 +14,8 @@ namespace {
 
 // A request that needs more questions than this for its tokens goes without them.
 constexpr std::uint32_t kMaxQuestions = 4;
+// More than contexts have: a prompt of several times as many must not hold up others while it is looked up.
+constexpr std::size_t kMostPromptBlocks = 65'536;
 // What a token of text is taken for where nobody says.
 constexpr std::uint64_t kBytesPerToken = 4;
 
@@ -81,8 +84,14 @@ void ProxyPassage::take_tokens(KnownPrompt known) {
     is_estimate_ = true;
     claim_reason_ = "the engine chooses the rank of /v1/responses itself";
   }
-  locals_ = hash_prompt(all, known_->items, model_.hashing.hasher(model_.adapter, view_.cache_salt),
-                        model_.block_size);
+  const std::size_t most = kMostPromptBlocks * model_.block_size;
+  if (all.size() >= most + model_.block_size) {
+    is_estimate_ = true;
+    claim_reason_ = "its prompt has more than " + std::to_string(kMostPromptBlocks) +
+                    " blocks; it is routed by the first of them";
+  }
+  locals_ = hash_prompt(std::span(all).first(std::min(all.size(), most)), known_->items,
+                        model_.hashing.hasher(model_.adapter, view_.cache_salt), model_.block_size);
 }
 
 Step ProxyPassage::answered(Result<Answer> answer) {

@@ -2,6 +2,7 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -134,7 +135,11 @@ Result<std::unique_ptr<Service>> Service::create(const ServeOptions& options,
   ASHLAR_TRY(parts->run, draw_number());
   ASHLAR_RETURN_IF_ERROR(draw(parts->session_key));
   RouterOptions router{
-      .prediction_ttl = options.prediction_ttl, .fallback_ttl = options.fallback_ttl, .seed = options.seed};
+      .prediction_ttl = options.prediction_ttl,
+      .fallback_ttl = options.fallback_ttl,
+      .seed = options.seed,
+      .max_predicted_blocks = std::min(options.max_predicted_blocks, options.max_predictions),
+      .max_predictions = options.max_predictions};
   if (router.seed == 0) {
     ASHLAR_TRY(router.seed, draw_number());
   }

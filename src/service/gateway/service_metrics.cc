@@ -1,4 +1,5 @@
 // The metrics of the service, by name. docs/metrics.md explains them.
+#include <set>
 #include <string>
 #include <utility>
 
@@ -146,6 +147,22 @@ Result<void> register_metrics(ServiceParts& parts) {
                 counters.states[static_cast<std::size_t>(state)], {{"state", std::string(to_string(state))}});
   names.time("ashlar_serve_route_seconds", "Time of a choice", counters.route_time);
 
+  const auto of_groups = [&parts](std::uint64_t Router::Sizes::* value) {
+    return [&parts, value] {
+      std::set<std::string> groups;
+      for (const MemberStatus& member : parts.fleet->status()) groups.insert(member.group);
+      std::uint64_t sum = 0;
+      for (const std::string& group : groups) sum += parts.router->sizes(group).*value;
+      return sum;
+    };
+  };
+  const std::pair<const char*, std::uint64_t Router::Sizes::*> limits[] = {
+      {"max_predicted_blocks", &Router::Sizes::predictions_cut},
+      {"max_predictions", &Router::Sizes::predictions_evicted}};
+  for (const auto& [limit, value] : limits)
+    names.total("ashlar_serve_predictions_left_out_total",
+                "Blocks that are not expected, or no longer, for a limit", of_groups(value),
+                {{"limit", limit}});
   names.gauge("ashlar_serve_waiting", "Requests that wait for room",
               [&parts] { return static_cast<double>(parts.lines.size()); });
   names.gauge("ashlar_serve_running", "Requests at workers",

@@ -71,23 +71,23 @@ struct JournalEnd {
 
 // The head, and the check that its records begin with.
 Result<JournalHead> read_head(JournalFile& file, const JournalCipher& cipher, std::uint64_t& check) {
-  const std::vector<std::byte> bytes = file.read(kJournalHeadBytes);
-  ByteReader in(bytes);
-  const auto magic = in.get<std::uint64_t>();
-  const auto version = in.get<std::uint32_t>();
-  // The last byte of the magic is the version too.
-  if (bytes.size() < 12 || magic << 8 != kJournalMagic << 8)
-    return file.damaged("this is no journal of Ashlar");
-  if (magic != kJournalMagic || version != kJournalVersion)
-    return file.damaged("a journal of another version");
-  if (bytes.size() != kJournalHeadBytes) return file.damaged("a head that was not finished");
+  std::vector<std::byte> bytes = file.read(kJournalMagicBytes);
+  const Result<std::uint32_t> version = read_journal_version(bytes);
+  if (!version) return file.damaged(version.error().message().c_str());
+  const std::size_t size = journal_head_bytes(*version);
+  const std::vector<std::byte> rest = file.read(size - bytes.size());
+  bytes.insert(bytes.end(), rest.begin(), rest.end());
+  if (bytes.size() != size) return file.damaged("a head that was not finished");
+  const std::span<const std::byte> behind = std::span<const std::byte>(bytes).subspan(kJournalMagicBytes);
+  ByteReader in(behind);
   JournalHead head;
+  head.version = *version;
   head.run = in.get<std::uint64_t>();
   head.number = in.get<std::uint32_t>();
   head.previous = in.get<std::uint64_t>();
   head.next_decision = in.get<std::uint64_t>();
-  head.options = get_options(in);
-  check = cipher.check(head.previous, std::span(bytes).first(kJournalHeadBytes - 8));
+  head.options = get_options(in, *version);
+  check = cipher.check(head.previous, std::span(bytes).first(size - 8));
   if (in.get<std::uint64_t>() != check) return file.damaged("another key than this journal was written with");
   if (auto valid = head.options.validate(); !valid) return file.damaged(valid.error().message().c_str());
   return head;

@@ -63,6 +63,12 @@ Result<void> RouterOptions::validate() const {
                         static_cast<long long>(ttl.count()));
   if (max_sessions == 0)
     return Error(ErrorCode::kInvalidArgument, "max_sessions is 0; at least one session is remembered");
+  if (max_predicted_blocks > max_predictions)
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "max_predicted_blocks is %zu, of one request, and max_predictions %zu, of all: it should "
+        "not be smaller",
+        max_predicted_blocks, max_predictions);
   return {};
 }
 
@@ -429,11 +435,14 @@ Result<Decision> RouteCore::choose(const RouteRequest& request, Clock::TimePoint
 void RouteCore::expect(Group& group, bool has_events, const Worker& worker, std::span<const LocalHash> locals,
                        std::span<const LocalHash> identity, Clock::TimePoint now) {
   const Clock::Duration ttl = has_events ? options_.prediction_ttl : options_.fallback_ttl;
+  if (options_.max_predicted_blocks == 0) return;
   if (group.expected.size() >= kMaxExpected) group.expected.clear();
   const auto [noted, is_new] = group.expected.try_emplace(prompt_key(worker, identity), now);
   if (!is_new && now - noted->second < ttl / kRenewals) return;
   noted->second = now;
-  (has_events ? group.soon : group.lasting).predict(worker, locals);
+  const std::size_t kept = std::min(locals.size(), options_.max_predicted_blocks);
+  group.cut += locals.size() - kept;
+  (has_events ? group.soon : group.lasting).predict(worker, locals.first(kept));
 }
 
 void RouteCore::remember_session(std::uint64_t session, const Worker& worker) {
@@ -516,6 +525,13 @@ const FlashIndex* RouteCore::reported(std::string_view group) const {
 std::size_t RouteCore::predicted(std::string_view group) const {
   const auto found = groups_.find(group);
   return found == groups_.end() ? 0 : found->second->soon.predicted() + found->second->lasting.predicted();
+}
+
+std::pair<std::uint64_t, std::uint64_t> RouteCore::left_out(std::string_view group) const {
+  const auto found = groups_.find(group);
+  if (found == groups_.end()) return {};
+  const Group& its = *found->second;
+  return {its.cut, its.soon.prediction_counters().evicted + its.lasting.prediction_counters().evicted};
 }
 
 }  // namespace ashlar::service

@@ -403,5 +403,20 @@ TEST(Passage, NothingIsClaimedWhereTheEngineChoosesTheRank) {
   }
 }
 
+TEST(Passage, APromptBeyondEveryContextIsRoutedByItsStart) {
+  ServeOptions options = ServiceUnderTest::options_of(1);
+  options.workers[0].block_size = 1;
+  options.max_predicted_blocks = 100;
+  ServiceUnderTest service(options);
+  const auto long_one = service.begin("/v1/completions", tokens_body(70'000));
+  ASSERT_TRUE(std::holds_alternative<Forward>(long_one->step));
+  const auto added = long_one->passage->head(200, kJson).added;
+  EXPECT_THAT(added, Not(Contains(Key("x-ashlar-cached-tokens"))));
+  EXPECT_EQ(service.metric(R"(ashlar_serve_predictions_left_out_total{limit="max_predicted_blocks"})"),
+            65'536 - 100);
+  const auto next = service.begin("/v1/completions", tokens_body(200));
+  EXPECT_THAT(next->passage->head(200, kJson).added, Contains(Pair("x-ashlar-cached-tokens", "100")));
+}
+
 }  // namespace
 }  // namespace ashlar::service
