@@ -8,6 +8,22 @@
 
 namespace ashlar::service {
 
+namespace {
+
+constexpr std::uint64_t kTemplateTokens = 1024;
+
+}  // namespace
+
+// An engine's own count of a prompt may differ from ours by what its template adds, not by several times.
+bool ProxyPassage::is_plausible(const RequestOutcome& outcome) const {
+  const bool is_counted = known_ && view_.prompts == 1;
+  if (is_counted && outcome.prompt_tokens && *outcome.prompt_tokens / 2 > prompt_tokens_ + kTemplateTokens)
+    return false;
+  const std::uint64_t most =
+      outcome.prompt_tokens.value_or(is_counted ? prompt_tokens_ : std::uint64_t{UINT64_MAX});
+  return outcome.delivered_tokens.value_or(0) <= most;
+}
+
 // False: its events may still be on their way, and it is judged later.
 bool ProxyPassage::settle_misroute(RequestOutcome& outcome, bool has_other_tokens) {
   ASHLAR_DCHECK(decision_ && !decision_->is_estimate && outcome.delivered_tokens, "nothing was expected");
@@ -53,6 +69,11 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
     outcome.delivered_tokens = scanner_->usage().cached_tokens;
     outcome.prompt_tokens = scanner_->usage().prompt_tokens;
     outcome.output_tokens = scanner_->usage().completion_tokens;
+  }
+  if (!is_plausible(outcome)) {
+    counters.delivered_implausible.add();
+    outcome.delivered_tokens.reset();
+    outcome.prompt_tokens.reset();
   }
   const bool is_answered = end == PassageEnd::kComplete && status_ == 200;
   bool has_other_tokens = false;

@@ -69,6 +69,8 @@ class ProxyPassage final : public Passage {
   void add_receipt(Headers& headers) const;
   void release();
   void leave_line();
+  // Whether what the engine says of the prompt can be so.
+  bool is_plausible(const RequestOutcome& outcome) const;
   void settle_outcome(PassageEnd end);
   bool settle_misroute(RequestOutcome& outcome, bool has_other_tokens);
 

@@ -126,6 +126,9 @@ Result<void> register_metrics(ServiceParts& parts) {
               counters.delivered_tokens);
   names.count("ashlar_serve_delivered_unknown_total", "Requests whose engine did not say what it found",
               counters.delivered_unknown);
+  names.count("ashlar_serve_delivered_implausible_total",
+              "Requests whose engine reported more tokens than the prompt has: nothing of it is used",
+              counters.delivered_implausible);
   const std::pair<const char*, const Counter&> unknown[] = {{"prompt", counters.unknown_tokens.prompt},
                                                             {"available", counters.unknown_tokens.available},
                                                             {"captured", counters.unknown_tokens.captured}};

@@ -49,8 +49,9 @@ struct ServiceCounters {
   TokenCounters tokens;          // of requests whose engine said what it found
   TokenCounters unknown_tokens;  // of the others
   Counter delivered_tokens;
-  Counter delivered_unknown;  // requests whose engine reported nothing
-  Counter predictions_right;  // requests
+  Counter delivered_unknown;      // requests whose engine reported nothing
+  Counter delivered_implausible;  // of these: it reported more than the prompt has
+  Counter predictions_right;      // requests
   // Blocks of answered requests that the chosen worker had reported, by their fastest tier.
   std::array<Counter, events::kStorageTiers> hit_blocks;
   std::array<Counter, kMisroutes> misroutes;

@@ -418,5 +418,27 @@ TEST(Passage, APromptBeyondEveryContextIsRoutedByItsStart) {
   EXPECT_THAT(next->passage->head(200, kJson).added, Contains(Pair("x-ashlar-cached-tokens", "100")));
 }
 
+TEST(Passage, CountsThatCannotBeSoAreNotUsed) {
+  ServiceUnderTest service(ServiceUnderTest::options_of(1));
+  const std::pair<const char*, bool> answers[] = {
+      {R"({"usage":{"prompt_tokens":40,"prompt_tokens_details":{"cached_tokens":18446744073709551615}}})",
+       false},
+      {R"({"usage":{"prompt_tokens":40,"prompt_tokens_details":{"cached_tokens":41}}})", false},
+      {R"({"usage":{"prompt_tokens_details":{"cached_tokens":48}}})", false},
+      {R"({"usage":{"prompt_tokens":99999999999,"prompt_tokens_details":{"cached_tokens":99999999}}})",
+       false},
+      {R"({"usage":{"input_tokens":5,"cache_read_input_tokens":18446744073709551615}})", false},
+      {R"({"usage":{"prompt_tokens":40,"prompt_tokens_details":{"cached_tokens":32}}})", true}};
+  double refused = 0;
+  for (const auto& [answer, is_good] : answers) {
+    const std::string receipt = receipt_of(service, "/v1/completions", tokens_body(40), answer);
+    refused += is_good ? 0 : 1;
+    EXPECT_EQ(service.metric("ashlar_serve_delivered_implausible_total"), refused) << answer;
+    EXPECT_EQ(service.metric("ashlar_serve_delivered_unknown_total"), refused);
+    EXPECT_EQ(receipt.find(R"("delivered_tokens":null)") == std::string::npos, is_good) << receipt;
+  }
+  EXPECT_EQ(service.metric("ashlar_serve_delivered_tokens_total"), 32);
+}
+
 }  // namespace
 }  // namespace ashlar::service
