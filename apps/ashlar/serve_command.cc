@@ -75,6 +75,7 @@ backend::http::HttpProxyOptions proxy_options(const ServeOptions& options) {
   proxy.limits.head_bytes = options.max_head_bytes;
   proxy.limits.body_bytes = options.max_body_bytes;
   proxy.limits.all_body_bytes = options.max_all_body_bytes;
+  proxy.limits.all_reply_bytes = options.max_all_reply_bytes;
   proxy.limits.connections = options.max_connections;
   proxy.tls = {.certificate = options.tls_certificate, .key = options.tls_key};
   proxy.worker_authorities = options.worker_authorities;
@@ -124,7 +125,10 @@ int serve(const ServeSettings& settings) {
   if (!proxy) return serve_failed(proxy.error());
   (*running)->set_body_memory([&proxy] {
     const backend::http::HttpProxyCounters counters = (*proxy)->counters();
-    return service::BodyMemory{.bytes = counters.body_bytes, .refused = counters.refused_bodies};
+    return service::BodyMemory{.bytes = counters.body_bytes,
+                               .refused = counters.refused_bodies,
+                               .reply_bytes = counters.reply_bytes,
+                               .refused_replies = counters.refused_replies};
   });
   std::printf("listening on %s://%s:%u, %zu workers\n", options.tls_certificate.empty() ? "http" : "https",
               options.address.c_str(), (*proxy)->port(), options.workers.size());

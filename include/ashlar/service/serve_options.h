@@ -68,7 +68,8 @@ struct ServeOptions {
   std::uint64_t seed = 0;                                    // of random choices; 0: drawn at the start
 
   std::size_t max_body_bytes = std::size_t{64} << 20;
-  std::size_t max_all_body_bytes = std::size_t{1} << 30;  // of all requests at a time
+  std::size_t max_all_body_bytes = std::size_t{1} << 30;     // of all requests at a time
+  std::size_t max_all_reply_bytes = std::size_t{256} << 20;  // of the router's own answers at a time
   std::size_t max_head_bytes = 64 << 10;
   std::size_t max_connections = 16'384;
   std::uint32_t max_running = 1024;  // requests at one worker at a time

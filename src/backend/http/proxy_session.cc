@@ -149,8 +149,8 @@ Task<void> ProxySession::pass() {
                              passage.wake());
   for (;;) {
     std::optional<Step> next;
-    if (const auto* answer = std::get_if<service::Reply>(&step)) {
-      co_await reply(passage, *answer);
+    if (auto* answer = std::get_if<service::Reply>(&step)) {
+      co_await reply(passage, std::move(*answer));
     } else if (const auto* question = std::get_if<service::Ask>(&step)) {
       next = co_await ask(passage, *question);
     } else if (const auto* pause = std::get_if<service::Wait>(&step)) {
@@ -174,7 +174,12 @@ void ProxySession::end_interrupted(OpenPassage& passage) {
   client_.close();
 }
 
-Task<void> ProxySession::reply(OpenPassage& passage, const service::Reply& reply) {
+Task<void> ProxySession::reply(OpenPassage& passage, service::Reply reply) {
+  const ReplyBudget::Room room(shared_.replies, reply.body.size());
+  if (!room.is_taken())
+    reply = {.status = 503,
+             .headers = {{"Content-Type", "application/json"}, {"Retry-After", "1"}},
+             .body = R"({"error":"too many large answers wait for clients that have not read them"})"};
   const MessageHead& asked = client_.request().head;
   std::string text;
   append_status_line(text, reply.status, reason_of(reply.status));
@@ -189,9 +194,12 @@ Task<void> ProxySession::reply(OpenPassage& passage, const service::Reply& reply
   }
   text += "\r\n";
   const bool has_body = may_have_body && asked.method != "HEAD";
-  if (!client_.send({text, has_body ? std::string_view(reply.body) : std::string_view()}))
+  const std::string_view body = has_body ? std::string_view(reply.body) : std::string_view();
+  // What the socket does not take of the first part is copied; the rest is not.
+  const std::string_view rest = body.substr(std::min(body.size(), ReplyBudget::kSmall));
+  if (!client_.send({text, body.substr(0, body.size() - rest.size())})) co_return end_interrupted(passage);
+  if ((client_.has_unsent() || !rest.empty()) && !co_await client_.flush(rest))
     co_return end_interrupted(passage);
-  if (client_.has_unsent() && !co_await client_.flush()) co_return end_interrupted(passage);
   passage.end(PassageEnd::kComplete);
 }
 

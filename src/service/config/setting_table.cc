@@ -83,6 +83,9 @@ constexpr std::array kRows = std::to_array<SettingRow>({
      "longest body of a request"},
     {"max_all_body_bytes", kBytes, member_of<&O::max_all_body_bytes>, 1024, std::uint64_t{1} << 40,
      "memory for the bodies of all requests; one beyond it is answered 503"},
+    {"max_all_reply_bytes", kBytes, member_of<&O::max_all_reply_bytes>, 1024, std::uint64_t{1} << 40,
+     "memory for large answers of the router's own that clients have not read; one beyond it is answered "
+     "503"},
     {"max_head_bytes", kBytes, member_of<&O::max_head_bytes>, 1024, std::uint64_t{16} << 20,
      "longest head of a request"},
     {"max_connections", kNumber, member_of<&O::max_connections>, 1, 1'000'000,

@@ -231,6 +231,10 @@ Result<void> register_metrics(ServiceParts& parts) {
               [&parts] { return static_cast<double>(parts.options.max_all_body_bytes); });
   names.total("ashlar_serve_bodies_refused_total", "Requests that were refused for want of it",
               [&parts] { return parts.bodies.now().refused; });
+  names.gauge("ashlar_serve_reply_bytes", "Memory of large answers of the router's own, until they are read",
+              [&parts] { return static_cast<double>(parts.bodies.now().reply_bytes); });
+  names.total("ashlar_serve_replies_refused_total", "Answers that were refused for want of it",
+              [&parts] { return parts.bodies.now().refused_replies; });
   names.gauge("ashlar_serve_receipt_bytes", "Memory of receipts",
               [&parts] { return static_cast<double>(parts.receipts.bytes()); });
   if (parts.journal) {

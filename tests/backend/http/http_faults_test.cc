@@ -479,5 +479,35 @@ TEST_F(HttpFaults, TellsItsOwnShortageFromAWorkersFailure) {
   EXPECT_EQ(told, 1);
 }
 
+// Clients ask for a large answer of the gateway's own, and do not read it.
+TEST_F(HttpFaults, BoundsTheMemoryOfUnreadReplies) {
+  constexpr std::size_t kLarge = std::size_t{32} << 20;
+  HttpProxyOptions options = one_thread();
+  options.limits.all_reply_bytes = kLarge + kLarge / 2;
+  start(options);
+  std::atomic<std::size_t> size{2 * kLarge};
+  gateway_.on_begin = [&](const ClientRequest& request, const ScriptedGateway::Wake&) -> Step {
+    return Reply{200, {}, std::string(request.target == "/small" ? 100 : size.load(), 'x')};
+  };
+  RawClient alone = connect();
+  EXPECT_EQ(alone.ask(get("/")).body.size(), 2 * kLarge) << "one may always be larger";
+  size = kLarge;
+  std::vector<RawClient> silent;
+  for (int i = 0; i < 8; ++i) {
+    silent.emplace_back(proxy_->port(), 4096);
+    silent.back().send(get("/"));
+    ASSERT_TRUE(comes_true([&] { return proxy_->counters().requests == 2u + i; }));
+  }
+  EXPECT_TRUE(comes_true([&] { return proxy_->counters().refused_replies == 7; }));
+  EXPECT_EQ(proxy_->counters().reply_bytes, kLarge);
+  EXPECT_EQ(alone.ask(get("/small")).status, 200u);
+  const RawAnswer refused = silent.back().take_answer();
+  EXPECT_EQ(refused.status, 503u);
+  EXPECT_EQ(refused.header("retry-after"), "1");
+  silent.front().close();
+  EXPECT_TRUE(comes_true([&] { return proxy_->counters().reply_bytes == 0; }));
+  EXPECT_EQ(alone.ask(get("/")).body.size(), kLarge);
+}
+
 }  // namespace
 }  // namespace ashlar::backend::http
