@@ -256,7 +256,7 @@ Task<std::optional<Step>> ProxySession::forward(OpenPassage& passage, const serv
   // The request is on its way: a watch set earlier would delay it.
   if (!task.await_ready()) client_.watch();
   const WorkerCall::Status status = co_await task;
-  head = {};
+  if (!call.is_sending()) head = {};
   waiter_.clear(kWoken);
   if (status == WorkerCall::Status::kInterrupted) {
     end_interrupted(passage);
@@ -305,6 +305,7 @@ Task<void> ProxySession::relay(OpenPassage& passage, WorkerCall& call, const Hea
   bool removes_chunks = false;
   std::string head = answer_head(call.answer(), added, removes_chunks);
   BodyScanner& body = call.answer().body();
+  if (call.answer().head().status >= 400 && !call.answer().head().keeps_alive()) call.stop_sending();
   const bool ends_by_close = removes_chunks || body.is_until_end();
   std::string_view bytes = call.early();
   std::string payload;
@@ -332,15 +333,19 @@ Task<void> ProxySession::relay(OpenPassage& passage, WorkerCall& call, const Hea
     }
     if (body.is_broken()) break;
 
+    if (call.is_sending()) call.send_some();
     IoResult result{IoStatus::kBlocked, 0};
     while (result.status == IoStatus::kBlocked) {
       if (call.stream().is_drained() || (reads >= kTurn && !call.stream().holds_bytes())) {
         reads = 0;
         call.stream().arm_read();
+        const IoEvents sending = call.is_sending() ? kWorkerWritable : 0;
         const IoEvents events =
-            co_await waiter_.wait(kWorkerReadable | kClientGone, IoLoop::after(idle_timeout));
+            co_await waiter_.wait(kWorkerReadable | sending | kClientGone, IoLoop::after(idle_timeout));
         if ((events & (kClientGone | kStopped)) != 0) co_return end_interrupted(passage);
-        if ((events & kWorkerReadable) == 0) break;
+        if ((events & sending) != 0) call.send_some();
+        if ((events & (kWorkerReadable | sending)) == 0) break;
+        if ((events & kWorkerReadable) == 0) continue;
       }
       result = call.stream().read(shared_.loop.buffer());
       ++reads;

@@ -29,37 +29,20 @@ Task<WorkerCall::Status> WorkerCall::start(const Request request) {
 }
 
 Task<WorkerCall::Status> WorkerCall::exchange(const Request& request) {
-  std::array<std::string_view, 2> left = {request.head, request.body};
+  left_ = {request.head, request.body};
   sent_all_ = false;
-  bool can_send = true;
-  bool has_waited = false;
+  can_send_ = true;
+  has_waited_ = false;
   // Nothing that comes before the head is complete moves the first; a head that has begun also keeps to the
   // second.
   const Clock::TimePoint head_deadline = std::min(request.latest, IoLoop::after(request.head_timeout));
   Clock::TimePoint deadline = head_deadline;
   bool is_within_head = false;
   for (;;) {
-    for (int writes = 0; can_send && !sent_all_; ++writes) {
-      const IoResult result = writes < kTurn ? link_->stream.write(left) : IoResult{IoStatus::kBlocked, 0};
-      if (result.status == IoStatus::kBlocked) {
-        link_->stream.arm_write();
-        has_waited = true;
-        break;
-      }
-      // The worker may have answered before it closed.
-      if (result.status != IoStatus::kDone) can_send = false;
-      std::size_t sent = result.bytes;
-      for (std::string_view& part : left) {
-        const std::size_t of_part = std::min(sent, part.size());
-        part.remove_prefix(of_part);
-        sent -= of_part;
-      }
-      sent_all_ = left[0].empty() && left[1].empty();
-      if (sent_all_ && has_waited) link_->stream.forget_writing();
-    }
+    send_some();
     if (link_->stream.is_drained()) {
       link_->stream.arm_read();
-      const IoEvents sending = can_send && !sent_all_ ? kWorkerWritable : 0;
+      const IoEvents sending = is_sending() ? kWorkerWritable : 0;
       const IoEvents events = co_await waiter_.wait(kWorkerReadable | sending | interrupts_, deadline);
       if ((events & (interrupts_ | kStopped)) != 0) co_return Status::kInterrupted;
       if ((events & kWorkerReadable) == 0) {
@@ -88,6 +71,27 @@ Task<WorkerCall::Status> WorkerCall::exchange(const Request& request) {
       deadline = std::min(head_deadline, IoLoop::after(request.idle_timeout));
     }
     is_within_head = answer_.is_within_head();
+  }
+}
+
+void WorkerCall::send_some() {
+  for (int writes = 0; is_sending(); ++writes) {
+    const IoResult result = writes < kTurn ? link_->stream.write(left_) : IoResult{IoStatus::kBlocked, 0};
+    if (result.status == IoStatus::kBlocked) {
+      link_->stream.arm_write();
+      has_waited_ = true;
+      return;
+    }
+    // The worker may have answered before it closed.
+    if (result.status != IoStatus::kDone) can_send_ = false;
+    std::size_t sent = result.bytes;
+    for (std::string_view& part : left_) {
+      const std::size_t of_part = std::min(sent, part.size());
+      part.remove_prefix(of_part);
+      sent -= of_part;
+    }
+    sent_all_ = left_[0].empty() && left_[1].empty();
+    if (sent_all_ && has_waited_) link_->stream.forget_writing();
   }
 }
 
