@@ -35,12 +35,13 @@ struct ServeSettings {
   std::map<std::string, std::vector<std::string>> flags;  // by setting
 };
 
-std::map<std::string, std::string> environment() {
+// Variables that begin so.
+std::map<std::string, std::string> environment(std::string_view prefix = "ASHLAR_") {
   std::map<std::string, std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const std::size_t sign = text.find('=');
-    if (text.starts_with("ASHLAR_") && sign != std::string_view::npos)
+    if (text.starts_with(prefix) && sign != std::string_view::npos)
       variables.emplace(text.substr(0, sign), text.substr(sign + 1));
   }
   return variables;
@@ -48,10 +49,12 @@ std::map<std::string, std::string> environment() {
 
 Result<std::vector<service::WorkerOptions>> workers_of(const ServeOptions& options) {
   std::vector<service::WorkerOptions> workers = options.workers;
-  if (options.worker_file.empty()) return workers;
-  ASHLAR_TRY(const std::string text, service::read_whole_file(options.worker_file));
-  ASHLAR_TRY(auto more, service::parse_worker_file(options.worker_file, text));
-  workers.insert(workers.end(), more.begin(), more.end());
+  if (!options.worker_file.empty()) {
+    ASHLAR_TRY(const std::string text, service::read_whole_file(options.worker_file));
+    ASHLAR_TRY(auto more, service::parse_worker_file(options.worker_file, text));
+    workers.insert(workers.end(), more.begin(), more.end());
+  }
+  ASHLAR_RETURN_IF_ERROR(service::read_worker_keys(options, environment({}), workers));
   return workers;
 }
 

@@ -52,9 +52,13 @@ constexpr std::array kRows = std::to_array<SettingRow>({
      "PEM file with the authorities that workers with https are checked against; empty: those of the system"},
     {"worker", kWorkers, no_place, 0, 0,
      "a worker: a URL, then after commas events=, replay=, topic=, dp=, name=, model=, block_size=, scheme=, "
-     "salt="},
+     "salt=, key_file=, key_env="},
     {"worker_file", kText, member_of<&O::worker_file>, 0, 0,
      "TOML file with [[worker]] tables, read again on SIGHUP"},
+    {"worker_key", kSecret, member_of<&O::worker_key>, 0, 0,
+     "sent to workers with our own questions, as Authorization: Bearer; other users of the machine can see "
+     "flags: prefer worker_key_file"},
+    {"worker_key_file", kText, member_of<&O::worker_key_file>, 0, 0, "file that holds this key"},
     {"policy", kPolicy, member_of<&O::policy>, 0, 0, "how a worker is chosen"},
     {"credit_device", kWeight, credit_of<StorageTier::kDevice>, 0, kMaxWeight,
      "credit for a block that the worker has in device memory"},

@@ -67,7 +67,9 @@ Result<void> Fleet::set_workers(std::span<const WorkerOptions> workers) {
     ASHLAR_RETURN_IF_ERROR(set_hashing(workers));
     for (auto at = members_.begin(); at != members_.end();) {
       const Member& member = *at->second;
-      if (member.is_registered || std::ranges::find(workers, member.options) != workers.end()) {
+      const auto same = std::ranges::find(workers, member.options);
+      if (member.is_registered || same != workers.end()) {
+        if (!member.is_registered) at->second->key = same->key;
         ++at;
         continue;
       }
@@ -81,6 +83,7 @@ Result<void> Fleet::set_workers(std::span<const WorkerOptions> workers) {
       auto member = std::make_shared<Member>();
       member->id = free_id();
       member->options = worker;
+      member->key = worker.key;
       member->group = worker.model;
       member->ranks = worker.dp;
       members_.emplace(member->id, member);
@@ -242,7 +245,10 @@ Result<QuestionTarget> Fleet::target_for_question(const ResolvedModel& model,
     MutexLock lock(mu_);
     const std::shared_ptr<Member> member = best != nullptr ? find(best->worker.id) : nullptr;
     if (member != nullptr && !member->is_registered)
-      return QuestionTarget{.worker = member->id, .address = member->options.address, .target = target};
+      return QuestionTarget{.worker = member->id,
+                            .address = member->options.address,
+                            .target = target,
+                            .authorization = authorization_of(*member)};
   }
   return Error(ErrorCode::kUnavailable, "no worker can be asked now");
 }
@@ -276,6 +282,10 @@ void Fleet::note(events::WorkerId worker, bool is_failure, std::string_view deta
   if (went_down) router_.set_up(worker, false);
 }
 
+std::string Fleet::authorization_of(const Member& member) const {
+  return member.key.text.empty() ? std::string() : "Bearer " + member.key.text;
+}
+
 Errand Fleet::errand(const Member& member, bool is_health, std::string target) {
   asked_[next_errand_] = {.worker = member.id, .is_health = is_health};
   Errand made;
@@ -285,6 +295,8 @@ Errand Fleet::errand(const Member& member, bool is_health, std::string target) {
   made.ask.target = std::move(target);
   made.ask.timeout = kErrandTimeout;
   made.ask.max_bytes = std::size_t{4} << 20;
+  if (std::string authorization = authorization_of(member); !authorization.empty())
+    made.ask.headers.emplace_back("Authorization", std::move(authorization));
   return made;
 }
 

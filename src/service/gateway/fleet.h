@@ -78,6 +78,7 @@ struct QuestionTarget {
   events::WorkerId worker;
   HttpAddress address;
   std::string_view target;
+  std::string authorization = {};  // with the worker's key; empty: it has none
 };
 
 struct RankStatus {
@@ -188,6 +189,7 @@ class Fleet {
   // An adapter, or another name, may be loaded at some workers of a group only.
   void add_unlisted(std::string_view model, ResolvedModel& resolved) const ASHLAR_REQUIRES(mu_);
   ResolvedModel with_block_size(ResolvedModel resolved) const ASHLAR_REQUIRES(mu_);
+  std::string authorization_of(const Member& member) const ASHLAR_REQUIRES(mu_);
   Errand errand(const Member& member, bool is_health, std::string target) ASHLAR_REQUIRES(mu_);
   events::WorkerId free_id() ASHLAR_REQUIRES(mu_);
   // Adds the worker to the router once its group is known, and follows its events.

@@ -21,6 +21,7 @@ struct Fleet::Member {
   std::string routing_group;
 
   // Guarded by the fleet's lock.
+  WorkerKey key;
   std::string group;  // empty: not known yet
   std::vector<ModelEntry> models;
   std::uint32_t ranks = 1;

@@ -66,7 +66,8 @@ Step ProxyPassage::ask() {
   asked_ = *target;
   Ask ask{.address = target->address, .target = std::string(target->target)};
   ask.headers = {{"Content-Type", "application/json"}};
-  if (!authorization_.empty()) ask.headers.emplace_back("Authorization", authorization_);
+  const std::string& authorization = target->authorization.empty() ? authorization_ : target->authorization;
+  if (!authorization.empty()) ask.headers.emplace_back("Authorization", authorization);
   ask.body = question_->body;
   ask.timeout = asks_until_ - now;
   return ask;
