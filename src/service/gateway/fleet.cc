@@ -270,16 +270,34 @@ void Fleet::note(events::WorkerId worker, bool is_failure, std::string_view deta
     if (member == nullptr) return;
     if (!is_failure) {
       member->failures = 0;
+      member->unanswered = 0;
       return;
     }
-    if (++member->failures < options_.breaker_failures || !member->is_up) return;
-    member->rests_until = clock_.now() + options_.breaker_rest;
-    member->health_at = member->rests_until;
-    update_up(*member, false,
-              std::to_string(member->failures) + " failures in a row, the last: " + std::string(detail));
-    went_down = true;
+    ++member->failures;
+    went_down = goes_down(*member, detail);
   }
   if (went_down) router_.set_up(worker, false);
+}
+
+void Fleet::note_unreachable(events::WorkerId worker, std::string_view detail) {
+  bool went_down = false;
+  {
+    MutexLock lock(mu_);
+    const std::shared_ptr<Member> member = find(worker);
+    if (member == nullptr) return;
+    ++member->unanswered;
+    went_down = goes_down(*member, detail);
+  }
+  if (went_down) router_.set_up(worker, false);
+}
+
+bool Fleet::goes_down(Member& member, std::string_view detail) {
+  const std::uint32_t failures = member.failures + member.unanswered;
+  if (failures < options_.breaker_failures || !member.is_up) return false;
+  member.rests_until = clock_.now() + options_.breaker_rest;
+  member.health_at = member.rests_until;
+  update_up(member, false, std::to_string(failures) + " failures in a row, the last: " + std::string(detail));
+  return true;
 }
 
 std::string Fleet::authorization_of(const Member& member) const {
@@ -323,6 +341,7 @@ void Fleet::told(std::uint64_t number, Result<Answer> answer) {
   bool is_health = false;
   bool is_up = false;
   bool came_back = false;
+  bool went_down = false;
   {
     MutexLock lock(mu_);
     const auto asked = asked_.find(number);
@@ -341,16 +360,24 @@ void Fleet::told(std::uint64_t number, Result<Answer> answer) {
       member->health_at = now + options_.health_interval;
       is_up = answer && answer->status == 200;
       if (is_up && now < member->rests_until) return;
+      if (is_up) member->unanswered = 0;
+      // One that does not answer once may only be busy.
+      if (!answer && member->is_up) {
+        ++member->unanswered;
+        if (!goes_down(*member, "its /health cannot be reached: " + answer.error().message())) return;
+        went_down = true;
+      }
       if (is_up && !member->is_up) {
         member->failures = 0;
         member->models_at = now;  // it may be another engine now
         token_workers_.forget(member->id);
         came_back = true;
       }
-      update_up(*member, is_up,
-                is_up    ? std::string()
-                : answer ? "its /health answers " + std::to_string(answer->status)
-                         : "its /health cannot be reached: " + answer.error().message());
+      if (!went_down)
+        update_up(*member, is_up,
+                  is_up    ? std::string()
+                  : answer ? "its /health answers " + std::to_string(answer->status)
+                           : "its /health cannot be reached: " + answer.error().message());
     } else {
       member->models_at =
           now + (answer && answer->status == 200 ? kModelsInterval : options_.health_interval);

@@ -2,8 +2,8 @@
 // the followers of its events.
 //
 // A worker is added to the router when its model is known: named by its options, or told by its /v1/models. A
-// worker that fails several times in a row, or whose /health does not answer, is down; it comes back when it
-// answers, not before it has rested.
+// worker that fails several times in a row, a /health that does not answer counted, or whose /health answers
+// that it is not well, is down; it comes back when it answers, not before it has rested.
 //
 // Thread safety: thread-safe. Followers are made and ended without the lock.
 #pragma once
@@ -152,6 +152,8 @@ class Fleet {
   // What became of a request there. `is_failure`: it could not be reached, or broke; otherwise it was answered
   // to its end.
   void note(events::WorkerId worker, bool is_failure, std::string_view detail = {});
+  // No connection to it came about, for a request that does not tell whether it is well.
+  void note_unreachable(events::WorkerId worker, std::string_view detail);
   // A request asks its worker to announce again what it finds. Before the request is sent.
   void expect_full_reports() noexcept {
     full_reports_asked_->store(true, std::memory_order_release);  // release: pairs with EngineRank::apply()
@@ -189,6 +191,8 @@ class Fleet {
   // An adapter, or another name, may be loaded at some workers of a group only.
   void add_unlisted(std::string_view model, ResolvedModel& resolved) const ASHLAR_REQUIRES(mu_);
   ResolvedModel with_block_size(ResolvedModel resolved) const ASHLAR_REQUIRES(mu_);
+  // Whether it is taken out for its failures, and how the last one was.
+  bool goes_down(Member& member, std::string_view detail) ASHLAR_REQUIRES(mu_);
   std::string authorization_of(const Member& member) const ASHLAR_REQUIRES(mu_);
   Errand errand(const Member& member, bool is_health, std::string target) ASHLAR_REQUIRES(mu_);
   events::WorkerId free_id() ASHLAR_REQUIRES(mu_);

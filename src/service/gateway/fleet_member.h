@@ -28,7 +28,8 @@ struct Fleet::Member {
   bool is_gone = false;
   bool is_up = false;
   std::string problem = "not asked yet";
-  std::uint32_t failures = 0;  // in a row
+  std::uint32_t failures = 0;    // of requests, since one was answered to its end
+  std::uint32_t unanswered = 0;  // other connections that did not come about, since its /health answered
   Clock::TimePoint rests_until{};
   Clock::TimePoint health_at{};  // when it is asked next
   Clock::TimePoint models_at{};

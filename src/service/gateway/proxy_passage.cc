@@ -427,8 +427,8 @@ Step ProxyPassage::failed(ForwardFailure failure, std::string_view detail) {
   ASHLAR_LOG(LogLevel::kWarn, "serve", "worker %s %s: %s", worker_name_.c_str(), describe(failure).data(),
              printable(detail).c_str());
   const bool is_unsent = failure == ForwardFailure::kConnect;
-  if (is_unsent) {
-    parts_.fleet->note(decision_->choice().worker.id, true, describe(failure));
+  if (is_unsent && !judges_worker()) {
+    parts_.fleet->note_unreachable(decision_->choice().worker.id, describe(failure));
   } else {
     note_failure(describe(failure));
   }

@@ -177,5 +177,42 @@ TEST(PassageFaults, WhatIsLackingHereIsNotBlamedOnWorkers) {
   EXPECT_EQ(workers_up(service), 1);
 }
 
+TEST(PassageFaults, OneHealthThatIsNotAnsweredIsOneFailure) {
+  ServeOptions options = ServiceUnderTest::options_of(1);
+  options.health_interval = std::chrono::milliseconds(1);
+  options.breaker_rest = std::chrono::hours(1);
+  ServiceUnderTest service(options);
+  const auto ask_health = [&](const Result<Answer>& answer) {
+    for (;;) {
+      bool is_asked = false;
+      for (const Errand& errand : service->due().errands) {
+        is_asked |= errand.ask.target == "/health";
+        service->told(errand.number, errand.ask.target == "/health"
+                                         ? answer
+                                         : Result<Answer>(Answer{.status = 200, .body = {}}));
+      }
+      if (is_asked) return workers_up(service);
+    }
+  };
+  const Error lost(ErrorCode::kTimeout, "late");
+  const Answer well{.status = 200, .body = {}};
+  EXPECT_EQ(ask_health(lost), 1);
+  EXPECT_EQ(ask_health(lost), 1);
+  EXPECT_EQ(ask_health(well), 1) << "not in a row";
+  EXPECT_EQ(ask_health(lost), 1);
+  EXPECT_EQ(ask_health(lost), 1);
+  EXPECT_EQ(ask_health(lost), 0);
+  EXPECT_THAT(service.get("/fleet").body, HasSubstr("3 failures in a row, the last: its /health cannot"));
+
+  ServiceUnderTest ill(options);
+  for (bool is_asked = false; !is_asked;) {
+    for (const Errand& errand : ill->due().errands) {
+      is_asked |= errand.ask.target == "/health";
+      ill->told(errand.number, Answer{.status = 503, .body = {}});
+    }
+  }
+  EXPECT_EQ(workers_up(ill), 0) << "it says itself that it is not well";
+}
+
 }  // namespace
 }  // namespace ashlar::service
