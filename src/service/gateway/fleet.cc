@@ -470,6 +470,14 @@ std::vector<std::string> Fleet::model_entries() const {
   return entries;
 }
 
+std::optional<std::string> Fleet::model_entry(std::string_view id) const {
+  MutexLock lock(mu_);
+  for (const auto& [worker, member] : members_)
+    for (const ModelEntry& entry : member->models)
+      if (entry.id == id) return entry.json;
+  return std::nullopt;
+}
+
 bool Fleet::is_ready() const {
   MutexLock lock(mu_);
   return std::ranges::any_of(

@@ -172,6 +172,8 @@ class Fleet {
   std::vector<MemberStatus> status() const;
   // The entries of all workers' /v1/models, each id once, as JSON objects.
   std::vector<std::string> model_entries() const;
+  // The one of this id.
+  std::optional<std::string> model_entry(std::string_view id) const;
   // A group with a worker that can be chosen.
   bool is_ready() const;
 

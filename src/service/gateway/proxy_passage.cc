@@ -155,7 +155,8 @@ Step ProxyPassage::begin(const ClientRequest& request, Wake wake) {
     return refuse(400, "invalid_request_error", read.error().message());
   const Endpoint endpoint = endpoint_of(request.method, request.target);
   view_.endpoint = endpoint;
-  if (endpoint != Endpoint::kOther || request.body.starts_with('{')) {
+  const std::size_t start = request.body.find_first_not_of(" \t\r\n");
+  if (endpoint != Endpoint::kOther || (start != std::string_view::npos && request.body[start] == '{')) {
     // What cannot be read here is the engine's to refuse; it is routed by its size.
     if (Result<RequestView> view = read_request(endpoint, request.body)) view_ = *std::move(view);
   }

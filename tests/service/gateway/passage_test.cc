@@ -440,5 +440,22 @@ TEST(Passage, CountsThatCannotBeSoAreNotUsed) {
   EXPECT_EQ(service.metric("ashlar_serve_delivered_tokens_total"), 32);
 }
 
+TEST(Passage, EachOfSeveralModelsIsFound) {
+  ServeOptions options = ServiceUnderTest::options_of(2);
+  for (WorkerOptions& worker : options.workers) worker.model.clear();
+  ServiceUnderTest service(
+      options, {}, {},
+      {{9001, R"({"data":[{"id":"org/m1","max_model_len":9}]})"}, {9002, R"({"data":[{"id":"m2"}]})"}});
+  EXPECT_EQ(service.get("/v1/models/org/m1").body, R"({"id":"org/m1","max_model_len":9})");
+  EXPECT_EQ(service.get("/v1/models/org%2Fm1").status, 200u);
+  EXPECT_EQ(service.get("/v1/models/m2").body, R"({"id":"m2"})");
+  EXPECT_EQ(service.get("/v1/models/m3").status, 404u);
+  // The model of a path that is not known, too.
+  for (const char* body : {R"({"model":"m2"})", " \r\n\t{\"model\":\"m2\"}"}) {
+    const auto open = service.begin("/v1/other", body);
+    EXPECT_EQ(forward_of(*open).address.port, 9002) << body;
+  }
+}
+
 }  // namespace
 }  // namespace ashlar::service
