@@ -59,6 +59,10 @@ constexpr std::size_t kAnswerHeadBytes = 480;
 
 constexpr std::string_view kOwnHeaders = "x-ashlar-";
 
+bool is_own_header(std::string_view name) {
+  return equal_ignoring_case(name.substr(0, kOwnHeaders.size()), kOwnHeaders);
+}
+
 bool sends_length(std::string_view method, std::string_view body) {
   return !body.empty() || method == "POST" || method == "PUT" || method == "PATCH";
 }
@@ -145,7 +149,10 @@ Task<void> ProxySession::pass() {
   keeps_alive_ = request.head.keeps_alive() && !shared_.loop.is_draining();
   OpenPassage passage(*this);
   waiter_.clear(kWoken);
-  Step step = passage->begin({request.head.method, request.head.target, request.head.headers, request.body},
+  target_.clear();
+  if (request.head.target.starts_with('?')) target_.append("/").append(request.head.target);
+  Step step = passage->begin({request.head.method, target_.empty() ? request.head.target : target_,
+                              request.head.headers, request.body},
                              passage.wake());
   for (;;) {
     std::optional<Step> next;
@@ -230,12 +237,13 @@ std::string ProxySession::request_head(const service::Forward& forward) const {
   const WholeRequest& request = client_.request();
   std::string out;
   out.reserve(request.head_text.size() + 256);
-  out.append(request.head.method).append(" ").append(request.head.target).append(" HTTP/1.1\r\n");
+  out.append(request.head.method).append(" ").append(target_.empty() ? request.head.target : target_);
+  out.append(" HTTP/1.1\r\n");
   append_header(out, "Host", forward.address.authority());
   for (const service::HeaderView& header : request.head.headers) {
     if (equal_ignoring_case(header.name, "host") || equal_ignoring_case(header.name, "content-length") ||
-        equal_ignoring_case(header.name, "expect") || is_hop_by_hop(request.head, header.name) ||
-        contains_name(forward.dropped, header.name))
+        equal_ignoring_case(header.name, "expect") || is_own_header(header.name) ||
+        is_hop_by_hop(request.head, header.name) || contains_name(forward.dropped, header.name))
       continue;
     append_header(out, header.name, header.value);
   }
@@ -278,14 +286,15 @@ std::string ProxySession::answer_head(AnswerReader& answer, const HeaderPairs& a
   for (const service::HeaderView& header : head.headers) {
     if (equal_ignoring_case(header.name, "content-length") || is_hop_by_hop(head, header.name)) continue;
     // A worker says nothing in our name.
-    if (equal_ignoring_case(header.name.substr(0, kOwnHeaders.size()), kOwnHeaders) ||
-        std::ranges::any_of(added,
-                            [&](const auto& own) { return equal_ignoring_case(own.first, header.name); }))
+    if (is_own_header(header.name) || std::ranges::any_of(added, [&](const auto& own) {
+          return equal_ignoring_case(own.first, header.name);
+        }))
       continue;
     append_header(out, header.name, header.value);
   }
   for (const auto& [name, value] : added) append_header(out, name, value);
-  if (head.content_length) append_header(out, "Content-Length", std::to_string(*head.content_length));
+  if (head.content_length && head.status != 204)
+    append_header(out, "Content-Length", std::to_string(*head.content_length));
   removes_chunks = answer.has_body() && head.is_chunked && is_old_client;
   if (answer.has_body() && head.is_chunked && !is_old_client)
     append_header(out, "Transfer-Encoding", "chunked");

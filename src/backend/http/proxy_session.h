@@ -72,6 +72,7 @@ class ProxySession {
   EventWaiter waiter_;
   ClientConnection client_;
   bool keeps_alive_ = false;  // after the current answer
+  std::string target_;        // of the current request, where its own has a query and no path
 };
 
 }  // namespace ashlar::backend::http

@@ -62,18 +62,21 @@ void WorkerPool::drop(Link& link) {
   const auto found = idle_.find(link.address_);
   if (found == idle_.end()) return;
   std::erase_if(found->second, [&](const std::unique_ptr<Link>& one) { return one.get() == &link; });
+  if (found->second.empty()) idle_.erase(found);  // its worker may never come again
 }
 
 std::unique_ptr<WorkerPool::Link> WorkerPool::take(const service::HttpAddress& address) {
   const auto found = idle_.find(address);
   if (found == idle_.end()) return nullptr;
-  while (!found->second.empty()) {
+  std::unique_ptr<Link> good;
+  while (good == nullptr && !found->second.empty()) {
     std::unique_ptr<Link> link = std::move(found->second.back());
     found->second.pop_back();
     char byte = 0;
-    if (link->stream.read({&byte, 1}).status == IoStatus::kBlocked) return link;
+    if (link->stream.read({&byte, 1}).status == IoStatus::kBlocked) good = std::move(link);
   }
-  return nullptr;
+  if (found->second.empty()) idle_.erase(found);
+  return good;
 }
 
 void WorkerPool::put(std::unique_ptr<Link> link) {

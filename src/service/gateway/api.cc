@@ -118,7 +118,8 @@ Result<std::size_t> query_number(std::string_view query, std::string_view name, 
 
 bool is_public_path(std::string_view method, std::string_view target) {
   const std::string_view path = split(target).path;
-  return method == "GET" && (path == "/health" || path == "/ready" || is_page_path(path));
+  return (method == "GET" || method == "HEAD") &&
+         (path == "/health" || path == "/ready" || is_page_path(path));
 }
 
 bool is_slow_api(const ClientRequest& request) {

@@ -595,5 +595,22 @@ TEST_F(HttpProxyTest, SendsTheRestOfABodyWhileTheAnswerPasses) {
   EXPECT_LT(side.take_all().size(), body.size());
 }
 
+TEST_F(HttpProxyTest, SpeaksInItsOwnNameAlone) {
+  start(one_thread());
+  RawClient client = connect();
+  client.send(
+      "GET http://some.where?x=1 HTTP/1.1\r\nHost: test\r\nX-Ashlar-Anything: 1\r\nx-ashlar-: 2\r\n"
+      "X-Ashla: stays\r\n\r\n");
+  RawClient side = worker_.accept();
+  const std::string head = side.take_until("\r\n\r\n");
+  EXPECT_THAT(head, HasSubstr("GET /?x=1 HTTP/1.1\r\n"));
+  EXPECT_THAT(head, Not(HasSubstr("shlar")));
+  EXPECT_THAT(head, HasSubstr("X-Ashla: stays"));
+  side.send("HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n");
+  const RawAnswer answer = client.take_answer();
+  EXPECT_EQ(answer.status, 204u);
+  EXPECT_FALSE(answer.headers.contains("content-length"));
+}
+
 }  // namespace
 }  // namespace ashlar::backend::http

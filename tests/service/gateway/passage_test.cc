@@ -283,6 +283,8 @@ TEST(Passage, TheTokenGuardsEverythingButHealth) {
             401u);
   EXPECT_EQ(status_of(service.begin("/metrics", {}, {}, "GET")->step), 401u);
   EXPECT_EQ(service.get("/health").status, 200u);
+  EXPECT_EQ(status_of(service.begin("/health", {}, {}, "HEAD")->step), 200u);
+  EXPECT_EQ(status_of(service.begin("/metrics", {}, {}, "HEAD")->step), 401u);
   // The head alone tells, before a body is read.
   const std::vector<HeaderView> right = {{.name = "X-Ashlar-Token", .value = "s3cret"}};
   const auto refusal =
@@ -291,7 +293,7 @@ TEST(Passage, TheTokenGuardsEverythingButHealth) {
   EXPECT_EQ(refusal->status, 401u);
   EXPECT_FALSE(
       service->refuse_head({.method = "POST", .target = "/v1/completions", .headers = right, .body = {}}));
-  EXPECT_EQ(service.metric("ashlar_serve_refused_total"), 4);
+  EXPECT_EQ(service.metric("ashlar_serve_refused_total"), 5);
   const auto open = service.begin("/v1/completions", tokens_body(4), {{"X-Ashlar-Token", "s3cret"}});
   EXPECT_TRUE(std::holds_alternative<Forward>(open->step));
 }
