@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "service/gateway/fake_workers.h"
+#include "support/scratch_folder.h"
 
 namespace ashlar::service {
 namespace {
@@ -440,6 +443,20 @@ TEST(Passage, CountsThatCannotBeSoAreNotUsed) {
     EXPECT_EQ(receipt.find(R"("delivered_tokens":null)") == std::string::npos, is_good) << receipt;
   }
   EXPECT_EQ(service.metric("ashlar_serve_delivered_tokens_total"), 32);
+}
+
+TEST(Passage, EveryRunHasATraceOfItsOwn) {
+  const ScratchFolder folder;
+  ServeOptions options = ServiceUnderTest::options_of(1);
+  options.record = folder.file("trace.jsonl");
+  for (const char* end : {"", ".1", ".2"}) {
+    ServiceUnderTest service(options);
+    receipt_of(service, "/v1/completions", tokens_body(40), usage_answer(40, 0));
+    service.reset();
+    std::ifstream in(options.record + end);
+    const std::string trace((std::istreambuf_iterator<char>(in)), {});
+    EXPECT_THAT(trace, HasSubstr(R"("input_length": 40)")) << end;
+  }
 }
 
 TEST(Passage, EachOfSeveralModelsIsFound) {
