@@ -72,6 +72,7 @@ struct WorkerSpec {
   std::uint32_t max_running = 0;  // requests at a rank at a time; 0: no limit
   bool has_events = false;
   bool is_asked_about = false;  // only: no request is sent there, and no decision lists it
+  std::string name = {};        // for people who read the journal
 
   friend bool operator==(const WorkerSpec&, const WorkerSpec&) = default;
 };

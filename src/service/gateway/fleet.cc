@@ -118,7 +118,8 @@ void Fleet::settle(const std::shared_ptr<Member>& member) {
             .ranks = member->ranks,
             .max_running = options_.max_running,
             .has_events = !member->options.events.empty() || member->is_registered,
-            .is_asked_about = member->is_registered};
+            .is_asked_about = member->is_registered,
+            .name = member->options.name};
     is_up = member->is_up;
     groups_.insert(member->group);
     if (const std::uint32_t own = member->options.block_size; own != 0) {
@@ -427,6 +428,14 @@ void Fleet::take_models(const std::shared_ptr<Member>& member, const Answer& ans
   }
   ended.clear();
   settle(member);
+}
+
+WorkerPlace Fleet::place_of(events::WorkerId worker) const {
+  MutexLock lock(mu_);
+  const std::shared_ptr<Member> member = find(worker);
+  if (member == nullptr) return {};
+  return {.name = member->options.name,
+          .address = member->is_registered ? std::string() : member->options.address.authority()};
 }
 
 std::vector<MemberStatus> Fleet::status() const {

@@ -28,6 +28,7 @@
 #include "ashlar/service/serve_options.h"
 #include "ashlar/service/service.h"
 #include "ashlar/tokens/sequence_hasher.h"
+#include "service/gateway/live_json.h"
 #include "service/gateway/snapshot.h"
 #include "service/gateway/token_workers.h"
 #include "service/gateway/wait_line.h"
@@ -170,6 +171,7 @@ class Fleet {
   void told(std::uint64_t number, Result<Answer> answer);
 
   std::vector<MemberStatus> status() const;
+  WorkerPlace place_of(events::WorkerId worker) const;
   // The entries of all workers' /v1/models, each id once, as JSON objects.
   std::vector<std::string> model_entries() const;
   // The one of this id.

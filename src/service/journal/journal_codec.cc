@@ -166,9 +166,10 @@ void put_spec(ByteWriter& out, const WorkerSpec& spec) {
   out.put(spec.max_running);
   out.put(static_cast<std::uint8_t>(spec.has_events));
   out.put(static_cast<std::uint8_t>(spec.is_asked_about));
+  put_text(out, spec.name);
 }
 
-WorkerSpec get_spec(ByteReader& in) {
+WorkerSpec get_spec(ByteReader& in, std::uint32_t version) {
   WorkerSpec spec;
   spec.id = events::WorkerId(in.get<std::uint64_t>());
   spec.group = get_text(in);
@@ -176,6 +177,7 @@ WorkerSpec get_spec(ByteReader& in) {
   spec.max_running = in.get<std::uint32_t>();
   spec.has_events = in.get<std::uint8_t>() != 0;
   spec.is_asked_about = in.get<std::uint8_t>() != 0;
+  if (version >= 4) spec.name = get_text(in);
   return spec;
 }
 

@@ -107,7 +107,7 @@ std::string get_text(ByteReader& in);
 void put_options(ByteWriter& out, const RouterOptions& options, std::uint32_t version = kJournalVersion);
 RouterOptions get_options(ByteReader& in, std::uint32_t version);
 void put_spec(ByteWriter& out, const WorkerSpec& spec);
-WorkerSpec get_spec(ByteReader& in);
+WorkerSpec get_spec(ByteReader& in, std::uint32_t version);
 void put_worker(ByteWriter& out, const events::Worker& worker);
 events::Worker get_worker(ByteReader& in);
 

@@ -95,14 +95,15 @@ Result<JournalHead> read_head(JournalFile& file, const JournalCipher& cipher, st
 
 class JournalReplay {
  public:
-  // `is_first`: its records are the run's first; otherwise a checkpoint should begin them. Without `replays`
+  // Of the first file: its records are the run's first, or a checkpoint should begin them. Without `replays`
   // decisions are only told.
-  JournalReplay(const RouterOptions& options, bool is_first, bool replays, const DecisionHearer& each,
+  JournalReplay(const JournalHead& head, bool replays, const DecisionHearer& each,
                 const RequestHearer& each_request, const MomentHearer& moments)
-      : core_(options),
-        begins_(!is_first && replays),
+      : core_(head.options),
+        version_(head.version),
+        begins_(head.number != 0 && replays),
         wants_replay_(replays),
-        replays_(replays && is_first),
+        replays_(replays && head.number == 0),
         each_(each),
         each_request_(each_request),
         moments_(moments) {}
@@ -114,13 +115,18 @@ class JournalReplay {
   bool apply(JournalRecord type, std::span<const std::byte> payload, ReplayReport& report) {
     ByteReader in(payload);
     // One that is replayed comes to the same state by itself.
-    if (is_of_checkpoint(type)) return !begins_ || load(type, payload);
+    if (is_of_checkpoint(type)) return !begins_ || load(type, payload, report);
     begins_ = false;
+    if (!replays_ && type == JournalRecord::kWorkerAdded) {
+      note(get_spec(in, version_), report);
+      return in.ok();
+    }
     if (!replays_ && type != JournalRecord::kChosen)
       return type >= JournalRecord::kWorkerAdded && type <= JournalRecord::kExpected;
     switch (type) {
       case JournalRecord::kWorkerAdded: {
-        const WorkerSpec spec = get_spec(in);
+        const WorkerSpec spec = get_spec(in, version_);
+        note(spec, report);
         if (in.ok() && spec.ranks <= kMaxJournalRanks) core_.add_worker(spec);
         return in.ok() && spec.ranks <= kMaxJournalRanks;
       }
@@ -179,9 +185,14 @@ class JournalReplay {
   }
 
  private:
+  static void note(const WorkerSpec& spec, ReplayReport& report) {
+    if (!spec.name.empty()) report.worker_names.insert_or_assign(spec.id, spec.name);
+  }
+
   // A record of the checkpoint that the first file begins with.
-  bool load(JournalRecord type, std::span<const std::byte> payload) {
-    if (!read_checkpoint(type, payload, core_)) return false;
+  bool load(JournalRecord type, std::span<const std::byte> payload, ReplayReport& report) {
+    const auto hear = [&](const WorkerSpec& spec) { note(spec, report); };
+    if (!read_checkpoint(type, version_, payload, core_, hear)) return false;
     if (type == JournalRecord::kStateEnd) {
       replays_ = wants_replay_;
       begins_ = false;
@@ -217,6 +228,7 @@ class JournalReplay {
   }
 
   RouteCore core_;
+  const std::uint32_t version_;
   bool begins_;  // with a checkpoint, whose end was not read yet
   const bool wants_replay_;
   bool replays_;
@@ -271,7 +283,7 @@ Result<ReplayReport> read_journal(std::span<const std::string> files, const Jour
     if (!replay) {
       report.run = head.run;
       report.removed_files = head.number;
-      replay.emplace(head.options, head.number == 0, replays, each, each_request, moments);
+      replay.emplace(head, replays, each, each_request, moments);
     } else if (report.unfinished_bytes != 0 || head.run != report.run || head.number != number + 1 ||
                head.previous != last) {
       return file.damaged("this file does not go on where the one before ends: one is missing or was cut");

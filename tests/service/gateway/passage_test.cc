@@ -476,5 +476,14 @@ TEST(Passage, EachOfSeveralModelsIsFound) {
   }
 }
 
+TEST(Passage, AReceiptNamesItsCandidates) {
+  ServeOptions options = ServiceUnderTest::options_of(2);
+  options.workers[0].name = "alpha";
+  ServiceUnderTest service(options);
+  const std::string receipt = receipt_of(service, "/v1/completions", tokens_body(40), usage_answer(40, 0));
+  EXPECT_THAT(receipt, HasSubstr(R"("name":"alpha","address":"127.0.0.1:9001")"));
+  EXPECT_THAT(receipt, HasSubstr(R"("name":"w1","address":"127.0.0.1:9002")"));
+}
+
 }  // namespace
 }  // namespace ashlar::service

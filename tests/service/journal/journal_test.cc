@@ -451,6 +451,25 @@ TEST_F(JournalTest, Version3IsReadWithoutLimitsOfPredictions) {
   EXPECT_GE(report.decisions, made);
 }
 
+TEST_F(JournalTest, WorkersHaveTheirNamesInEveryFile) {
+  auto limits = options();
+  limits.file_bytes = 2000;
+  {
+    auto journal = JournalWriter::create(limits).value();
+    Router router(limits.router, journal.get());
+    router.add_worker({.id = events::WorkerId(1), .group = "m", .name = "alpha"});
+    router.add_worker({.id = events::WorkerId(2), .group = "m", .name = "beta"});
+    while (journal->status().files < 3)
+      router.release(router.choose({.group = "m", .prompt_tokens = 5, .block_size = 4})->id);
+    ASSERT_TRUE(journal->flush());
+  }
+  const std::map<events::WorkerId, std::string> names = {{events::WorkerId(1), "alpha"},
+                                                         {events::WorkerId(2), "beta"}};
+  const std::vector<std::string> files = run_files();
+  EXPECT_EQ(replay_journal(files, key_)->worker_names, names);
+  EXPECT_EQ(replay_journal(files.back(), key_)->worker_names, names) << "from a checkpoint";
+}
+
 TEST(DecisionNames, ComeBack) {
   const std::string name = decision_name(0x1F, DecisionId(42));
   EXPECT_EQ(name, "000000000000001f-42");
