@@ -11,8 +11,8 @@ namespace {
 // A dump of one worker with one sequence.
 std::string dump_of(std::size_t blocks) {
   std::string text =
-      R"({"m:default":{"block_size":16,"events":[{"worker_id":1,"storage_tier":"device","event":{"event_id":0,)"
-      R"("dp_rank":0,"data":{"stored":{"parent_hash":null,"blocks":[)";
+      R"({"m:default":{"block_size":16,"events":[{"worker_id":1,"storage_tier":"device","event":{)"
+      R"("event_id":0,"dp_rank":0,"data":{"stored":{"parent_hash":null,"blocks":[)";
   for (std::size_t i = 0; i < blocks; ++i)
     text += (i == 0 ? "" : ",") + (R"({"block_hash":)" + std::to_string(i + 1)) + R"(,"tokens_hash":)" +
             std::to_string(i * 7919 + 13) + "}";
