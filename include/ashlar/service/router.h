@@ -96,9 +96,9 @@ struct RouteRequest {
 };
 
 // Why a worker could not be chosen.
-// kOtherModel stands in receipts only: to the router such a worker is one that is not to be chosen, as a
+// kOtherModel and kNotHome stand in receipts only: to the router such a worker is not to be chosen, as a
 // tried one.
-enum class Exclusion : std::uint8_t { kNone, kDown, kFull, kTried, kOtherRank, kOtherModel };
+enum class Exclusion : std::uint8_t { kNone, kDown, kFull, kTried, kOtherRank, kOtherModel, kNotHome };
 std::string_view to_string(Exclusion exclusion) noexcept;
 
 // A worker as a decision saw it. Loads are those before the request.

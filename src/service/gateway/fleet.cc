@@ -438,6 +438,12 @@ WorkerPlace Fleet::place_of(events::WorkerId worker) const {
           .address = member->is_registered ? std::string() : member->options.address.authority()};
 }
 
+std::string Fleet::group_of(events::WorkerId worker) const {
+  MutexLock lock(mu_);
+  const std::shared_ptr<Member> member = find(worker);
+  return member == nullptr ? std::string() : member->group;
+}
+
 std::vector<MemberStatus> Fleet::status() const {
   std::vector<MemberStatus> all;
   MutexLock lock(mu_);

@@ -172,6 +172,8 @@ class Fleet {
 
   std::vector<MemberStatus> status() const;
   WorkerPlace place_of(events::WorkerId worker) const;
+  // Empty: it is gone, or not known.
+  std::string group_of(events::WorkerId worker) const;
   // The entries of all workers' /v1/models, each id once, as JSON objects.
   std::vector<std::string> model_entries() const;
   // The one of this id.

@@ -67,6 +67,13 @@ std::string header_text(std::string_view text) {
   return out;
 }
 
+// The id in /v1/responses/{id} and what follows it; empty: another path.
+std::string_view response_of(std::string_view target) {
+  constexpr std::string_view kPath = "/v1/responses/";
+  if (!target.starts_with(kPath)) return {};
+  return target.substr(kPath.size(), target.find_first_of("/?", kPath.size()) - kPath.size());
+}
+
 std::string_view describe(ForwardFailure failure) {
   switch (failure) {
     case ForwardFailure::kConnect:
@@ -161,6 +168,10 @@ Step ProxyPassage::begin(const ClientRequest& request, Wake wake) {
     if (Result<RequestView> view = read_request(endpoint, request.body)) view_ = *std::move(view);
   }
   if (view_.asks_full_report) parts_.fleet->expect_full_reports();
+  home_ = parts_.homes.find(endpoint == Endpoint::kResponses ? std::string_view(view_.previous_response)
+                                                             : response_of(request.target));
+  // A path with an id names no model.
+  if (home_ && view_.model.empty()) view_.model = parts_.fleet->group_of(*home_);
   Result<ResolvedModel> model = parts_.fleet->resolve(view_.model);
   if (!model && model.error().code() == ErrorCode::kNotFound && view_.model.empty())
     return refuse(400, "invalid_request_error",
@@ -211,10 +222,12 @@ Step ProxyPassage::route() {
     }
   }
   if (owed_) parts_.recent.judge(model_.group, has_reply(*std::exchange(owed_, std::nullopt)));
+  if (home_) keep_to_home();
   std::vector<events::Worker> left_out;
-  if (!model_.unlisted.empty()) {
+  if (!model_.unlisted.empty() || home_) {
     left_out = tried_;
     left_out.insert(left_out.end(), model_.unlisted.begin(), model_.unlisted.end());
+    if (home_) left_out.insert(left_out.end(), elsewhere_.begin(), elsewhere_.end());
   }
   RouteRequest request{.group = model_.group,
                        .locals = view_.skips_cache ? std::span<const tokens::LocalHash>() : locals_,
@@ -262,6 +275,19 @@ Step ProxyPassage::route() {
   forward.head_timeout = parts_.options.head_timeout;
   forward.idle_timeout = parts_.options.idle_timeout;
   return forward;
+}
+
+void ProxyPassage::keep_to_home() {
+  elsewhere_.clear();
+  bool is_there = false;
+  for (const WorkerLoad& load : parts_.router->loads()) {
+    if (load.group != model_.group) continue;
+    if (load.worker.id != *home_) elsewhere_.push_back(load.worker);
+    is_there |=
+        load.worker.id == *home_ && load.is_up && std::ranges::find(tried_, load.worker) == tried_.end();
+  }
+  // What it kept may be lost: any other says so.
+  if (!is_there) home_.reset();
 }
 
 std::optional<RecentEnds::End> ProxyPassage::owed_reply(Clock::TimePoint now) const {
@@ -360,6 +386,9 @@ void ProxyPassage::keep_receipt(const RouteTarget& target) {
     for (Candidate& candidate : receipt.decision.candidates)
       if (std::ranges::find(model_.unlisted, candidate.worker) != model_.unlisted.end())
         candidate.exclusion = Exclusion::kOtherModel;
+    for (Candidate& candidate : receipt.decision.candidates)
+      if (home_ && candidate.exclusion == Exclusion::kTried && candidate.worker.id != *home_)
+        candidate.exclusion = Exclusion::kNotHome;
     receipt.group = model_.group;
     receipt.worker_name = target.name;
     receipt.state_reason = state_reason_;
@@ -465,7 +494,11 @@ HeadVerdict ProxyPassage::head(unsigned status, std::span<const HeaderView> head
 
 void ProxyPassage::bytes(std::string_view part) {
   if (!std::exchange(has_bytes_, true) && is_reserved_) parts_.router->first_byte(decision_->id);
-  if (scanner_) scanner_->feed(part);
+  if (!scanner_) return;
+  scanner_->feed(part);
+  if (view_.endpoint != Endpoint::kResponses || has_home_ || scanner_->id().empty()) return;
+  has_home_ = true;
+  parts_.homes.add(scanner_->id(), decision_->choice().worker.id);
 }
 
 void ProxyPassage::ended(PassageEnd end) {

@@ -49,7 +49,9 @@ class ProxyPassage final : public Passage {
   Step hesitate(Clock::TimePoint now, Clock::TimePoint until);
   void stop_hesitating();
   // Whether not every worker of its group will do.
-  bool is_choosy() const noexcept { return rank_ || !tried_.empty() || !model_.unlisted.empty(); }
+  bool is_choosy() const noexcept { return rank_ || home_ || !tried_.empty() || !model_.unlisted.empty(); }
+  // Fills elsewhere_, as long as the worker that has the earlier answer is up; otherwise forgets it.
+  void keep_to_home();
   // What is owed if this goes on with a reply whose blocks its worker has not told yet.
   std::optional<RecentEnds::End> owed_reply(Clock::TimePoint now) const;
   // Whether that worker has reported so many blocks of the prompt, or as many as the prompt has.
@@ -57,8 +59,8 @@ class ProxyPassage final : public Passage {
   Step refuse(unsigned status, std::string_view type, std::string_view message, bool can_retry = false);
   // Whether answers to it tell if a worker is well: those of other paths are about the operation.
   bool judges_worker() const noexcept { return view_.endpoint <= Endpoint::kEmbeddings; }
-  // Whether it may be sent again although an engine may have had it: what it asks for is known to be harmless,
-  // or its method says so.
+  // Whether it may be sent again although an engine may have had it: what it asks for is known to be
+  // harmless, or its method says so.
   bool may_repeat() const noexcept;
   // Whether the decision leaves another worker that is up.
   bool has_other_worker() const;
@@ -97,6 +99,9 @@ class ProxyPassage final : public Passage {
   std::uint64_t prompt_tokens_ = 0;
   bool is_estimate_ = true;
 
+  std::optional<events::WorkerId> home_;  // the worker that has the answer which it goes on with, or asks for
+  std::vector<events::Worker> elsewhere_;  // workers of the group that have not
+  bool has_home_ = false;                  // its own answer is noted
   std::vector<events::Worker> tried_;
   std::uint32_t attempts_ = 0;  // that failed
   WaitLine* line_ = nullptr;    // of its group

@@ -20,6 +20,7 @@
 #include "service/gateway/late_verdicts.h"
 #include "service/gateway/receipts.h"
 #include "service/gateway/recent_ends.h"
+#include "service/gateway/response_homes.h"
 #include "service/gateway/tree_cache.h"
 #include "service/gateway/wait_line.h"
 #include "service/request/prompt_tokens.h"
@@ -93,6 +94,7 @@ struct ServiceParts {
   Seldom shortages;  // lines about them
   WaitLines lines;
   RecentEnds recent;
+  ResponseHomes homes;
   TreeCache trees;
   std::unique_ptr<Fleet> fleet;
   std::atomic<bool> is_draining{false};

@@ -86,6 +86,8 @@ std::string_view to_string(Exclusion exclusion) noexcept {
       return "other_rank";
     case Exclusion::kOtherModel:
       return "other_model";
+    case Exclusion::kNotHome:
+      return "not_home";
   }
   return "unknown";
 }

@@ -485,5 +485,44 @@ TEST(Passage, AReceiptNamesItsCandidates) {
   EXPECT_THAT(receipt, HasSubstr(R"("name":"w1","address":"127.0.0.1:9002")"));
 }
 
+TEST(Passage, ARequestGoesToTheWorkerThatHasTheEarlierAnswer) {
+  ServeOptions options = ServiceUnderTest::options_of(6);
+  options.workers[5].model = "other";
+  options.tokenize = false;
+  ServiceUnderTest service(options);
+  const auto port_of = [&](const std::string& target, const std::string& body, const char* method = "POST") {
+    const auto open = service.begin(target, body, {{"x-ashlar-policy", "round_robin"}}, method);
+    return forward_of(*open).address.port;
+  };
+  const HeaderView events[] = {{.name = "content-type", .value = "text/event-stream"}};
+  for (const bool is_stream : {false, true}) {
+    const std::string id = is_stream ? "resp_b" : "resp_a";
+    const auto open = service.begin("/v1/responses", R"({"model":"m","input":"a"})");
+    const std::uint16_t home = forward_of(*open).address.port;
+    open->passage->head(200, is_stream ? std::span<const HeaderView>(events) : kJson);
+    // It can be asked for as soon as its client knows it.
+    open->passage->bytes(is_stream
+                             ? R"(data: {"type":"response.created","response":{"id":")" + id + "\",\"x\":"
+                             : R"({"object":"response","id":")" + id + "\",");
+    for (int i = 0; i < 7; ++i) {
+      EXPECT_EQ(port_of("/v1/responses", R"({"model":"m","input":"b","previous_response_id":")" + id + "\"}"),
+                home);
+      EXPECT_EQ(port_of("/v1/responses/" + id + "?stream=true", "", "GET"), home);
+      EXPECT_EQ(port_of("/v1/responses/" + id + "/cancel", ""), home);
+    }
+    EXPECT_THAT(service.get("/decisions").body, HasSubstr(R"("excluded":"not_home")"));
+    open->passage->ended(PassageEnd::kComplete);
+    // Where it is gone any other says that it has no such answer.
+    const auto again = service.begin("/v1/responses/" + id, "", {}, "GET");
+    const Step step = again->passage->failed(ForwardFailure::kConnect, "refused");
+    ASSERT_TRUE(std::holds_alternative<Forward>(step));
+    EXPECT_NE(std::get<Forward>(step).address.port, home);
+  }
+  std::set<std::uint16_t> ports;
+  for (int i = 0; i < 10; ++i)
+    ports.insert(port_of("/v1/responses", R"({"model":"m","input":"b","previous_response_id":"unknown"})"));
+  EXPECT_EQ(ports.size(), 5u) << "any";
+}
+
 }  // namespace
 }  // namespace ashlar::service
