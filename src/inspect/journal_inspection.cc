@@ -38,16 +38,16 @@ struct WalkedFile {
 // Errors: kCorruption: no journal; kUnsupported: of another version; kIo.
 Result<WalkedFile> walk(const InspectedFile& file, std::array<std::uint64_t, kRecordKinds>& kinds,
                         Inspection& seen) {
-  std::array<std::byte, service::kJournalHeadBytes> bytes{};
-  ASHLAR_RETURN_IF_ERROR(file.read(0, std::span(bytes).first(service::kJournalMagicBytes)));
-  const auto version = service::read_journal_version(bytes);
+  std::array<std::byte, service::kJournalHeadBytes> longest{};
+  ASHLAR_RETURN_IF_ERROR(file.read(0, std::span(longest).first(service::kJournalMagicBytes)));
+  const auto version = service::read_journal_version(longest);
   if (!version && version.error().code() == ErrorCode::kCorruption)
     return make_error(ErrorCode::kCorruption, "%s is no journal of Ashlar", file.path().c_str());
   if (!version)
     return make_error(ErrorCode::kUnsupported,
                       "%s is a journal of another version; this program reads %u to %u", file.path().c_str(),
                       service::kOldestJournalVersion, service::kJournalVersion);
-  const std::span head = std::span(bytes).first(service::journal_head_bytes(*version));
+  const std::span head = std::span(longest).first(service::journal_head_bytes(*version));
   ASHLAR_RETURN_IF_ERROR(file.read(0, head));
   ByteReader in(head.subspan(service::kJournalMagicBytes));
   WalkedFile walked;
