@@ -365,10 +365,16 @@ void Fleet::told(std::uint64_t number, Result<Answer> answer) {
       // One that does not answer once may only be busy.
       if (!answer && member->is_up) {
         ++member->unanswered;
+        // Nobody listens: between two answers it may be another engine, however short that was.
+        member->may_be_another |= answer.error().code() == ErrorCode::kUnavailable;
         if (!goes_down(*member, "its /health cannot be reached: " + answer.error().message())) return;
         went_down = true;
+        // It comes back as soon as it answers.
+        member->rests_until = {};
+        member->health_at = now + options_.health_interval;
       }
-      if (is_up && !member->is_up) {
+      if (is_up && (!member->is_up || member->may_be_another)) {
+        member->may_be_another = false;
         member->failures = 0;
         member->models_at = now;  // it may be another engine now
         token_workers_.forget(member->id);

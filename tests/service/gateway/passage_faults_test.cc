@@ -214,5 +214,35 @@ TEST(PassageFaults, OneHealthThatIsNotAnsweredIsOneFailure) {
   EXPECT_EQ(workers_up(ill), 0) << "it says itself that it is not well";
 }
 
+TEST(PassageFaults, AnEngineThatWasGoneForAMomentHoldsNothing) {
+  ServeOptions options = ServiceUnderTest::options_of(1);
+  options.health_interval = std::chrono::milliseconds(1);
+  ServiceUnderTest service(options);
+  const auto ask_health = [&](const Result<Answer>& answer) {
+    for (bool is_asked = false; !is_asked;)
+      for (const Errand& errand : service->due().errands) {
+        is_asked |= errand.ask.target == "/health";
+        service->told(errand.number, errand.ask.target == "/health"
+                                         ? answer
+                                         : Result<Answer>(Answer{.status = 200, .body = {}}));
+      }
+  };
+  const auto claimed = [&] {
+    const auto open = service.begin("/v1/completions", tokens_body(40));
+    for (const auto& [name, value] : open->passage->head(200, kJsonHead).added)
+      if (name == "x-ashlar-cached-tokens") return value;
+    return std::string("none");
+  };
+  EXPECT_EQ(claimed(), "0");
+  EXPECT_EQ(claimed(), "32");
+  ask_health(Error(ErrorCode::kTimeout, "late"));  // busy
+  ask_health(Answer{.status = 200, .body = {}});
+  EXPECT_EQ(claimed(), "32");
+  ask_health(Error(ErrorCode::kUnavailable, "refused"));
+  EXPECT_EQ(workers_up(service), 1);
+  ask_health(Answer{.status = 200, .body = {}});
+  EXPECT_EQ(claimed(), "0");
+}
+
 }  // namespace
 }  // namespace ashlar::service
