@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "apps/ashlar/console.h"
 #include "apps/ashlar/page_server.h"
 #include "apps/ashlar/stop_signal.h"
+#include "ashlar/base/log.h"
 #include "ashlar/service/journal.h"
 #include "ashlar/service/journal_page.h"
 #include "service/gateway/json_text.h"
@@ -44,7 +46,15 @@ double blocks(std::int64_t thousandths) {
   return static_cast<double>(thousandths) / 1000;
 }
 
-void print(const Decision& decision, const std::string& group, std::uint64_t run, ReplayVerdict verdict) {
+using WorkerNames = std::map<events::WorkerId, std::string>;
+
+std::string name_in(const WorkerNames& names, events::WorkerId worker) {
+  const auto found = names.find(worker);
+  return found == names.end() ? std::string() : found->second;
+}
+
+void print(const Decision& decision, const std::string& group, std::uint64_t run, ReplayVerdict verdict,
+           const WorkerNames& names) {
   std::printf("decision %s: model %s, %llu prompt tokens%s, blocks of %u tokens, policy %s\n",
               service::decision_name(run, decision.id).c_str(), group.c_str(),
               static_cast<unsigned long long>(decision.prompt_tokens),
@@ -61,9 +71,11 @@ void print(const Decision& decision, const std::string& group, std::uint64_t run
     const Candidate& candidate = decision.candidates[i];
     const std::string name =
         std::to_string(candidate.worker.id.value()) + "." + std::to_string(candidate.worker.rank);
-    const std::string note = candidate.exclusion == service::Exclusion::kNone
-                                 ? std::string()
-                                 : "  " + std::string(to_string(candidate.exclusion));
+    std::string note;
+    if (const std::string called = name_in(names, candidate.worker.id); !called.empty())
+      note = "  " + printable(called);
+    if (candidate.exclusion != service::Exclusion::kNone)
+      note += "  " + std::string(to_string(candidate.exclusion));
     std::printf("%s %-14s %-9s %7u %9u %9u %9llu | %10.3f %10.3f %10.3f %10.3f %10.3f%s\n",
                 i == decision.chosen ? ">" : " ", name.c_str(),
                 std::string(to_string(candidate.state)).c_str(), candidate.depth, candidate.predicted,
@@ -85,8 +97,8 @@ const char* verdict_name(ReplayVerdict verdict) {
 }
 
 // Costs are in thousandths of a block.
-void print_json(const Decision& decision, const std::string& group, std::uint64_t run,
-                ReplayVerdict verdict) {
+void print_json(const Decision& decision, const std::string& group, std::uint64_t run, ReplayVerdict verdict,
+                const WorkerNames& names) {
   service::JsonText out;
   out.object([&] {
     out.field("decision", service::decision_name(run, decision.id));
@@ -105,6 +117,7 @@ void print_json(const Decision& decision, const std::string& group, std::uint64_
         for (const Candidate& candidate : decision.candidates)
           out.object([&] {
             out.field("worker", candidate.worker.id.value());
+            out.field("name", name_in(names, candidate.worker.id));
             out.field("rank", candidate.worker.rank);
             out.field("state", to_string(candidate.state));
             out.field("exclusion", to_string(candidate.exclusion));
@@ -229,14 +242,22 @@ int explain(const ExplainSettings& settings) {
       if (!file) return explain_failed(file.error());
       files = {*file};
     }
+    struct Found {
+      Decision decision;
+      std::string group;
+      ReplayVerdict verdict;
+    };
+    std::optional<Found> found;
     const auto report = service::replay_journal(
         files, *key, [&](const Decision& decision, const std::string& group, ReplayVerdict verdict) {
-          if (!wanted || decision.id != wanted->decision) return;
-          is_found = true;
-          settings.json ? print_json(decision, group, run, verdict) : print(decision, group, run, verdict);
+          if (wanted && decision.id == wanted->decision) found = Found{decision, group, verdict};
         });
     if (!report) return explain_failed(report.error());
-    if (wanted && report->run != wanted->run) is_found = false;
+    if (found) {
+      (settings.json ? print_json : print)(found->decision, found->group, run, found->verdict,
+                                           report->worker_names);
+      is_found = report->run == wanted->run;
+    }
     if (!wanted) settings.json ? tell_json(journal, *report) : tell(journal, *report);
     tell_unfinished(*report);
     is_incomplete |=

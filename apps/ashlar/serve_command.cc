@@ -13,6 +13,7 @@
 #include "apps/ashlar/arguments.h"
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/console.h"
+#include "apps/ashlar/descriptor_limit.h"
 #include "apps/ashlar/engine_sources.h"
 #include "apps/ashlar/stop_signal.h"
 #include "ashlar/backend/http/http_proxy.h"
@@ -34,12 +35,13 @@ struct ServeSettings {
   std::map<std::string, std::vector<std::string>> flags;  // by setting
 };
 
-std::map<std::string, std::string> environment() {
+// Variables that begin so.
+std::map<std::string, std::string> environment(std::string_view prefix = "ASHLAR_") {
   std::map<std::string, std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const std::size_t sign = text.find('=');
-    if (text.starts_with("ASHLAR_") && sign != std::string_view::npos)
+    if (text.starts_with(prefix) && sign != std::string_view::npos)
       variables.emplace(text.substr(0, sign), text.substr(sign + 1));
   }
   return variables;
@@ -47,10 +49,12 @@ std::map<std::string, std::string> environment() {
 
 Result<std::vector<service::WorkerOptions>> workers_of(const ServeOptions& options) {
   std::vector<service::WorkerOptions> workers = options.workers;
-  if (options.worker_file.empty()) return workers;
-  ASHLAR_TRY(const std::string text, service::read_whole_file(options.worker_file));
-  ASHLAR_TRY(auto more, service::parse_worker_file(options.worker_file, text));
-  workers.insert(workers.end(), more.begin(), more.end());
+  if (!options.worker_file.empty()) {
+    ASHLAR_TRY(const std::string text, service::read_whole_file(options.worker_file));
+    ASHLAR_TRY(auto more, service::parse_worker_file(options.worker_file, text));
+    workers.insert(workers.end(), more.begin(), more.end());
+  }
+  ASHLAR_RETURN_IF_ERROR(service::read_worker_keys(options, environment({}), workers));
   return workers;
 }
 
@@ -74,6 +78,7 @@ backend::http::HttpProxyOptions proxy_options(const ServeOptions& options) {
   proxy.limits.head_bytes = options.max_head_bytes;
   proxy.limits.body_bytes = options.max_body_bytes;
   proxy.limits.all_body_bytes = options.max_all_body_bytes;
+  proxy.limits.all_reply_bytes = options.max_all_reply_bytes;
   proxy.limits.connections = options.max_connections;
   proxy.tls = {.certificate = options.tls_certificate, .key = options.tls_key};
   proxy.worker_authorities = options.worker_authorities;
@@ -114,6 +119,7 @@ int serve(const ServeSettings& settings) {
   for (const LogLevel level : {LogLevel::kTrace, LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarn,
                                LogLevel::kError, LogLevel::kOff})
     if (to_string(level) == options.log_level) set_log_level(level);
+  raise_descriptor_limit(options.max_connections);
   const ServeOptions configured = options;
   options.workers = *std::move(workers);
   auto running = service::Service::create(options, engine_sources());
@@ -122,7 +128,10 @@ int serve(const ServeSettings& settings) {
   if (!proxy) return serve_failed(proxy.error());
   (*running)->set_body_memory([&proxy] {
     const backend::http::HttpProxyCounters counters = (*proxy)->counters();
-    return service::BodyMemory{.bytes = counters.body_bytes, .refused = counters.refused_bodies};
+    return service::BodyMemory{.bytes = counters.body_bytes,
+                               .refused = counters.refused_bodies,
+                               .reply_bytes = counters.reply_bytes,
+                               .refused_replies = counters.refused_replies};
   });
   std::printf("listening on %s://%s:%u, %zu workers\n", options.tls_certificate.empty() ? "http" : "https",
               options.address.c_str(), (*proxy)->port(), options.workers.size());

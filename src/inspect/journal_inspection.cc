@@ -28,6 +28,7 @@ static_assert(static_cast<std::size_t>(JournalRecord::kStateEnd) + 1 == kRecordK
               "every record has a name");
 
 struct WalkedFile {
+  std::uint32_t version = 0;
   std::uint64_t run = 0;
   std::uint32_t number = 0;
   std::uint64_t records = 0;
@@ -37,17 +38,20 @@ struct WalkedFile {
 // Errors: kCorruption: no journal; kUnsupported: of another version; kIo.
 Result<WalkedFile> walk(const InspectedFile& file, std::array<std::uint64_t, kRecordKinds>& kinds,
                         Inspection& seen) {
-  std::array<std::byte, service::kJournalHeadBytes> head{};
-  ASHLAR_RETURN_IF_ERROR(file.read(0, head));
-  ByteReader in(head);
-  const auto magic = in.get<std::uint64_t>();
-  const auto version = in.get<std::uint32_t>();
-  if (magic << 8 != service::kJournalMagic << 8)
+  std::array<std::byte, service::kJournalHeadBytes> longest{};
+  ASHLAR_RETURN_IF_ERROR(file.read(0, std::span(longest).first(service::kJournalMagicBytes)));
+  const auto version = service::read_journal_version(longest);
+  if (!version && version.error().code() == ErrorCode::kCorruption)
     return make_error(ErrorCode::kCorruption, "%s is no journal of Ashlar", file.path().c_str());
-  if (magic != service::kJournalMagic || version != service::kJournalVersion)
-    return make_error(ErrorCode::kUnsupported, "%s is a journal of another version; this program reads %u",
-                      file.path().c_str(), service::kJournalVersion);
+  if (!version)
+    return make_error(ErrorCode::kUnsupported,
+                      "%s is a journal of another version; this program reads %u to %u", file.path().c_str(),
+                      service::kOldestJournalVersion, service::kJournalVersion);
+  const std::span head = std::span(longest).first(service::journal_head_bytes(*version));
+  ASHLAR_RETURN_IF_ERROR(file.read(0, head));
+  ByteReader in(head.subspan(service::kJournalMagicBytes));
   WalkedFile walked;
+  walked.version = *version;
   walked.run = in.get<std::uint64_t>();
   walked.number = in.get<std::uint32_t>();
   std::uint64_t at = head.size();
@@ -93,6 +97,7 @@ Result<void> inspect_journal(const std::string& path, const InspectOptions& opti
   InspectedList list{.name = "runs"};
   std::uint64_t files = 0;
   std::uint64_t bytes = 0;
+  std::uint32_t version = 0;
   for (const JournalRun& run : runs) {
     ASHLAR_CHECK(!run.files.empty(), "a run has a file");
     WalkedFile first;
@@ -103,6 +108,7 @@ Result<void> inspect_journal(const std::string& path, const InspectOptions& opti
       ASHLAR_TRY(const InspectedFile file, InspectedFile::open(run.files[i]));
       ASHLAR_TRY(const WalkedFile walked, walk(file, kinds, seen));
       if (i == 0) first = walked;
+      version = std::max(version, walked.version);
       if (walked.run != first.run || walked.number != first.number + i)
         seen.damage(run.files[i] + " does not go on where the file before it ends: one is missing");
       records += walked.records;
@@ -142,7 +148,7 @@ Result<void> inspect_journal(const std::string& path, const InspectOptions& opti
     files += run.files.size();
     bytes += run_bytes;
   }
-  seen.add("version", std::uint64_t{service::kJournalVersion});
+  seen.add("version", std::uint64_t{version});
   seen.add("runs_found", std::uint64_t{runs.size()});
   seen.add("files", files);
   seen.add("file_bytes", bytes);

@@ -161,7 +161,7 @@ inline void write_journal(const std::string& folder, std::uint64_t file_bytes = 
   auto journal = service::JournalWriter::create({.path = folder + "/a.journal",
                                                  .key = key,
                                                  .run = 0xABC,
-                                                 .router = {.seed = 5, .max_sessions = 4},
+                                                 .router = service::RandomRoutes::tight_options(),
                                                  .file_bytes = file_bytes})
                      .value();
   service::RandomRoutes routes(1, journal.get());

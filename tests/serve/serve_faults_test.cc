@@ -2,9 +2,11 @@
 // not notice, and memory stays bounded.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -336,6 +338,25 @@ TEST(ServeTls, BothWays) {
   // Whoever speaks plainly to a port of TLS gets nothing.
   HttpClient plain(back.port());
   EXPECT_EQ(plain.get("/health").status, 0);
+}
+
+TEST(ServeFiles, ItTakesAsManyAsItMay) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 512;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  const ScratchFolder folder;
+  ServeProcess serve({"--max-connections", "1000000"}, folder.path() + "/log");
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit files{};
+  ASSERT_EQ(prlimit(serve.process().pid(), RLIMIT_NOFILE, nullptr, &files), 0);
+  EXPECT_EQ(files.rlim_cur, before.rlim_max);
+  EXPECT_EQ(serve.process().terminate(), 0);
+  std::ifstream log(folder.path() + "/log");
+  const std::string text((std::istreambuf_iterator<char>(log)), {});
+  const bool is_enough = before.rlim_max == RLIM_INFINITY || before.rlim_max >= 2'000'256;
+  EXPECT_EQ(text.find("max_connections = 1000000 needs 2000256") == std::string::npos, is_enough) << text;
 }
 
 }  // namespace

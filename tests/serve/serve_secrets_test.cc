@@ -17,7 +17,8 @@ namespace {
 constexpr const char* kToken = "TOKEN-0f3a9c";
 constexpr const char* kJournalKey = "JOURNAL-KEY-77aa";  // as long as a key
 constexpr const char* kPassword = "PASSWORD-5d1e";
-constexpr const char* kEngineKey = "ENGINE-KEY-b42d";
+constexpr const char* kEngineKey = "ENGINE-KEY-b42d";  // of a client
+constexpr const char* kWorkerKey = "WORKER-KEY-9c31";  // of the router
 
 // Outputs by where they come from.
 using Outputs = std::map<std::string, std::string>;
@@ -39,7 +40,7 @@ std::string output_of(const std::string& command) {
 
 void expect_no_secrets(const Outputs& outputs) {
   for (const auto& [where, text] : outputs)
-    for (const char* secret : {kToken, kJournalKey, kPassword, kEngineKey})
+    for (const char* secret : {kToken, kJournalKey, kPassword, kEngineKey, kWorkerKey})
       EXPECT_EQ(text.find(secret), std::string::npos)
           << secret << " is in " << where << ": " << text.substr(0, 2000);
 }
@@ -48,9 +49,12 @@ TEST(ServeSecrets, AreInNoOutputOfARun) {
   const ScratchFolder folder;
   std::ofstream(folder.file("token")) << kToken << "\n";
   std::ofstream(folder.file("key")) << kJournalKey;
+  std::ofstream(folder.file("worker_key")) << kWorkerKey << "\n";
   const EngineProcess engine;
   Outputs outputs;
-  const std::vector<std::string> options = {"--worker",          worker_text(engine, ",name=a"),
+  const std::string key_file = ",key_file=" + folder.file("worker_key");
+  const std::vector<std::string> options = {"--worker",          worker_text(engine, ",name=a" + key_file),
+                                            "--worker-key",      kWorkerKey,
                                             "--worker",          "http://127.0.0.1:1,name=dead,model=tiny",
                                             "--token-file",      folder.file("token"),
                                             "--journal",         folder.file("journal"),

@@ -58,6 +58,8 @@ struct ApproximateOptions {
   Clock* clock = &Clock::real();
   // Where the names of predictions start; drawn at random when it is not given.
   std::optional<std::uint64_t> salt = std::nullopt;
+  // Predictions at a time. Before there are more, those that expire first end, all that expire together.
+  std::size_t most = SIZE_MAX;
 
   // Errors: kInvalidArgument, with the value and what is allowed.
   Result<void> validate() const;
@@ -71,6 +73,7 @@ struct PredictionCounters {
   std::uint64_t expired = 0;    // ended by time
   std::uint64_t dropped = 0;    // ended by clear() or remove_worker(), or because the worker uses the name
   std::uint64_t refused = 0;    // calls of predict() that were not applied
+  std::uint64_t evicted = 0;    // ended by the limit of ApproximateOptions
 
   friend bool operator==(const PredictionCounters&, const PredictionCounters&) = default;
 };
@@ -105,6 +108,8 @@ class PredictionLedger {
   StoreVerdict predict(const Worker& worker, std::span<const LocalHash> locals);
   // Ends predictions whose time has come, at most `limit`. Returns how many.
   std::size_t expire(std::size_t limit);
+  // Ends the oldest ones until there is room for so many more.
+  void make_room(std::size_t blocks);
   std::vector<PredictedBlock> predictions() const;
   void restore(std::span<const PredictedBlock> blocks);
 
@@ -148,7 +153,8 @@ class ApproximateIndex {
   const Inner& get() const noexcept { return state_->index; }
 
   // The worker will hold these blocks from the start of a sequence. All or nothing; real blocks among them do
-  // not change. Returns: kApplied; kEmpty for no blocks; what the inner index says when it takes no more.
+  // not change. Returns: kApplied; kEmpty for no blocks; kFull for more than the limit, or what the inner index
+  // says when it takes no more.
   StoreVerdict predict(const Worker& worker, std::span<const LocalHash> locals) {
     return state_->ledger.predict(worker, locals);
   }

@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -106,6 +107,8 @@ struct ReplayReport {
   std::uint64_t decisions = 0;         // made, refusals included
   std::uint64_t differences = 0;       // decisions that came out otherwise
   std::uint64_t unfinished_bytes = 0;  // of a last record that was not written whole
+  // Of all workers that it had; those of version 3 have none.
+  std::map<events::WorkerId, std::string> worker_names = {};
 };
 
 // "The journal ends with 12 bytes of a record that was not finished."

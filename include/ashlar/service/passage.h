@@ -69,6 +69,8 @@ struct Ask {
   std::size_t max_bytes = std::size_t{64} << 20;  // of the answer's body; a longer one is an error
 };
 
+// Errors of questions: kIo: it was not asked, for want of something of this program; kUnavailable: it could
+// not be reached; kTimeout, kCorruption, kCapacity: it answered late, not well, or too much.
 struct Answer {
   unsigned status = 0;
   std::string body;
@@ -80,6 +82,9 @@ struct Forward {
   HttpAddress address;
   std::vector<std::pair<std::string, std::string>> added = {};
   std::vector<std::string_view> dropped = {};  // names, in lower case; constants
+  // It goes over a new connection, so that no idle one can end just as it is sent and leave open whether the
+  // worker has it.
+  bool is_sent_once = false;
   Clock::Duration connect_timeout = std::chrono::seconds(5);
   Clock::Duration head_timeout = std::chrono::minutes(30);  // until the first byte of the answer
   Clock::Duration idle_timeout = std::chrono::minutes(10);  // between two bytes of the answer
@@ -95,10 +100,11 @@ using Step = std::variant<Reply, Ask, Wait, Forward>;
 
 // Why a Forward failed.
 enum class ForwardFailure : std::uint8_t {
-  kConnect,  // not connected in time, or refused
-  kBroken,   // the connection ended before the head of an answer came
-  kLate,     // no head in time
-  kInvalid,  // the answer is not HTTP
+  kConnect,    // not connected in time, or refused
+  kBroken,     // the connection ended before the head of an answer came
+  kLate,       // no head in time
+  kInvalid,    // the answer is not HTTP
+  kExhausted,  // not sent: this program has no descriptor, port or memory for a connection
 };
 
 // How a passage ended.

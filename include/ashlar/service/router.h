@@ -72,6 +72,7 @@ struct WorkerSpec {
   std::uint32_t max_running = 0;  // requests at a rank at a time; 0: no limit
   bool has_events = false;
   bool is_asked_about = false;  // only: no request is sent there, and no decision lists it
+  std::string name = {};        // for people who read the journal
 
   friend bool operator==(const WorkerSpec&, const WorkerSpec&) = default;
 };
@@ -82,7 +83,7 @@ struct RouteRequest {
   std::string_view group = {};
   std::span<const tokens::LocalHash> locals = {};  // of the full blocks of the prompt
   std::uint64_t prompt_tokens = 0;
-  bool is_estimate = false;      // prompt_tokens is a guess, and there are no hashes
+  bool is_estimate = false;      // nothing is claimed: prompt_tokens is a guess, or the rank is
   std::uint32_t block_size = 0;  // tokens; requires: > 0
   std::uint64_t session = 0;     // 0: none
   Policy policy = Policy::kPrefix;
@@ -95,9 +96,9 @@ struct RouteRequest {
 };
 
 // Why a worker could not be chosen.
-// kOtherModel stands in receipts only: to the router such a worker is one that is not to be chosen, as a
+// kOtherModel and kNotHome stand in receipts only: to the router such a worker is not to be chosen, as a
 // tried one.
-enum class Exclusion : std::uint8_t { kNone, kDown, kFull, kTried, kOtherRank, kOtherModel };
+enum class Exclusion : std::uint8_t { kNone, kDown, kFull, kTried, kOtherRank, kOtherModel, kNotHome };
 std::string_view to_string(Exclusion exclusion) noexcept;
 
 // A worker as a decision saw it. Loads are those before the request.
@@ -154,6 +155,8 @@ struct RouterOptions {
   Clock::Duration fallback_ttl = std::chrono::seconds(120);  // of workers without
   std::uint64_t seed = 1;                                    // of choices by chance
   std::size_t max_sessions = 65'536;
+  std::size_t max_predicted_blocks = 16'384;  // of one request, from the start of its prompt
+  std::size_t max_predictions = 524'288;      // blocks of a group at a time; the oldest end first
 
   // Errors: kInvalidArgument, with the value.
   Result<void> validate() const;
@@ -278,6 +281,8 @@ class Router {
     std::size_t contents = 0;
     std::size_t bytes = 0;
     std::size_t predicted = 0;
+    std::uint64_t predictions_cut = 0;      // blocks of requests beyond max_predicted_blocks, since the start
+    std::uint64_t predictions_evicted = 0;  // blocks that ended for max_predictions, since the start
   };
   Sizes sizes(std::string_view group) const;
 

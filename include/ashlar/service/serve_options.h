@@ -22,6 +22,13 @@
 
 namespace ashlar::service {
 
+// A secret. Any two compare equal: a worker whose key was changed is the same worker.
+struct WorkerKey {
+  std::string text;
+
+  friend bool operator==(const WorkerKey&, const WorkerKey&) noexcept { return true; }
+};
+
 // One engine. Written as text (--worker) it is a URL and options after commas:
 //   http://gpu1:8000,events=tcp://gpu1:5557,replay=tcp://gpu1:5558,dp=4,name=gpu1
 struct WorkerOptions {
@@ -36,6 +43,10 @@ struct WorkerOptions {
   // How the blocks of its model are hashed here; all workers of a model alike. Both need `model`.
   std::string scheme;  // xxh3_chain or xxh64_int64; empty: the first
   std::string salt;    // of requests that name none
+  // Where its key is: a file, or a variable of the environment. Neither: that of all workers.
+  std::string key_file;
+  std::string key_env;
+  WorkerKey key;  // filled in by read_worker_keys(); never written anywhere
 
   friend bool operator==(const WorkerOptions&, const WorkerOptions&) = default;
 };
@@ -57,16 +68,21 @@ struct ServeOptions {
   std::string tls_key;
   std::string worker_authorities;  // PEM file; empty: those of the system
   std::vector<WorkerOptions> workers;
-  std::string worker_file;  // TOML with [[worker]], read again on SIGHUP
+  std::string worker_file;      // TOML with [[worker]], read again on SIGHUP
+  std::string worker_key;       // of all workers that have none of their own (`vllm serve --api-key`)
+  std::string worker_key_file;  // holds it instead
 
   Policy policy = Policy::kPrefix;
   CostWeights weights;
   Clock::Duration prediction_ttl = std::chrono::seconds(5);  // of workers with events
   Clock::Duration fallback_ttl = std::chrono::seconds(120);  // of workers without
+  std::uint32_t max_predicted_blocks = 16'384;               // of one request
+  std::uint32_t max_predictions = 524'288;                   // blocks of a model at a time
   std::uint64_t seed = 0;                                    // of random choices; 0: drawn at the start
 
   std::size_t max_body_bytes = std::size_t{64} << 20;
-  std::size_t max_all_body_bytes = std::size_t{1} << 30;  // of all requests at a time
+  std::size_t max_all_body_bytes = std::size_t{1} << 30;     // of all requests at a time
+  std::size_t max_all_reply_bytes = std::size_t{256} << 20;  // of the router's own answers at a time
   std::size_t max_head_bytes = 64 << 10;
   std::size_t max_connections = 16'384;
   std::uint32_t max_running = 1024;  // requests at one worker at a time
@@ -145,6 +161,12 @@ class ServeConfig {
 // A whole file: settings, workers, a snapshot. Errors: kNotFound: it cannot be read, with the reason.
 // kCapacity: it is longer than `most` bytes.
 Result<std::string> read_whole_file(const std::string& path, std::size_t most = std::size_t{16} << 20);
+
+// Fills in the keys of the workers. Errors: kInvalidArgument: a key cannot be read, or is none; no message has
+// a part of one.
+Result<void> read_worker_keys(const ServeOptions& options,
+                              const std::map<std::string, std::string>& environment,
+                              std::span<WorkerOptions> workers);
 
 // The workers of a worker file. Errors: kInvalidArgument, with the line.
 Result<std::vector<WorkerOptions>> parse_worker_file(std::string_view name, std::string_view text);

@@ -38,7 +38,9 @@ using EngineSourceFactory =
 // The memory of request bodies, which belongs to the sockets.
 struct BodyMemory {
   std::uint64_t bytes = 0;
-  std::uint64_t refused = 0;  // bodies that found no room
+  std::uint64_t refused = 0;      // bodies that found no room
+  std::uint64_t reply_bytes = 0;  // of large answers of the service's own
+  std::uint64_t refused_replies = 0;
 };
 
 struct ServiceParts;

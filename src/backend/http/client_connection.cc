@@ -1,5 +1,6 @@
 #include "backend/http/client_connection.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <span>
@@ -162,15 +163,17 @@ bool ClientConnection::send(std::initializer_list<std::string_view> parts) {
   return true;
 }
 
-Task<bool> ClientConnection::flush() {
+Task<bool> ClientConnection::flush(std::string_view more) {
   bool has_waited = false;
   Clock::TimePoint deadline = IoLoop::after(limits_.write_timeout);
-  while (has_unsent()) {
+  while (has_unsent() || !more.empty()) {
     if (gone_) co_return false;
-    const std::string_view rest = std::string_view(unsent_).substr(unsent_begin_);
-    const IoResult result = stream_.write(std::span(&rest, 1));
+    const std::array<std::string_view, 2> rest = {std::string_view(unsent_).substr(unsent_begin_), more};
+    const IoResult result = stream_.write(std::span(rest).subspan(rest[0].empty() ? 1 : 0));
     if (result.status == IoStatus::kDone) {
-      unsent_begin_ += result.bytes;
+      const std::size_t of_unsent = std::min(result.bytes, rest[0].size());
+      unsent_begin_ += of_unsent;
+      more.remove_prefix(result.bytes - of_unsent);
       deadline = IoLoop::after(limits_.write_timeout);
       continue;
     }

@@ -47,8 +47,9 @@ class ClientConnection final : public ReadySink {
   // Sends the parts; what does not go now is kept for flush(). False: the client is gone.
   bool send(std::initializer_list<std::string_view> parts);
   bool has_unsent() const noexcept { return unsent_begin_ < unsent_.size(); }
-  // Waits until everything is sent. False: the client is gone or does not read, or the loop stops.
-  Task<bool> flush();
+  // Waits until everything is sent, and `more` behind it. False: the client is gone or does not read, or the
+  // loop stops.
+  Task<bool> flush(std::string_view more = {});
 
   // Whether the request was refused by its head alone, with a whole answer.
   bool has_refusal_reply() const noexcept { return reader_.refusal_reply() != nullptr; }

@@ -30,13 +30,15 @@ class AsioHttpProxy final : public HttpProxy {
         gateway_(gateway),
         tls_(std::move(server_tls)),
         budget_(options.limits.all_body_bytes),
+        replies_(options.limits.all_reply_bytes),
         check_([&gateway](const MessageHead& head) {
           return gateway.refuse_head(
               {.method = head.method, .target = head.target, .headers = head.headers, .body = {}});
         }),
         loops_(std::move(loops)) {
     for (unsigned i = 0; i < loops_->size(); ++i)
-      shared_.push_back(std::make_unique<ProxyLoop>(loops_->loop(i), options_.idle_connections, worker_tls));
+      shared_.push_back(
+          std::make_unique<ProxyLoop>(loops_->loop(i), replies_, options_.idle_connections, worker_tls));
   }
   ~AsioHttpProxy() override { stop(); }
 
@@ -55,6 +57,8 @@ class AsioHttpProxy final : public HttpProxy {
     out.open_passages = loops_->open_answers();
     out.body_bytes = budget_.held();
     out.refused_bodies = budget_.refusals();
+    out.reply_bytes = replies_.held();
+    out.refused_replies = replies_.refusals();
     for (const auto& one : shared_) {
       out.bad_requests += one->bad_requests.load(std::memory_order_relaxed);
       out.requests += one->requests.load(std::memory_order_relaxed);
@@ -129,7 +133,7 @@ class AsioHttpProxy final : public HttpProxy {
   // Nothing: it could not be asked.
   void tell(std::uint64_t number, std::optional<Result<service::Answer>> answer) noexcept {
     try {
-      if (!answer) answer = make_error(ErrorCode::kUnavailable, "the question could not be asked");
+      if (!answer) answer = make_error(ErrorCode::kIo, "the question could not be asked");
       gateway_.told(number, *std::move(answer));
     } catch (const std::exception& error) {
       ASHLAR_LOG(LogLevel::kError, "http", "an answer is dropped: %s", error.what());
@@ -140,6 +144,7 @@ class AsioHttpProxy final : public HttpProxy {
   service::Gateway& gateway_;
   const std::shared_ptr<const TlsContext> tls_;
   BodyBudget budget_;
+  ReplyBudget replies_;
   const HeadCheck check_;
   const std::unique_ptr<ServerLoops> loops_;
   std::vector<std::unique_ptr<ProxyLoop>> shared_;  // one per loop

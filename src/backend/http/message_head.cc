@@ -148,7 +148,7 @@ unsigned take_target(std::string_view target, MessageHead& out) noexcept {
   if (target.front() != '/' && target != "*") {
     const std::size_t scheme = target.find("://");
     if (scheme == std::string_view::npos) return kBad;
-    const std::size_t path = target.find('/', scheme + 3);
+    const std::size_t path = target.find_first_of("/?", scheme + 3);
     target = path == std::string_view::npos ? std::string_view("/") : target.substr(path);
   }
   out.target = target;

@@ -25,8 +25,8 @@ using HeaderPairs = std::vector<std::pair<std::string, std::string>>;
 
 struct MessageHead {
   std::string_view method;  // of a request
-  std::string_view target;
-  unsigned status = 0;  // of an answer
+  std::string_view target;  // path and query; of an absolute one without a path the query alone
+  unsigned status = 0;      // of an answer
   std::string_view reason;
   unsigned minor_version = 1;  // of HTTP/1
   std::vector<service::HeaderView> headers;

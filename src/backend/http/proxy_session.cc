@@ -59,6 +59,10 @@ constexpr std::size_t kAnswerHeadBytes = 480;
 
 constexpr std::string_view kOwnHeaders = "x-ashlar-";
 
+bool is_own_header(std::string_view name) {
+  return equal_ignoring_case(name.substr(0, kOwnHeaders.size()), kOwnHeaders);
+}
+
 bool sends_length(std::string_view method, std::string_view body) {
   return !body.empty() || method == "POST" || method == "PUT" || method == "PATCH";
 }
@@ -72,6 +76,8 @@ ForwardFailure failure_of(WorkerCall::Status status) {
   switch (status) {
     case WorkerCall::Status::kConnect:
       return ForwardFailure::kConnect;
+    case WorkerCall::Status::kExhausted:
+      return ForwardFailure::kExhausted;
     case WorkerCall::Status::kLate:
       return ForwardFailure::kLate;
     case WorkerCall::Status::kInvalid:
@@ -143,12 +149,15 @@ Task<void> ProxySession::pass() {
   keeps_alive_ = request.head.keeps_alive() && !shared_.loop.is_draining();
   OpenPassage passage(*this);
   waiter_.clear(kWoken);
-  Step step = passage->begin({request.head.method, request.head.target, request.head.headers, request.body},
+  target_.clear();
+  if (request.head.target.starts_with('?')) target_.append("/").append(request.head.target);
+  Step step = passage->begin({request.head.method, target_.empty() ? request.head.target : target_,
+                              request.head.headers, request.body},
                              passage.wake());
   for (;;) {
     std::optional<Step> next;
-    if (const auto* answer = std::get_if<service::Reply>(&step)) {
-      co_await reply(passage, *answer);
+    if (auto* answer = std::get_if<service::Reply>(&step)) {
+      co_await reply(passage, std::move(*answer));
     } else if (const auto* question = std::get_if<service::Ask>(&step)) {
       next = co_await ask(passage, *question);
     } else if (const auto* pause = std::get_if<service::Wait>(&step)) {
@@ -172,7 +181,12 @@ void ProxySession::end_interrupted(OpenPassage& passage) {
   client_.close();
 }
 
-Task<void> ProxySession::reply(OpenPassage& passage, const service::Reply& reply) {
+Task<void> ProxySession::reply(OpenPassage& passage, service::Reply reply) {
+  const ReplyBudget::Room room(shared_.replies, reply.body.size());
+  if (!room.is_taken())
+    reply = {.status = 503,
+             .headers = {{"Content-Type", "application/json"}, {"Retry-After", "1"}},
+             .body = R"({"error":"too many large answers wait for clients that have not read them"})"};
   const MessageHead& asked = client_.request().head;
   std::string text;
   append_status_line(text, reply.status, reason_of(reply.status));
@@ -187,9 +201,12 @@ Task<void> ProxySession::reply(OpenPassage& passage, const service::Reply& reply
   }
   text += "\r\n";
   const bool has_body = may_have_body && asked.method != "HEAD";
-  if (!client_.send({text, has_body ? std::string_view(reply.body) : std::string_view()}))
+  const std::string_view body = has_body ? std::string_view(reply.body) : std::string_view();
+  // What the socket does not take of the first part is copied; the rest is not.
+  const std::string_view rest = body.substr(std::min(body.size(), ReplyBudget::kSmall));
+  if (!client_.send({text, body.substr(0, body.size() - rest.size())})) co_return end_interrupted(passage);
+  if ((client_.has_unsent() || !rest.empty()) && !co_await client_.flush(rest))
     co_return end_interrupted(passage);
-  if (client_.has_unsent() && !co_await client_.flush()) co_return end_interrupted(passage);
   passage.end(PassageEnd::kComplete);
 }
 
@@ -220,12 +237,13 @@ std::string ProxySession::request_head(const service::Forward& forward) const {
   const WholeRequest& request = client_.request();
   std::string out;
   out.reserve(request.head_text.size() + 256);
-  out.append(request.head.method).append(" ").append(request.head.target).append(" HTTP/1.1\r\n");
+  out.append(request.head.method).append(" ").append(target_.empty() ? request.head.target : target_);
+  out.append(" HTTP/1.1\r\n");
   append_header(out, "Host", forward.address.authority());
   for (const service::HeaderView& header : request.head.headers) {
     if (equal_ignoring_case(header.name, "host") || equal_ignoring_case(header.name, "content-length") ||
-        equal_ignoring_case(header.name, "expect") || is_hop_by_hop(request.head, header.name) ||
-        contains_name(forward.dropped, header.name))
+        equal_ignoring_case(header.name, "expect") || is_own_header(header.name) ||
+        is_hop_by_hop(request.head, header.name) || contains_name(forward.dropped, header.name))
       continue;
     append_header(out, header.name, header.value);
   }
@@ -240,13 +258,13 @@ Task<std::optional<Step>> ProxySession::forward(OpenPassage& passage, const serv
   std::string head = request_head(forward);
   WorkerCall call(shared_.loop, shared_.pool, waiter_, kClientGone, request.head.method == "HEAD");
   const WorkerCall::Request what{
-      forward.address,      head,       request.body, forward.connect_timeout, forward.head_timeout,
-      forward.idle_timeout, kNoDeadline};
+      forward.address,      head,        request.body,        forward.connect_timeout, forward.head_timeout,
+      forward.idle_timeout, kNoDeadline, forward.is_sent_once};
   Task<WorkerCall::Status> task = call.start(what);
   // The request is on its way: a watch set earlier would delay it.
   if (!task.await_ready()) client_.watch();
   const WorkerCall::Status status = co_await task;
-  head = {};
+  if (!call.is_sending()) head = {};
   waiter_.clear(kWoken);
   if (status == WorkerCall::Status::kInterrupted) {
     end_interrupted(passage);
@@ -268,14 +286,15 @@ std::string ProxySession::answer_head(AnswerReader& answer, const HeaderPairs& a
   for (const service::HeaderView& header : head.headers) {
     if (equal_ignoring_case(header.name, "content-length") || is_hop_by_hop(head, header.name)) continue;
     // A worker says nothing in our name.
-    if (equal_ignoring_case(header.name.substr(0, kOwnHeaders.size()), kOwnHeaders) ||
-        std::ranges::any_of(added,
-                            [&](const auto& own) { return equal_ignoring_case(own.first, header.name); }))
+    if (is_own_header(header.name) || std::ranges::any_of(added, [&](const auto& own) {
+          return equal_ignoring_case(own.first, header.name);
+        }))
       continue;
     append_header(out, header.name, header.value);
   }
   for (const auto& [name, value] : added) append_header(out, name, value);
-  if (head.content_length) append_header(out, "Content-Length", std::to_string(*head.content_length));
+  if (head.content_length && head.status != 204)
+    append_header(out, "Content-Length", std::to_string(*head.content_length));
   removes_chunks = answer.has_body() && head.is_chunked && is_old_client;
   if (answer.has_body() && head.is_chunked && !is_old_client)
     append_header(out, "Transfer-Encoding", "chunked");
@@ -295,6 +314,7 @@ Task<void> ProxySession::relay(OpenPassage& passage, WorkerCall& call, const Hea
   bool removes_chunks = false;
   std::string head = answer_head(call.answer(), added, removes_chunks);
   BodyScanner& body = call.answer().body();
+  if (call.answer().head().status >= 400 && !call.answer().head().keeps_alive()) call.stop_sending();
   const bool ends_by_close = removes_chunks || body.is_until_end();
   std::string_view bytes = call.early();
   std::string payload;
@@ -322,15 +342,19 @@ Task<void> ProxySession::relay(OpenPassage& passage, WorkerCall& call, const Hea
     }
     if (body.is_broken()) break;
 
+    if (call.is_sending()) call.send_some();
     IoResult result{IoStatus::kBlocked, 0};
     while (result.status == IoStatus::kBlocked) {
       if (call.stream().is_drained() || (reads >= kTurn && !call.stream().holds_bytes())) {
         reads = 0;
         call.stream().arm_read();
+        const IoEvents sending = call.is_sending() ? kWorkerWritable : 0;
         const IoEvents events =
-            co_await waiter_.wait(kWorkerReadable | kClientGone, IoLoop::after(idle_timeout));
+            co_await waiter_.wait(kWorkerReadable | sending | kClientGone, IoLoop::after(idle_timeout));
         if ((events & (kClientGone | kStopped)) != 0) co_return end_interrupted(passage);
-        if ((events & kWorkerReadable) == 0) break;
+        if ((events & sending) != 0) call.send_some();
+        if ((events & (kWorkerReadable | sending)) == 0) break;
+        if ((events & kWorkerReadable) == 0) continue;
       }
       result = call.stream().read(shared_.loop.buffer());
       ++reads;

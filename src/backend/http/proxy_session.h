@@ -12,6 +12,7 @@
 
 #include "ashlar/service/passage.h"
 #include "backend/http/client_connection.h"
+#include "backend/http/reply_budget.h"
 #include "backend/http/server_loops.h"
 #include "backend/http/worker_call.h"
 #include "backend/http/worker_pool.h"
@@ -20,10 +21,14 @@ namespace ashlar::backend::http {
 
 // What the sessions of one loop share.
 struct ProxyLoop {
-  ProxyLoop(IoLoop& io_loop, std::size_t idle_connections, std::shared_ptr<WorkerTls> tls)
-      : loop(io_loop), pool(io_loop, idle_connections, std::move(tls), worker_connections) {}
+  ProxyLoop(IoLoop& io_loop, ReplyBudget& reply_budget, std::size_t idle_connections,
+            std::shared_ptr<WorkerTls> tls)
+      : loop(io_loop),
+        replies(reply_budget),
+        pool(io_loop, idle_connections, std::move(tls), worker_connections) {}
 
   IoLoop& loop;
+  ReplyBudget& replies;
   // relaxed, all: independent counts.
   std::atomic<std::uint64_t> bad_requests{0};
   std::atomic<std::uint64_t> requests{0};
@@ -49,7 +54,7 @@ class ProxySession {
   class OpenPassage;
 
   Task<void> pass();
-  Task<void> reply(OpenPassage& passage, const service::Reply& reply);
+  Task<void> reply(OpenPassage& passage, service::Reply reply);
   // The next step; none: the passage has ended.
   Task<std::optional<service::Step>> ask(OpenPassage& passage, const service::Ask& ask);
   Task<std::optional<service::Step>> wait(OpenPassage& passage, Clock::TimePoint until);
@@ -67,6 +72,7 @@ class ProxySession {
   EventWaiter waiter_;
   ClientConnection client_;
   bool keeps_alive_ = false;  // after the current answer
+  std::string target_;        // of the current request, where its own has a query and no path
 };
 
 }  // namespace ashlar::backend::http

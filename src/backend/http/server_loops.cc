@@ -12,6 +12,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
+#include "base/seldom.h"
 
 namespace ashlar::backend::http {
 
@@ -96,7 +97,11 @@ class ServerLoops::Acceptor final : public ReadySink {
  private:
   // No descriptors or memory: the system would report the same connection again and again.
   void rest() {
-    ASHLAR_LOG(LogLevel::kWarn, "http", "connections cannot be accepted: %s", std::strerror(errno));
+    const int why = errno;
+    if (const auto left_out = refusals_.next(Clock::real().now()))
+      ASHLAR_LOG(LogLevel::kWarn, "http",
+                 "connections cannot be accepted: %s (%llu such lines were left out)", std::strerror(why),
+                 static_cast<unsigned long long>(*left_out));
     pause_.expires_after(std::chrono::milliseconds(100));
     pause_.async_wait([this](boost::system::error_code error) {
       if (!error) stream_.arm_read();
@@ -107,6 +112,7 @@ class ServerLoops::Acceptor final : public ReadySink {
   const unsigned number_;
   IoStream stream_;
   boost::asio::steady_timer pause_;
+  Seldom refusals_;
 };
 
 Result<std::unique_ptr<ServerLoops>> ServerLoops::create(const Options& options) {

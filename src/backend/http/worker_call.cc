@@ -8,14 +8,14 @@ namespace ashlar::backend::http {
 
 Task<WorkerCall::Status> WorkerCall::start(const Request request) {
   for (bool is_second = false;; is_second = true) {
-    if (!is_second) link_ = pool_.take(request.address);
+    if (!is_second && !request.is_sent_once) link_ = pool_.take(request.address);
     if (link_ == nullptr) {
       WorkerPool::Connected made =
           co_await pool_.connect(request.address, waiter_, interrupts_,
                                  std::min(request.latest, IoLoop::after(request.connect_timeout)));
       if (made.is_interrupted) co_return Status::kInterrupted;
       detail_ = std::move(made.failure);
-      if (made.link == nullptr) co_return Status::kConnect;
+      if (made.link == nullptr) co_return made.is_exhausted ? Status::kExhausted : Status::kConnect;
       link_ = std::move(made.link);
     }
     waiter_.clear(kWorkerReadable | kWorkerWritable);
@@ -29,37 +29,20 @@ Task<WorkerCall::Status> WorkerCall::start(const Request request) {
 }
 
 Task<WorkerCall::Status> WorkerCall::exchange(const Request& request) {
-  std::array<std::string_view, 2> left = {request.head, request.body};
+  left_ = {request.head, request.body};
   sent_all_ = false;
-  bool can_send = true;
-  bool has_waited = false;
+  can_send_ = true;
+  has_waited_ = false;
   // Nothing that comes before the head is complete moves the first; a head that has begun also keeps to the
   // second.
   const Clock::TimePoint head_deadline = std::min(request.latest, IoLoop::after(request.head_timeout));
   Clock::TimePoint deadline = head_deadline;
   bool is_within_head = false;
   for (;;) {
-    for (int writes = 0; can_send && !sent_all_; ++writes) {
-      const IoResult result = writes < kTurn ? link_->stream.write(left) : IoResult{IoStatus::kBlocked, 0};
-      if (result.status == IoStatus::kBlocked) {
-        link_->stream.arm_write();
-        has_waited = true;
-        break;
-      }
-      // The worker may have answered before it closed.
-      if (result.status != IoStatus::kDone) can_send = false;
-      std::size_t sent = result.bytes;
-      for (std::string_view& part : left) {
-        const std::size_t of_part = std::min(sent, part.size());
-        part.remove_prefix(of_part);
-        sent -= of_part;
-      }
-      sent_all_ = left[0].empty() && left[1].empty();
-      if (sent_all_ && has_waited) link_->stream.forget_writing();
-    }
+    send_some();
     if (link_->stream.is_drained()) {
       link_->stream.arm_read();
-      const IoEvents sending = can_send && !sent_all_ ? kWorkerWritable : 0;
+      const IoEvents sending = is_sending() ? kWorkerWritable : 0;
       const IoEvents events = co_await waiter_.wait(kWorkerReadable | sending | interrupts_, deadline);
       if ((events & (interrupts_ | kStopped)) != 0) co_return Status::kInterrupted;
       if ((events & kWorkerReadable) == 0) {
@@ -91,6 +74,27 @@ Task<WorkerCall::Status> WorkerCall::exchange(const Request& request) {
   }
 }
 
+void WorkerCall::send_some() {
+  for (int writes = 0; is_sending(); ++writes) {
+    const IoResult result = writes < kTurn ? link_->stream.write(left_) : IoResult{IoStatus::kBlocked, 0};
+    if (result.status == IoStatus::kBlocked) {
+      link_->stream.arm_write();
+      has_waited_ = true;
+      return;
+    }
+    // The worker may have answered before it closed.
+    if (result.status != IoStatus::kDone) can_send_ = false;
+    std::size_t sent = result.bytes;
+    for (std::string_view& part : left_) {
+      const std::size_t of_part = std::min(sent, part.size());
+      part.remove_prefix(of_part);
+      sent -= of_part;
+    }
+    sent_all_ = left_[0].empty() && left_[1].empty();
+    if (sent_all_ && has_waited_) link_->stream.forget_writing();
+  }
+}
+
 void WorkerCall::finish(bool is_exact) {
   ASHLAR_DCHECK(link_ != nullptr, "an answer is finished once");
   if (is_exact && sent_all_ && answer_.body().is_done() && answer_.head().keeps_alive()) {
@@ -102,9 +106,13 @@ void WorkerCall::finish(bool is_exact) {
 
 namespace {
 
-Error call_error(const service::Ask& ask, Clock::TimePoint latest, const std::string& detail) {
-  return make_error(IoLoop::now() >= latest ? ErrorCode::kTimeout : ErrorCode::kUnavailable,
-                    "%s at %s got no answer: %s", ask.target.c_str(), ask.address.authority().c_str(),
+// `status`: kConnect, if it has heard nothing of the question.
+Error call_error(const service::Ask& ask, Clock::TimePoint latest, WorkerCall::Status status,
+                 const std::string& detail) {
+  const ErrorCode code = status == WorkerCall::Status::kConnect ? ErrorCode::kUnavailable
+                         : IoLoop::now() >= latest              ? ErrorCode::kTimeout
+                                                                : ErrorCode::kCorruption;
+  return make_error(code, "%s at %s got no answer: %s", ask.target.c_str(), ask.address.authority().c_str(),
                     detail.c_str());
 }
 
@@ -127,7 +135,10 @@ Task<Asked> ask_worker(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEv
   const WorkerCall::Status status = co_await call.start(request);
   if (status == WorkerCall::Status::kInterrupted)
     co_return Asked{make_error(ErrorCode::kCancelled, "the question was given up"), true};
-  if (status != WorkerCall::Status::kHead) co_return Asked{call_error(ask, latest, call.detail())};
+  if (status == WorkerCall::Status::kExhausted)
+    co_return Asked{make_error(ErrorCode::kIo, "%s at %s cannot be asked: %s", ask.target.c_str(),
+                               ask.address.authority().c_str(), call.detail().c_str())};
+  if (status != WorkerCall::Status::kHead) co_return Asked{call_error(ask, latest, status, call.detail())};
 
   service::Answer answer;
   answer.status = call.answer().head().status;
@@ -139,7 +150,8 @@ Task<Asked> ask_worker(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEv
     if (answer.body.size() > ask.max_bytes)
       co_return Asked{make_error(ErrorCode::kCapacity, "%s at %s answered more than %zu bytes",
                                  ask.target.c_str(), ask.address.authority().c_str(), ask.max_bytes)};
-    if (body.is_broken()) co_return Asked{call_error(ask, latest, "broken chunks")};
+    if (body.is_broken())
+      co_return Asked{call_error(ask, latest, WorkerCall::Status::kBroken, "broken chunks")};
     if (body.is_done()) {
       call.finish(taken == bytes.size());
       co_return Asked{std::move(answer)};
@@ -151,14 +163,14 @@ Task<Asked> ask_worker(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEv
       if ((events & (interrupts | kStopped)) != 0)
         co_return Asked{make_error(ErrorCode::kCancelled, "the question was given up"), true};
       if ((events & kWorkerReadable) == 0)
-        co_return Asked{call_error(ask, latest, "its end did not come in time")};
+        co_return Asked{call_error(ask, latest, WorkerCall::Status::kBroken, "its end did not come in time")};
     }
     const IoResult result = call.stream().read(loop.buffer());
     ++reads;
     bytes = {loop.buffer().data(), result.bytes};
     if (result.status == IoStatus::kDone || result.status == IoStatus::kBlocked) continue;
     if (result.status == IoStatus::kEnd && body.may_end()) co_return Asked{std::move(answer)};
-    co_return Asked{call_error(ask, latest, "it ended too early")};
+    co_return Asked{call_error(ask, latest, WorkerCall::Status::kBroken, "it ended too early")};
   }
 }
 

@@ -7,6 +7,7 @@
 // Thread safety: confined to the loop's thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -29,10 +30,12 @@ class WorkerCall {
     Clock::Duration head_timeout;
     Clock::Duration idle_timeout;
     Clock::TimePoint latest = kNoDeadline;  // for all of it
+    bool is_sent_once = false;              // over a new connection
   };
   enum class Status : std::uint8_t {
     kHead,  // answer() has one
     kConnect,
+    kExhausted,  // this process has nothing to connect with
     kBroken,
     kLate,
     kInvalid,
@@ -54,6 +57,13 @@ class WorkerCall {
     ASHLAR_DCHECK(link_ != nullptr, "there is no connection");
     return link_->stream;
   }
+  // A worker may begin to answer before it has the whole request: the rest is to be sent meanwhile. What
+  // `request` views must stay until then.
+  bool is_sending() const noexcept { return can_send_ && !sent_all_; }
+  // As much of it as goes without waiting; the socket tells when more does (kWorkerWritable).
+  void send_some();
+  // The worker wants no more of it.
+  void stop_sending() noexcept { can_send_ = false; }
   // The answer was read to its end; `is_exact`: and no byte more. The connection is kept if it can be.
   void finish(bool is_exact);
 
@@ -68,7 +78,10 @@ class WorkerCall {
   std::unique_ptr<WorkerPool::Link> link_;
   std::string_view early_;
   std::string detail_;
+  std::array<std::string_view, 2> left_;  // to be sent
   bool sent_all_ = false;
+  bool can_send_ = false;
+  bool has_waited_ = false;  // to send
 };
 
 struct Asked {

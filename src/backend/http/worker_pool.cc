@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,12 +13,31 @@
 
 namespace ashlar::backend::http {
 
+namespace {
+
+// Whether a failure is this machine's, and says nothing about the other side.
+bool is_shortage(int reason) {
+  return reason == EMFILE || reason == ENFILE || reason == ENOBUFS || reason == ENOMEM || reason == EAGAIN ||
+         reason == EADDRNOTAVAIL;
+}
+
+// A name that is not found for want of descriptors is reported as any other.
+bool lacks_descriptors() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return is_shortage(errno);
+  ::close(fd);
+  return false;
+}
+
+}  // namespace
+
 // The addresses of a name. Shared with Asio, which may find them after the wait for them has ended.
 struct WorkerPool::Lookup {
   std::vector<Endpoint> endpoints;
   std::string failure;
   EventWaiter* waiter = nullptr;
   bool is_interrupted = false;
+  bool is_exhausted = false;
 };
 
 WorkerPool::WorkerPool(IoLoop& loop, std::size_t idle_connections, std::shared_ptr<WorkerTls> tls,
@@ -42,18 +62,21 @@ void WorkerPool::drop(Link& link) {
   const auto found = idle_.find(link.address_);
   if (found == idle_.end()) return;
   std::erase_if(found->second, [&](const std::unique_ptr<Link>& one) { return one.get() == &link; });
+  if (found->second.empty()) idle_.erase(found);  // its worker may never come again
 }
 
 std::unique_ptr<WorkerPool::Link> WorkerPool::take(const service::HttpAddress& address) {
   const auto found = idle_.find(address);
   if (found == idle_.end()) return nullptr;
-  while (!found->second.empty()) {
+  std::unique_ptr<Link> good;
+  while (good == nullptr && !found->second.empty()) {
     std::unique_ptr<Link> link = std::move(found->second.back());
     found->second.pop_back();
     char byte = 0;
-    if (link->stream.read({&byte, 1}).status == IoStatus::kBlocked) return link;
+    if (link->stream.read({&byte, 1}).status == IoStatus::kBlocked) good = std::move(link);
   }
-  return nullptr;
+  if (found->second.empty()) idle_.erase(found);
+  return good;
 }
 
 void WorkerPool::put(std::unique_ptr<Link> link) {
@@ -98,6 +121,7 @@ Task<std::shared_ptr<WorkerPool::Lookup>> WorkerPool::look_up(const service::Htt
   resolver_.async_resolve(address.host, std::to_string(address.port),
                           [lookup](boost::system::error_code error, const Resolver::results_type& found) {
                             if (error) lookup->failure = error.message();
+                            lookup->is_exhausted = error && lacks_descriptors();
                             for (const auto& entry : found) {
                               Endpoint one;
                               one.size = static_cast<socklen_t>(entry.endpoint().size());
@@ -122,6 +146,7 @@ Task<WorkerPool::Connected> WorkerPool::connect(const service::HttpAddress& addr
   Connected last;
   last.failure = lookup->failure;
   last.is_interrupted = lookup->is_interrupted;
+  last.is_exhausted = lookup->is_exhausted;
   for (const Endpoint& endpoint : lookup->endpoints) {
     last = co_await connect_to(endpoint, address, waiter, interrupts, deadline);
     if (last.link != nullptr || last.is_interrupted) break;
@@ -135,7 +160,9 @@ Task<WorkerPool::Connected> WorkerPool::connect_to(const Endpoint& endpoint,
   Connected out;
   const int fd = ::socket(endpoint.address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) {
-    out.failure = std::strerror(errno);
+    const int why = errno;
+    out.failure = std::strerror(why);
+    out.is_exhausted = is_shortage(why);
     co_return out;
   }
   tune_socket(fd);
@@ -144,6 +171,7 @@ Task<WorkerPool::Connected> WorkerPool::connect_to(const Endpoint& endpoint,
   auto link = std::make_unique<Link>(*this, address, fd);
   if (reason != 0 && reason != EINPROGRESS) {
     out.failure = std::strerror(reason);
+    out.is_exhausted = is_shortage(reason);
     co_return out;
   }
   waiter.clear(kWorkerReadable | kWorkerWritable);
@@ -180,6 +208,7 @@ Task<WorkerPool::Connected> WorkerPool::connect_to(const Endpoint& endpoint,
       co_return out;
     }
     if (result.status != IoStatus::kDone) {
+      out.is_exhausted = tls == nullptr;
       out.failure = "no TLS: " + (tls == nullptr ? "out of memory" : tls->error());
       co_return out;
     }

@@ -61,6 +61,7 @@ class WorkerPool {
     std::unique_ptr<Link> link;  // null: not connected
     std::string failure = {};
     bool is_interrupted = false;
+    bool is_exhausted = false;  // this process has no descriptor, port or memory for it
   };
   // A new connection, whose events go to `waiter`. Those of `interrupts`, and a stop, end the attempt.
   Task<Connected> connect(const service::HttpAddress& address, EventWaiter& waiter, IoEvents interrupts,

@@ -146,6 +146,8 @@ struct PredictionLedger::State {
   StoreVerdict store_fresh(Cache& cache, std::span<const LocalHash> locals);
   void book(Cache& cache, std::int64_t due) noexcept;
   StoreVerdict predict(const Worker& worker, std::span<const LocalHash> locals, std::int64_t due);
+  // Ends predictions that are due then, at most `limit`. Returns how many.
+  std::size_t end_until(std::int64_t now, std::size_t limit);
   // Drops a worker's state; the inner index has been updated.
   void forget(Cache& cache) noexcept;
   // Per worker, the names of predictions with real blocks behind them.
@@ -433,7 +435,12 @@ StoreVerdict PredictionLedger::predict(const Worker& worker, std::span<const Loc
     ++state.counters.refused;
     return StoreVerdict::kEmpty;
   }
+  if (locals.size() > state.options.most) {
+    ++state.counters.refused;
+    return StoreVerdict::kFull;
+  }
   expire(kExpiredPerCall + 2 * locals.size());
+  make_room(locals.size());
   return state.predict(worker, locals, state.due_from_now());
 }
 
@@ -513,27 +520,36 @@ void PredictionLedger::restore(std::span<const PredictedBlock> blocks) {
 }
 
 std::size_t PredictionLedger::expire(std::size_t limit) {
+  if (state_->list.size() == 0) return 0;
+  const std::size_t expired = state_->end_until(state_->bucket_now(), limit);
+  state_->counters.expired += expired;
+  return expired;
+}
+
+// What expires together ends together: an index that was restored has it in another order.
+void PredictionLedger::make_room(std::size_t blocks) {
   State& state = *state_;
-  List& list = state.list;
-  if (list.size() == 0) return 0;
-  const std::int64_t now = state.bucket_now();
+  while (state.list.size() != 0 && state.list.size() > state.options.most - blocks)
+    state.counters.evicted += state.end_until(state.list[state.list.front()].due, SIZE_MAX);
+}
+
+std::size_t PredictionLedger::State::end_until(std::int64_t now, std::size_t limit) {
   const auto is_due = [&] { return list.front() != List::kNone && list[list.front()].due <= now; };
   std::size_t expired = 0;
   while (expired < limit && is_due()) {
     // Adjacent predictions of one worker go in one call.
     Cache* const owner = list[list.front()].owner;
     const Worker worker = owner->worker;
-    std::array<BlockName, kExpiredTogether> ended;
+    std::array<BlockName, kExpiredTogether> gone;
     std::size_t count = 0;
-    for (; count < ended.size() && expired < limit && is_due() && list[list.front()].owner == owner;
+    for (; count < gone.size() && expired < limit && is_due() && list[list.front()].owner == owner;
          ++expired) {
-      ended[count++] = list[list.front()].name;
-      state.forget_prediction(list.front());
+      gone[count++] = list[list.front()].name;
+      forget_prediction(list.front());
     }
-    state.forget_if_empty(*owner);
-    state.remove_ours(worker, std::span(ended).first(count));
+    forget_if_empty(*owner);
+    remove_ours(worker, std::span(gone).first(count));
   }
-  state.counters.expired += expired;
   return expired;
 }
 

@@ -26,7 +26,7 @@ struct WorkerOption {
   std::uint32_t WorkerOptions::* number;
 };
 
-constexpr std::array<WorkerOption, 9> kWorkerOptions = {{
+constexpr std::array<WorkerOption, 11> kWorkerOptions = {{
     {"name", &WorkerOptions::name, nullptr},
     {"events", &WorkerOptions::events, nullptr},
     {"replay", &WorkerOptions::replay, nullptr},
@@ -36,11 +36,14 @@ constexpr std::array<WorkerOption, 9> kWorkerOptions = {{
     {"block_size", nullptr, &WorkerOptions::block_size},
     {"scheme", &WorkerOptions::scheme, nullptr},
     {"salt", &WorkerOptions::salt, nullptr},
+    {"key_file", &WorkerOptions::key_file, nullptr},
+    {"key_env", &WorkerOptions::key_env, nullptr},
 }};
 
-// A worker's text for a message: nothing of it where it may have a password.
+// A worker's text for a message: nothing of it where it may have a password or a key.
 std::string shown_worker(std::string_view text) {
-  if (text.find('@') != std::string_view::npos) return "(hidden)";
+  if (text.find('@') != std::string_view::npos || text.find("key=") != std::string_view::npos)
+    return "(hidden)";
   return "'" + printable(text.substr(0, 200)) + "'";
 }
 
@@ -184,6 +187,8 @@ Result<void> validate_worker(const WorkerOptions& worker) {
     return refuse("scheme should be xxh3_chain or xxh64_int64");
   if (worker.salt.size() > kMaxSaltBytes || !std::ranges::all_of(worker.salt, is_visible))
     return refuse("salt should be at most 256 visible characters, without comma, quote and backslash");
+  if (!worker.key_file.empty() && !worker.key_env.empty())
+    return refuse("its key is in a file or in a variable: keep one of key_file and key_env");
   if (worker.model.empty() && !(worker.scheme.empty() && worker.salt.empty()))
     return refuse("scheme and salt are of a model: name it with model=");
   return {};

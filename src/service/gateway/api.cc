@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <charconv>
 
+#include "ashlar/base/log.h"
 #include "service/gateway/json_text.h"
+#include "service/gateway/refusals.h"
 
 namespace ashlar::service {
 
@@ -14,6 +16,20 @@ int digit_of(char c) {
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
   if (c >= 'A' && c <= 'F') return c - 'A' + 10;
   return -1;
+}
+
+// Percent-decoded; of a query + is a space.
+std::string decoded(std::string_view text, bool is_query) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() && digit_of(text[i + 1]) >= 0 && digit_of(text[i + 2]) >= 0) {
+      out += static_cast<char>(digit_of(text[i + 1]) * 16 + digit_of(text[i + 2]));
+      i += 2;
+    } else {
+      out += is_query && text[i] == '+' ? ' ' : text[i];
+    }
+  }
+  return out;
 }
 
 Reply answer_models(ServiceParts& parts) {
@@ -27,6 +43,16 @@ Reply answer_models(ServiceParts& parts) {
     });
   });
   return json_reply(200, out.take());
+}
+
+Reply answer_model(ServiceParts& parts, std::string_view id) {
+  const std::string name = decoded(id, false);
+  const std::optional<std::string> entry = parts.fleet->model_entry(name);
+  if (!entry)
+    return openai_error(
+        404, "not_found_error",
+        "the model '" + printable(name) + "' is not served here; GET /v1/models lists those that are");
+  return json_reply(200, *entry);
 }
 
 Reply answer_ready(ServiceParts& parts) {
@@ -74,16 +100,7 @@ std::string query_value(std::string_view query, std::string_view name) {
     query = end == std::string_view::npos ? std::string_view() : query.substr(end + 1);
     const std::size_t sign = item.find('=');
     if (item.substr(0, sign) != name || sign == std::string_view::npos) continue;
-    std::string value;
-    for (std::size_t i = sign + 1; i < item.size(); ++i) {
-      if (item[i] == '%' && i + 2 < item.size() && digit_of(item[i + 1]) >= 0 && digit_of(item[i + 2]) >= 0) {
-        value += static_cast<char>(digit_of(item[i + 1]) * 16 + digit_of(item[i + 2]));
-        i += 2;
-      } else {
-        value += item[i] == '+' ? ' ' : item[i];
-      }
-    }
-    return value;
+    return decoded(item.substr(sign + 1), true);
   }
   return {};
 }
@@ -101,7 +118,8 @@ Result<std::size_t> query_number(std::string_view query, std::string_view name, 
 
 bool is_public_path(std::string_view method, std::string_view target) {
   const std::string_view path = split(target).path;
-  return method == "GET" && (path == "/health" || path == "/ready" || is_page_path(path));
+  return (method == "GET" || method == "HEAD") &&
+         (path == "/health" || path == "/ready" || is_page_path(path));
 }
 
 bool is_slow_api(const ClientRequest& request) {
@@ -122,6 +140,8 @@ std::optional<Reply> answer_api(ServiceParts& parts, const ClientRequest& reques
   if (path == "/unregister") return is_post ? answer_unregister(parts, request.body) : wrong_method("POST");
   if (path.starts_with("/decisions/"))
     return is_get ? answer_decision(parts, path.substr(11)) : wrong_method("GET");
+  if (path.starts_with("/v1/models/"))
+    return is_get ? answer_model(parts, path.substr(11)) : wrong_method("GET");
   if (path == "/health" || path == "/ready" || path == "/metrics" || path == "/openapi.json" ||
       path == "/workers" || path == "/dump" || path == "/fleet" || path == "/live" || path == "/tree" ||
       path == "/decisions" || path == "/v1/models" || is_page_path(path)) {

@@ -45,9 +45,12 @@ void write_outcome(JsonText& out, const RequestOutcome& outcome) {
   });
 }
 
-void write_candidate(JsonText& out, const Candidate& candidate) {
+void write_candidate(JsonText& out, const Candidate& candidate, const PlaceTeller& place_of) {
+  const WorkerPlace place = place_of(candidate.worker.id);
   out.object([&] {
     out.field("worker", candidate.worker.id.value());
+    if (!place.name.empty()) out.field("name", place.name);
+    if (!place.address.empty()) out.field("address", place.address);
     out.field("dp_rank", candidate.worker.rank);
     out.field("state", to_string(candidate.state));
     if (candidate.exclusion != Exclusion::kNone) out.field("excluded", to_string(candidate.exclusion));
@@ -76,7 +79,8 @@ void write_candidate(JsonText& out, const Candidate& candidate) {
 
 }  // namespace
 
-void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt, std::string_view replayed) {
+void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt, const PlaceTeller& place_of,
+                   std::string_view replayed) {
   const Decision& decision = receipt.decision;
   const Candidate& choice = decision.choice();
   out.object([&] {
@@ -103,7 +107,7 @@ void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt, std
     }
     out.field("candidates", [&] {
       out.array([&] {
-        for (const Candidate& candidate : decision.candidates) write_candidate(out, candidate);
+        for (const Candidate& candidate : decision.candidates) write_candidate(out, candidate, place_of);
       });
     });
   });
@@ -179,7 +183,7 @@ Reply answer_decision(ServiceParts& parts, std::string_view name) {
     });
     return json_reply(404, out.take());
   }
-  write_receipt(out, parts.run, *receipt);
+  write_receipt(out, parts.run, *receipt, [&](events::WorkerId id) { return parts.fleet->place_of(id); });
   return json_reply(200, out.take());
 }
 
@@ -188,7 +192,8 @@ Reply answer_decisions(ServiceParts& parts, std::string_view query) {
   if (!count) return json_reply(400, R"({"error":"limit is a number"})");
   JsonText out;
   out.array([&] {
-    for (const Receipt& receipt : parts.receipts.last(*count)) write_receipt(out, parts.run, receipt);
+    for (const Receipt& receipt : parts.receipts.last(*count))
+      write_receipt(out, parts.run, receipt, [&](events::WorkerId id) { return parts.fleet->place_of(id); });
   });
   return json_reply(200, out.take());
 }

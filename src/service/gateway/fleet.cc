@@ -67,7 +67,9 @@ Result<void> Fleet::set_workers(std::span<const WorkerOptions> workers) {
     ASHLAR_RETURN_IF_ERROR(set_hashing(workers));
     for (auto at = members_.begin(); at != members_.end();) {
       const Member& member = *at->second;
-      if (member.is_registered || std::ranges::find(workers, member.options) != workers.end()) {
+      const auto same = std::ranges::find(workers, member.options);
+      if (member.is_registered || same != workers.end()) {
+        if (!member.is_registered) at->second->key = same->key;
         ++at;
         continue;
       }
@@ -81,6 +83,7 @@ Result<void> Fleet::set_workers(std::span<const WorkerOptions> workers) {
       auto member = std::make_shared<Member>();
       member->id = free_id();
       member->options = worker;
+      member->key = worker.key;
       member->group = worker.model;
       member->ranks = worker.dp;
       members_.emplace(member->id, member);
@@ -115,7 +118,8 @@ void Fleet::settle(const std::shared_ptr<Member>& member) {
             .ranks = member->ranks,
             .max_running = options_.max_running,
             .has_events = !member->options.events.empty() || member->is_registered,
-            .is_asked_about = member->is_registered};
+            .is_asked_about = member->is_registered,
+            .name = member->options.name};
     is_up = member->is_up;
     groups_.insert(member->group);
     if (const std::uint32_t own = member->options.block_size; own != 0) {
@@ -204,6 +208,9 @@ ResolvedModel Fleet::with_block_size(ResolvedModel resolved) const {
   if (const auto known = block_sizes_.find(resolved.group); known != block_sizes_.end())
     resolved.block_size = known->second;
   resolved.hashing = known_hashing(resolved.group);
+  resolved.has_ranks = std::ranges::any_of(members_, [&](const auto& entry) {
+    return entry.second->group == resolved.group && entry.second->options.dp > 1;
+  });
   return resolved;
 }
 
@@ -223,7 +230,8 @@ std::optional<RouteTarget> Fleet::target(const events::Worker& worker) const {
 }
 
 Result<QuestionTarget> Fleet::target_for_question(const ResolvedModel& model,
-                                                  std::span<const std::string_view> targets) const {
+                                                  std::span<const std::string_view> targets,
+                                                  std::span<const events::WorkerId> left_out) const {
   const Clock::TimePoint now = clock_.now();
   const std::vector<WorkerLoad> loads = router_.loads();
   for (const std::string_view target : targets) {
@@ -231,13 +239,17 @@ Result<QuestionTarget> Fleet::target_for_question(const ResolvedModel& model,
     for (const WorkerLoad& load : loads)
       if (load.group == model.group && load.is_up &&
           std::ranges::find(model.unlisted, load.worker) == model.unlisted.end() &&
+          std::ranges::find(left_out, load.worker.id) == left_out.end() &&
           (best == nullptr || load.requests < best->requests) &&
           token_workers_.may_ask(load.worker.id, target, now))
         best = &load;
     MutexLock lock(mu_);
     const std::shared_ptr<Member> member = best != nullptr ? find(best->worker.id) : nullptr;
     if (member != nullptr && !member->is_registered)
-      return QuestionTarget{.worker = member->id, .address = member->options.address, .target = target};
+      return QuestionTarget{.worker = member->id,
+                            .address = member->options.address,
+                            .target = target,
+                            .authorization = authorization_of(*member)};
   }
   return Error(ErrorCode::kUnavailable, "no worker can be asked now");
 }
@@ -259,16 +271,38 @@ void Fleet::note(events::WorkerId worker, bool is_failure, std::string_view deta
     if (member == nullptr) return;
     if (!is_failure) {
       member->failures = 0;
+      member->unanswered = 0;
       return;
     }
-    if (++member->failures < options_.breaker_failures || !member->is_up) return;
-    member->rests_until = clock_.now() + options_.breaker_rest;
-    member->health_at = member->rests_until;
-    update_up(*member, false,
-              std::to_string(member->failures) + " failures in a row, the last: " + std::string(detail));
-    went_down = true;
+    ++member->failures;
+    went_down = goes_down(*member, detail);
   }
   if (went_down) router_.set_up(worker, false);
+}
+
+void Fleet::note_unreachable(events::WorkerId worker, std::string_view detail) {
+  bool went_down = false;
+  {
+    MutexLock lock(mu_);
+    const std::shared_ptr<Member> member = find(worker);
+    if (member == nullptr) return;
+    ++member->unanswered;
+    went_down = goes_down(*member, detail);
+  }
+  if (went_down) router_.set_up(worker, false);
+}
+
+bool Fleet::goes_down(Member& member, std::string_view detail) {
+  const std::uint32_t failures = member.failures + member.unanswered;
+  if (failures < options_.breaker_failures || !member.is_up) return false;
+  member.rests_until = clock_.now() + options_.breaker_rest;
+  member.health_at = member.rests_until;
+  update_up(member, false, std::to_string(failures) + " failures in a row, the last: " + std::string(detail));
+  return true;
+}
+
+std::string Fleet::authorization_of(const Member& member) const {
+  return member.key.text.empty() ? std::string() : "Bearer " + member.key.text;
 }
 
 Errand Fleet::errand(const Member& member, bool is_health, std::string target) {
@@ -280,6 +314,8 @@ Errand Fleet::errand(const Member& member, bool is_health, std::string target) {
   made.ask.target = std::move(target);
   made.ask.timeout = kErrandTimeout;
   made.ask.max_bytes = std::size_t{4} << 20;
+  if (std::string authorization = authorization_of(member); !authorization.empty())
+    made.ask.headers.emplace_back("Authorization", std::move(authorization));
   return made;
 }
 
@@ -306,6 +342,7 @@ void Fleet::told(std::uint64_t number, Result<Answer> answer) {
   bool is_health = false;
   bool is_up = false;
   bool came_back = false;
+  bool went_down = false;
   {
     MutexLock lock(mu_);
     const auto asked = asked_.find(number);
@@ -315,20 +352,39 @@ void Fleet::told(std::uint64_t number, Result<Answer> answer) {
     asked_.erase(asked);
     if (member == nullptr) return;
     const Clock::TimePoint now = clock_.now();
+    // Not asked, for want of something here: that says nothing about the worker.
+    if (!answer && answer.error().code() == ErrorCode::kIo) {
+      (is_health ? member->health_at : member->models_at) = now + options_.health_interval;
+      return;
+    }
     if (is_health) {
       member->health_at = now + options_.health_interval;
       is_up = answer && answer->status == 200;
       if (is_up && now < member->rests_until) return;
-      if (is_up && !member->is_up) {
+      if (is_up) member->unanswered = 0;
+      // One that does not answer once may only be busy.
+      if (!answer && member->is_up) {
+        ++member->unanswered;
+        // Nobody listens: between two answers it may be another engine, however short that was.
+        member->may_be_another |= answer.error().code() == ErrorCode::kUnavailable;
+        if (!goes_down(*member, "its /health cannot be reached: " + answer.error().message())) return;
+        went_down = true;
+        // It comes back as soon as it answers.
+        member->rests_until = {};
+        member->health_at = now + options_.health_interval;
+      }
+      if (is_up && (!member->is_up || member->may_be_another)) {
+        member->may_be_another = false;
         member->failures = 0;
         member->models_at = now;  // it may be another engine now
         token_workers_.forget(member->id);
         came_back = true;
       }
-      update_up(*member, is_up,
-                is_up    ? std::string()
-                : answer ? "its /health answers " + std::to_string(answer->status)
-                         : "its /health cannot be reached: " + answer.error().message());
+      if (!went_down)
+        update_up(*member, is_up,
+                  is_up    ? std::string()
+                  : answer ? "its /health answers " + std::to_string(answer->status)
+                           : "its /health cannot be reached: " + answer.error().message());
     } else {
       member->models_at =
           now + (answer && answer->status == 200 ? kModelsInterval : options_.health_interval);
@@ -380,6 +436,20 @@ void Fleet::take_models(const std::shared_ptr<Member>& member, const Answer& ans
   settle(member);
 }
 
+WorkerPlace Fleet::place_of(events::WorkerId worker) const {
+  MutexLock lock(mu_);
+  const std::shared_ptr<Member> member = find(worker);
+  if (member == nullptr) return {};
+  return {.name = member->options.name,
+          .address = member->is_registered ? std::string() : member->options.address.authority()};
+}
+
+std::string Fleet::group_of(events::WorkerId worker) const {
+  MutexLock lock(mu_);
+  const std::shared_ptr<Member> member = find(worker);
+  return member == nullptr ? std::string() : member->group;
+}
+
 std::vector<MemberStatus> Fleet::status() const {
   std::vector<MemberStatus> all;
   MutexLock lock(mu_);
@@ -419,6 +489,14 @@ std::vector<std::string> Fleet::model_entries() const {
     for (const ModelEntry& entry : member->models)
       if (seen.insert(entry.id).second) entries.push_back(entry.json);
   return entries;
+}
+
+std::optional<std::string> Fleet::model_entry(std::string_view id) const {
+  MutexLock lock(mu_);
+  for (const auto& [worker, member] : members_)
+    for (const ModelEntry& entry : member->models)
+      if (entry.id == id) return entry.json;
+  return std::nullopt;
 }
 
 bool Fleet::is_ready() const {

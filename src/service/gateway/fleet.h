@@ -2,8 +2,8 @@
 // the followers of its events.
 //
 // A worker is added to the router when its model is known: named by its options, or told by its /v1/models. A
-// worker that fails several times in a row, or whose /health does not answer, is down; it comes back when it
-// answers, not before it has rested.
+// worker that fails several times in a row, a /health that does not answer counted, or whose /health answers
+// that it is not well, is down; it comes back when it answers, not before it has rested.
 //
 // Thread safety: thread-safe. Followers are made and ended without the lock.
 #pragma once
@@ -28,6 +28,7 @@
 #include "ashlar/service/serve_options.h"
 #include "ashlar/service/service.h"
 #include "ashlar/tokens/sequence_hasher.h"
+#include "service/gateway/live_json.h"
 #include "service/gateway/snapshot.h"
 #include "service/gateway/token_workers.h"
 #include "service/gateway/wait_line.h"
@@ -63,6 +64,7 @@ struct ResolvedModel {
   std::vector<events::Worker> unlisted = {};  // of the group, which do not list this name: all ranks of them
   std::uint32_t block_size = kGuessedBlockSize;
   ModelHashing hashing = {};
+  bool has_ranks = false;  // a worker of the group has several
 };
 
 // Where to send a request that was routed.
@@ -77,6 +79,7 @@ struct QuestionTarget {
   events::WorkerId worker;
   HttpAddress address;
   std::string_view target;
+  std::string authorization = {};  // with the worker's key; empty: it has none
 };
 
 struct RankStatus {
@@ -140,14 +143,18 @@ class Fleet {
   std::optional<std::uint32_t> block_size_of(std::string_view group) const;
   ModelHashing hashing_of(std::string_view group) const;
   std::optional<RouteTarget> target(const events::Worker& worker) const;
-  // Where to ask for tokens: the least busy worker of the first of these targets that one has. Errors:
-  // kUnavailable.
+  // Where to ask for tokens: the least busy worker, but for these, of the first of these targets that one
+  // has. Errors: kUnavailable.
   Result<QuestionTarget> target_for_question(const ResolvedModel& model,
-                                             std::span<const std::string_view> targets) const;
+                                             std::span<const std::string_view> targets,
+                                             std::span<const events::WorkerId> left_out) const;
   TokenWorkers& token_workers() noexcept { return token_workers_; }
 
-  // What became of a request there. `is_failure`: it could not be reached, or broke.
+  // What became of a request there. `is_failure`: it could not be reached, or broke; otherwise it was answered
+  // to its end.
   void note(events::WorkerId worker, bool is_failure, std::string_view detail = {});
+  // No connection to it came about, for a request that does not tell whether it is well.
+  void note_unreachable(events::WorkerId worker, std::string_view detail);
   // A request asks its worker to announce again what it finds. Before the request is sent.
   void expect_full_reports() noexcept {
     full_reports_asked_->store(true, std::memory_order_release);  // release: pairs with EngineRank::apply()
@@ -164,8 +171,13 @@ class Fleet {
   void told(std::uint64_t number, Result<Answer> answer);
 
   std::vector<MemberStatus> status() const;
+  WorkerPlace place_of(events::WorkerId worker) const;
+  // Empty: it is gone, or not known.
+  std::string group_of(events::WorkerId worker) const;
   // The entries of all workers' /v1/models, each id once, as JSON objects.
   std::vector<std::string> model_entries() const;
+  // The one of this id.
+  std::optional<std::string> model_entry(std::string_view id) const;
   // A group with a worker that can be chosen.
   bool is_ready() const;
 
@@ -185,6 +197,9 @@ class Fleet {
   // An adapter, or another name, may be loaded at some workers of a group only.
   void add_unlisted(std::string_view model, ResolvedModel& resolved) const ASHLAR_REQUIRES(mu_);
   ResolvedModel with_block_size(ResolvedModel resolved) const ASHLAR_REQUIRES(mu_);
+  // Whether it is taken out for its failures, and how the last one was.
+  bool goes_down(Member& member, std::string_view detail) ASHLAR_REQUIRES(mu_);
+  std::string authorization_of(const Member& member) const ASHLAR_REQUIRES(mu_);
   Errand errand(const Member& member, bool is_health, std::string target) ASHLAR_REQUIRES(mu_);
   events::WorkerId free_id() ASHLAR_REQUIRES(mu_);
   // Adds the worker to the router once its group is known, and follows its events.

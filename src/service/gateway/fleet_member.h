@@ -21,13 +21,16 @@ struct Fleet::Member {
   std::string routing_group;
 
   // Guarded by the fleet's lock.
+  WorkerKey key;
   std::string group;  // empty: not known yet
   std::vector<ModelEntry> models;
   std::uint32_t ranks = 1;
   bool is_gone = false;
   bool is_up = false;
   std::string problem = "not asked yet";
-  std::uint32_t failures = 0;  // in a row
+  std::uint32_t failures = 0;    // of requests, since one was answered to its end
+  std::uint32_t unanswered = 0;  // other connections that did not come about, since its /health answered
+  bool may_be_another = false;   // its /health was refused since it last answered
   Clock::TimePoint rests_until{};
   Clock::TimePoint health_at{};  // when it is asked next
   Clock::TimePoint models_at{};

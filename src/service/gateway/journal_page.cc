@@ -215,7 +215,11 @@ Reply answer_made(const JournalTimeline& timeline, std::string_view name) {
       parsed && parsed->run == timeline.report().run ? timeline.find(parsed->decision) : nullptr;
   if (made == nullptr) return json_reply(404, R"({"error":"this decision is not kept here"})");
   JsonText out;
-  write_receipt(out, timeline.report().run, receipt_of(*made), to_text(made->verdict));
+  const auto place_of = [&](events::WorkerId id) {
+    const auto found = timeline.report().worker_names.find(id);
+    return found == timeline.report().worker_names.end() ? WorkerPlace() : WorkerPlace{.name = found->second};
+  };
+  write_receipt(out, timeline.report().run, receipt_of(*made), place_of, to_text(made->verdict));
   return json_reply(200, out.take());
 }
 

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,12 @@
 #include "service/gateway/receipts.h"
 
 namespace ashlar::service {
+
+// A worker for people; empty: it is not there any more, or not known.
+struct WorkerPlace {
+  std::string name = {};
+  std::string address = {};
+};
 
 // A receipt without its candidates: thousands of them would be too much to send every second.
 struct DecisionBrief {
@@ -36,7 +43,10 @@ DecisionBrief brief_of(const Receipt& receipt);
 void write_brief(JsonText& out, std::uint64_t run, const DecisionBrief& brief, Clock::TimePoint now);
 // The whole of it, with every candidate and the terms of its cost. In place of its outcome, which a journal
 // does not hold, `replayed` says what a replay showed.
-void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt, std::string_view replayed = {});
+// `place_of`: of a candidate, for people.
+using PlaceTeller = std::function<WorkerPlace(events::WorkerId)>;
+void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt, const PlaceTeller& place_of,
+                   std::string_view replayed = {});
 // {"device": {"held", "most", "stored", "removed", "offloaded", "offloaded_from"}, …} of the tiers that the
 // worker has used; the device always.
 void write_tiers(JsonText& out, const std::array<TierChanges, events::kStorageTiers>& tiers);

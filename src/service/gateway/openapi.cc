@@ -79,6 +79,13 @@ std::string_view openapi_text() {
   "/openapi.json": {
    "get": {"summary": "This description", "responses": {"200": {"description": "OpenAPI 3.1"}}}
   },
+  "/v1/models/{id}": {
+   "get": {
+    "summary": "A model, as its worker tells of it",
+    "parameters": [{"name": "id", "in": "path", "required": true, "schema": {"type": "string"}}],
+    "responses": {"200": {"description": "its entry"}, "404": {"description": "no worker serves it"}}
+   }
+  },
   "/v1/models": {
    "get": {"summary": "The models of all workers", "responses": {"200": {"description": "a list"}}}
   },

@@ -1,4 +1,6 @@
 // How a passage comes to the tokens of its request: asked of workers, one after another.
+#include <algorithm>
+#include <functional>
 #include <span>
 #include <utility>
 
@@ -12,6 +14,8 @@ namespace {
 
 // A request that needs more questions than this for its tokens goes without them.
 constexpr std::uint32_t kMaxQuestions = 4;
+// More than contexts have: a prompt of several times as many must not hold up others while it is looked up.
+constexpr std::size_t kMostPromptBlocks = 65'536;
 // What a token of text is taken for where nobody says.
 constexpr std::uint64_t kBytesPerToken = 4;
 
@@ -51,17 +55,19 @@ Step ProxyPassage::ask() {
     targets[count++] = question_->tokenize_target;
   if (!question_->render_target.empty() && source != "tokenize") targets[count++] = question_->render_target;
   const Result<QuestionTarget> target =
-      parts_.fleet->target_for_question(model_, std::span(targets).first(count));
-  if (!target || now >= asks_until_) {
+      parts_.fleet->target_for_question(model_, std::span(targets).first(count), refused_by_);
+  if (!target || now >= asks_until_ || refused_by_.size() > 1) {
     question_.reset();
-    claim_reason_ = "no worker could be asked for its tokens";
+    claim_reason_ = refused_by_.empty() ? "no worker could be asked for its tokens"
+                                        : "the workers that were asked for its tokens failed";
     return route();
   }
   parts_.counters.tokenized.add();
   asked_ = *target;
   Ask ask{.address = target->address, .target = std::string(target->target)};
   ask.headers = {{"Content-Type", "application/json"}};
-  if (!authorization_.empty()) ask.headers.emplace_back("Authorization", authorization_);
+  const std::string& authorization = target->authorization.empty() ? authorization_ : target->authorization;
+  if (!authorization.empty()) ask.headers.emplace_back("Authorization", authorization);
   ask.body = question_->body;
   ask.timeout = asks_until_ - now;
   return ask;
@@ -75,25 +81,47 @@ void ProxyPassage::take_tokens(KnownPrompt known) {
   prompt_tokens_ = all.size();
   is_estimate_ = false;
   if (view_.skips_cache) claim_reason_ = "the engine computes all of a prompt whose logprobs are asked for";
-  locals_ = hash_prompt(all, known_->items, model_.hashing.hasher(model_.adapter, view_.cache_salt),
-                        model_.block_size);
+  if (view_.endpoint == Endpoint::kResponses && model_.has_ranks) {
+    is_estimate_ = true;
+    claim_reason_ = "the engine chooses the rank of /v1/responses itself";
+  }
+  const std::size_t most = kMostPromptBlocks * model_.block_size;
+  if (all.size() >= most + model_.block_size) {
+    is_estimate_ = true;
+    claim_reason_ = "its prompt has more than " + std::to_string(kMostPromptBlocks) +
+                    " blocks; it is routed by the first of them";
+  }
+  locals_ = hash_prompt(std::span(all).first(std::min(all.size(), most)), known_->items,
+                        model_.hashing.hasher(model_.adapter, view_.cache_salt), model_.block_size);
 }
 
 Step ProxyPassage::answered(Result<Answer> answer) {
   ASHLAR_CHECK(question_.has_value(), "an answer without a question");
+  if (!answer && answer.error().code() == ErrorCode::kIo) {  // not asked
+    question_.reset();
+    parts_.counters.tokenize_failed.add();
+    claim_reason_ = "this router has no connection left to ask for its tokens";
+    return route();
+  }
   const bool is_render = asked_.target == question_->render_target;
-  const TokenAnswer kind = answer ? token_answer(answer->status, is_render) : TokenAnswer::kFailed;
-  parts_.fleet->token_workers().note(asked_.worker, asked_.target, kind, Clock::real().now());
+  const TokenAnswer kind = answer ? token_answer(answer->status, is_render)
+                           : answer.error().code() == ErrorCode::kUnavailable ? TokenAnswer::kFailed
+                                                                              : TokenAnswer::kRefused;
+  const std::uint64_t prompt = std::hash<std::string_view>()(question_->body);
+  const auto note = [&](TokenAnswer what) {
+    parts_.fleet->token_workers().note(asked_.worker, asked_.target, what, prompt, Clock::real().now());
+  };
+  note(kind);
   if (kind != TokenAnswer::kGood) {
     parts_.counters.tokenize_failed.add();
+    if (kind == TokenAnswer::kRefused) refused_by_.push_back(asked_.worker);
     return ask();  // another worker
   }
   const TokenQuestion question = *std::exchange(question_, std::nullopt);
   Result<PromptTokens::Lookup> next = parts_.prompts->learn(
       question, is_render ? TokenEndpoint::kRender : TokenEndpoint::kTokenize, answer->status, answer->body);
   if (!next) {
-    parts_.fleet->token_workers().note(asked_.worker, asked_.target, TokenAnswer::kFailed,
-                                       Clock::real().now());
+    note(TokenAnswer::kRefused);
     parts_.counters.tokenize_failed.add();
     claim_reason_ = next.error().message();
     return route();

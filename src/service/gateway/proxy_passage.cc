@@ -67,6 +67,13 @@ std::string header_text(std::string_view text) {
   return out;
 }
 
+// The id in /v1/responses/{id} and what follows it; empty: another path.
+std::string_view response_of(std::string_view target) {
+  constexpr std::string_view kPath = "/v1/responses/";
+  if (!target.starts_with(kPath)) return {};
+  return target.substr(kPath.size(), target.find_first_of("/?", kPath.size()) - kPath.size());
+}
+
 std::string_view describe(ForwardFailure failure) {
   switch (failure) {
     case ForwardFailure::kConnect:
@@ -77,6 +84,8 @@ std::string_view describe(ForwardFailure failure) {
       return "did not answer in time";
     case ForwardFailure::kInvalid:
       return "gave an answer that is not HTTP";
+    case ForwardFailure::kExhausted:
+      return "was not asked";
   }
   return "failed";
 }
@@ -120,7 +129,21 @@ Result<void> ProxyPassage::read_headers(std::span<const HeaderView> headers) {
 Step ProxyPassage::refuse(unsigned status, std::string_view type, std::string_view message, bool can_retry) {
   leave_line();
   parts_.counters.refused.add();
-  return openai_error(status, type, message, can_retry);
+  Reply reply = openai_error(status, type, message, can_retry);
+  if (decision_) add_receipt(reply.headers);
+  return reply;
+}
+
+void ProxyPassage::add_receipt(Headers& headers) const {
+  const Candidate& choice = decision_->choice();
+  headers.reserve(headers.size() + 6);
+  headers.emplace_back("x-ashlar-worker", worker_name_);
+  headers.emplace_back("x-ashlar-dp-rank", std::to_string(choice.worker.rank));
+  headers.emplace_back("x-ashlar-state", to_string(choice.state));
+  if (!state_reason_.empty()) headers.emplace_back("x-ashlar-state-reason", header_text(state_reason_));
+  headers.emplace_back("x-ashlar-decision-id", decision_name(parts_.run, decision_->id));
+  if (!decision_->is_estimate)
+    headers.emplace_back("x-ashlar-cached-tokens", std::to_string(decision_->cached_tokens));
 }
 
 Step ProxyPassage::begin(const ClientRequest& request, Wake wake) {
@@ -139,11 +162,16 @@ Step ProxyPassage::begin(const ClientRequest& request, Wake wake) {
     return refuse(400, "invalid_request_error", read.error().message());
   const Endpoint endpoint = endpoint_of(request.method, request.target);
   view_.endpoint = endpoint;
-  if (endpoint != Endpoint::kOther || request.body.starts_with('{')) {
+  const std::size_t start = request.body.find_first_not_of(" \t\r\n");
+  if (endpoint != Endpoint::kOther || (start != std::string_view::npos && request.body[start] == '{')) {
     // What cannot be read here is the engine's to refuse; it is routed by its size.
     if (Result<RequestView> view = read_request(endpoint, request.body)) view_ = *std::move(view);
   }
   if (view_.asks_full_report) parts_.fleet->expect_full_reports();
+  home_ = parts_.homes.find(endpoint == Endpoint::kResponses ? std::string_view(view_.previous_response)
+                                                             : response_of(request.target));
+  // A path with an id names no model.
+  if (home_ && view_.model.empty()) view_.model = parts_.fleet->group_of(*home_);
   Result<ResolvedModel> model = parts_.fleet->resolve(view_.model);
   if (!model && model.error().code() == ErrorCode::kNotFound && view_.model.empty())
     return refuse(400, "invalid_request_error",
@@ -186,7 +214,7 @@ Step ProxyPassage::route() {
   if (place_ == 0 && hesitation_ == 0 && !is_choosy() && !line_->empty()) return wait();
   const Clock::TimePoint before = Clock::real().now();
   const bool may_hesitate = !has_hesitated_ || before < hesitates_until_;
-  if (may_hesitate && !view_.skips_cache) {
+  if (may_hesitate && !view_.skips_cache && !is_estimate_) {
     if (const auto owed = owed_reply(before)) {
       const bool waits = owed_ || parts_.recent.is_worth_waiting(model_.group);
       if (waits) owed_ = owed;
@@ -194,10 +222,12 @@ Step ProxyPassage::route() {
     }
   }
   if (owed_) parts_.recent.judge(model_.group, has_reply(*std::exchange(owed_, std::nullopt)));
+  if (home_) keep_to_home();
   std::vector<events::Worker> left_out;
-  if (!model_.unlisted.empty()) {
+  if (!model_.unlisted.empty() || home_) {
     left_out = tried_;
     left_out.insert(left_out.end(), model_.unlisted.begin(), model_.unlisted.end());
+    if (home_) left_out.insert(left_out.end(), elsewhere_.begin(), elsewhere_.end());
   }
   RouteRequest request{.group = model_.group,
                        .locals = view_.skips_cache ? std::span<const tokens::LocalHash>() : locals_,
@@ -209,7 +239,7 @@ Step ProxyPassage::route() {
                        .weights = weights_,
                        .tried = left_out.empty() ? tried_ : left_out,
                        .rank = rank_,
-                       .hesitates = may_hesitate};
+                       .hesitates = may_hesitate && !is_estimate_};
   Result<Decision> decision = parts_.router->choose(request);
   parts_.counters.route_time.observe(static_cast<std::uint64_t>((Clock::real().now() - before).count()));
   if (!decision) {
@@ -224,6 +254,7 @@ Step ProxyPassage::route() {
   const std::optional<RouteTarget> target = parts_.fleet->target(worker);
   if (!target) {  // it left in between
     release();
+    decision_.reset();
     tried_.push_back(worker);
     return route();
   }
@@ -233,6 +264,7 @@ Step ProxyPassage::route() {
   if (view_.skips_cache && decision_->choice().state == WorkerState::kFallback && !locals_.empty())
     parts_.router->expect(worker, locals_);
   Forward forward{.address = target->address};
+  forward.is_sent_once = !may_repeat();
   forward.dropped = {kTokenHeader, kWeightsHeader, kPolicyHeader, kRankHeader};
   if (target->has_ranks) {
     forward.added.emplace_back("X-data-parallel-rank", std::to_string(worker.rank));
@@ -243,6 +275,19 @@ Step ProxyPassage::route() {
   forward.head_timeout = parts_.options.head_timeout;
   forward.idle_timeout = parts_.options.idle_timeout;
   return forward;
+}
+
+void ProxyPassage::keep_to_home() {
+  elsewhere_.clear();
+  bool is_there = false;
+  for (const WorkerLoad& load : parts_.router->loads()) {
+    if (load.group != model_.group) continue;
+    if (load.worker.id != *home_) elsewhere_.push_back(load.worker);
+    is_there |=
+        load.worker.id == *home_ && load.is_up && std::ranges::find(tried_, load.worker) == tried_.end();
+  }
+  // What it kept may be lost: any other says so.
+  if (!is_there) home_.reset();
 }
 
 std::optional<RecentEnds::End> ProxyPassage::owed_reply(Clock::TimePoint now) const {
@@ -341,6 +386,9 @@ void ProxyPassage::keep_receipt(const RouteTarget& target) {
     for (Candidate& candidate : receipt.decision.candidates)
       if (std::ranges::find(model_.unlisted, candidate.worker) != model_.unlisted.end())
         candidate.exclusion = Exclusion::kOtherModel;
+    for (Candidate& candidate : receipt.decision.candidates)
+      if (home_ && candidate.exclusion == Exclusion::kTried && candidate.worker.id != *home_)
+        candidate.exclusion = Exclusion::kNotHome;
     receipt.group = model_.group;
     receipt.worker_name = target.name;
     receipt.state_reason = state_reason_;
@@ -355,11 +403,28 @@ void ProxyPassage::release() {
   line_->wake_first();
 }
 
+bool ProxyPassage::may_repeat() const noexcept {
+  return view_.endpoint != Endpoint::kOther || request_.method == "GET" || request_.method == "HEAD" ||
+         request_.method == "OPTIONS";
+}
+
+bool ProxyPassage::has_other_worker() const {
+  const std::vector<WorkerLoad> loads = parts_.router->loads();
+  return std::ranges::any_of(decision_->candidates, [&](const Candidate& candidate) {
+    const auto load = std::ranges::find(loads, candidate.worker, &WorkerLoad::worker);
+    return candidate.worker.id != decision_->choice().worker.id && load != loads.end() && load->is_up &&
+           (candidate.exclusion == Exclusion::kNone || candidate.exclusion == Exclusion::kFull);
+  });
+}
+
+void ProxyPassage::note_failure(std::string_view message) {
+  if (judges_worker()) parts_.fleet->note(decision_->choice().worker.id, true, message);
+}
+
 Step ProxyPassage::try_another(unsigned status, std::string_view message) {
   const events::Worker worker = decision_->choice().worker;
   RequestOutcome outcome{.is_over = true, .end = PassageEnd::kWorkerBroke, .status = status_};
   parts_.receipts.set_outcome(decision_->id, outcome);
-  parts_.fleet->note(worker.id, true, message);
   release();
   // Its other ranks listen at the same address.
   for (const Candidate& candidate : decision_->candidates)
@@ -378,16 +443,33 @@ Step ProxyPassage::try_another(unsigned status, std::string_view message) {
 Step ProxyPassage::failed(ForwardFailure failure, std::string_view detail) {
   ASHLAR_CHECK(is_reserved_, "a failure of no worker");
   ASHLAR_DCHECK(!has_bytes_, "bytes were passed on: nothing can be tried again");
+  if (failure == ForwardFailure::kExhausted) {
+    if (const auto left_out = parts_.shortages.next(Clock::real().now()))
+      ASHLAR_LOG(LogLevel::kWarn, "serve",
+                 "requests cannot be sent: %s (%llu such lines were left out); see Files in docs/serve.md",
+                 printable(detail).c_str(), static_cast<unsigned long long>(*left_out));
+    parts_.counters.unsent.add();
+    status_ = 503;
+    settle_outcome(PassageEnd::kComplete);
+    release();
+    return refuse(503, "service_unavailable", "this router has no connections left for its workers", true);
+  }
   ASHLAR_LOG(LogLevel::kWarn, "serve", "worker %s %s: %s", worker_name_.c_str(), describe(failure).data(),
              printable(detail).c_str());
-  // The engine may still compute what it was slow with: the same again elsewhere would double the load.
-  if (failure == ForwardFailure::kLate) {
-    parts_.fleet->note(decision_->choice().worker.id, true, describe(failure));
-    settle_outcome(PassageEnd::kWorkerBroke);
-    release();
-    return refuse(504, "timeout_error", worker_name_ + " " + std::string(describe(failure)));
+  const bool is_unsent = failure == ForwardFailure::kConnect;
+  if (is_unsent && !judges_worker()) {
+    parts_.fleet->note_unreachable(decision_->choice().worker.id, describe(failure));
+  } else {
+    note_failure(describe(failure));
   }
-  return try_another(502, describe(failure));
+  // The engine may still compute what it was slow with: the same again elsewhere would double the load.
+  if (failure != ForwardFailure::kLate && (is_unsent || may_repeat()))
+    return try_another(502, describe(failure));
+  settle_outcome(PassageEnd::kWorkerBroke);
+  release();
+  const std::string message = worker_name_ + " " + std::string(describe(failure));
+  if (failure == ForwardFailure::kLate) return refuse(504, "timeout_error", message);
+  return refuse(502, "service_unavailable", message + "; it may have done what was asked for");
 }
 
 HeadVerdict ProxyPassage::head(unsigned status, std::span<const HeaderView> headers) {
@@ -396,31 +478,27 @@ HeadVerdict ProxyPassage::head(unsigned status, std::span<const HeaderView> head
   status_ = status;
   HeadVerdict verdict;
   if (status == 502 || status == 503 || status == 504) {
-    if (attempts_ + 1 < parts_.options.max_attempts) {
-      verdict.instead = try_another(status, "answered " + std::to_string(status));
-      // Where no other can be had, the worker's own answer is the better one; it is dropped by now.
+    const std::string message = "answered " + std::to_string(status);
+    note_failure(message);
+    // Where no other can be had, the worker's own answer is the better one.
+    if (attempts_ + 1 < parts_.options.max_attempts && may_repeat() && has_other_worker()) {
+      verdict.instead = try_another(status, message);
       return verdict;
     }
-    parts_.fleet->note(decision_->choice().worker.id, true, "answered " + std::to_string(status));
-  } else {
-    parts_.fleet->note(decision_->choice().worker.id, false);
+    has_failed_ = true;
   }
-  const Candidate& choice = decision_->choice();
-  verdict.added.reserve(6);
-  verdict.added.emplace_back("x-ashlar-worker", worker_name_);
-  verdict.added.emplace_back("x-ashlar-dp-rank", std::to_string(choice.worker.rank));
-  verdict.added.emplace_back("x-ashlar-state", to_string(choice.state));
-  if (!state_reason_.empty()) verdict.added.emplace_back("x-ashlar-state-reason", header_text(state_reason_));
-  verdict.added.emplace_back("x-ashlar-decision-id", decision_name(parts_.run, decision_->id));
-  if (!decision_->is_estimate)
-    verdict.added.emplace_back("x-ashlar-cached-tokens", std::to_string(decision_->cached_tokens));
+  add_receipt(verdict.added);
   if (status == 200) scanner_.emplace(header_of(headers, "content-type"));
   return verdict;
 }
 
 void ProxyPassage::bytes(std::string_view part) {
   if (!std::exchange(has_bytes_, true) && is_reserved_) parts_.router->first_byte(decision_->id);
-  if (scanner_) scanner_->feed(part);
+  if (!scanner_) return;
+  scanner_->feed(part);
+  if (view_.endpoint != Endpoint::kResponses || has_home_ || scanner_->id().empty()) return;
+  has_home_ = true;
+  parts_.homes.add(scanner_->id(), decision_->choice().worker.id);
 }
 
 void ProxyPassage::ended(PassageEnd end) {
@@ -430,101 +508,13 @@ void ProxyPassage::ended(PassageEnd end) {
   }
   if (is_reserved_) {
     settle_outcome(end);
-    if (end == PassageEnd::kWorkerBroke)
-      parts_.fleet->note(decision_->choice().worker.id, true, "broke off its answer");
+    if (end == PassageEnd::kWorkerBroke) note_failure("broke off its answer");
+    // A head proves nothing: an engine may die in every answer.
+    if (end == PassageEnd::kComplete && !has_failed_ && judges_worker())
+      parts_.fleet->note(decision_->choice().worker.id, false);
   }
   release();
   leave_line();
-}
-
-// False: its events may still be on their way, and it is judged later.
-bool ProxyPassage::settle_misroute(RequestOutcome& outcome, bool has_other_tokens) {
-  ASHLAR_DCHECK(decision_ && !decision_->is_estimate && outcome.delivered_tokens, "nothing was expected");
-  const Candidate& choice = decision_->choice();
-  RouteVerdict verdict{.id = decision_->id,
-                       .worker = choice.worker,
-                       .state = choice.state,
-                       .then = decision_->changes,
-                       .expected = decision_->cached_tokens,
-                       .delivered = *outcome.delivered_tokens,
-                       .reported = std::uint64_t{choice.depth} * model_.block_size,
-                       .group = model_.group,
-                       .block_size = model_.block_size,
-                       .outcome = outcome};
-  if (verdict.delivered > verdict.expected && known_) {
-    const std::uint64_t kept = prompt_tokens_ + outcome.output_tokens.value_or(0);
-    // Before the first event of a model the size of its blocks is a guess.
-    verdict.refresh = [fleet = parts_.fleet.get(), kept, tokens = known_->tokens, items = known_->items,
-                       hasher = model_.hashing.hasher(model_.adapter, view_.cache_salt)](RouteVerdict& its) {
-      const std::uint32_t size = fleet->block_size_of(its.group).value_or(its.block_size);
-      const std::uint64_t blocks = kept / size;
-      its.block_size = size;
-      its.own_blocks = blocks - std::min(blocks, its.delivered / size);
-      its.found = hash_prompt(*tokens, items, hasher, size);
-      its.found.resize(std::min<std::uint64_t>(its.found.size(), (its.delivered + size - 1) / size));
-    };
-    verdict.refresh(verdict);
-  }
-  outcome.misroute = judge(verdict, evidence_for(verdict, *parts_.router));
-  if (has_other_tokens && outcome.misroute != Misroute::kNone) outcome.misroute = Misroute::kOtherTokens;
-  if (outcome.misroute == Misroute::kUnexplained &&
-      parts_.late_verdicts.add(std::move(verdict), Clock::real().now()))
-    return false;
-  parts_.counters.count(outcome.misroute);
-  return true;
-}
-
-void ProxyPassage::settle_outcome(PassageEnd end) {
-  ServiceCounters& counters = parts_.counters;
-  RequestOutcome outcome{.is_over = true, .end = end, .status = status_};
-  if (scanner_) {
-    scanner_->finish();
-    outcome.delivered_tokens = scanner_->usage().cached_tokens;
-    outcome.prompt_tokens = scanner_->usage().prompt_tokens;
-    outcome.output_tokens = scanner_->usage().completion_tokens;
-  }
-  const bool is_answered = end == PassageEnd::kComplete && status_ == 200;
-  bool has_other_tokens = false;
-  bool is_open = false;  // its receipt is written later
-  if (is_answered && known_ && outcome.prompt_tokens && view_.prompts == 1)
-    has_other_tokens = !parts_.prompts->check(view_.model, *known_, *outcome.prompt_tokens);
-  if (is_answered && !is_estimate_) {
-    if (!outcome.delivered_tokens) counters.delivered_unknown.add();
-    TokenCounters& tokens = outcome.delivered_tokens ? counters.tokens : counters.unknown_tokens;
-    tokens.prompt.add(prompt_tokens_);
-    tokens.available.add(decision_->available_tokens);
-    tokens.captured.add(decision_->cached_tokens);
-    for (std::size_t tier = 0; tier < counters.hit_blocks.size(); ++tier)
-      counters.hit_blocks[tier].add(decision_->choice().blocks[tier]);
-    if (outcome.delivered_tokens) {
-      counters.delivered_tokens.add(*outcome.delivered_tokens);
-      if (*outcome.delivered_tokens % model_.block_size != 0 && !has_other_tokens)
-        parts_.fleet->check_answer(decision_->choice().worker, *outcome.delivered_tokens,
-                                   outcome.prompt_tokens.value_or(prompt_tokens_));
-      is_open = !settle_misroute(outcome, has_other_tokens);
-    }
-    // More full blocks than the worker had: an event of them is owed.
-    if (decision_->choice().state == WorkerState::kExact &&
-        prompt_tokens_ / model_.block_size > decision_->choice().depth)
-      parts_.fleet->expect_event(decision_->choice().worker, decision_->changes);
-    // The last token of a reply is not in its cache.
-    const std::uint64_t kept = prompt_tokens_ + std::max<std::uint64_t>(1, outcome.output_tokens.value_or(0));
-    if (decision_->choice().state != WorkerState::kFallback && view_.prompts == 1 && !has_other_tokens &&
-        (kept - 1) / model_.block_size > locals_.size())
-      parts_.recent.add(locals_,
-                        {.worker = decision_->choice().worker,
-                         .blocks = (kept - 1) / model_.block_size,
-                         .cleared = decision_->changes.cleared},
-                        Clock::real().now());
-  }
-  if (!is_open) parts_.receipts.set_outcome(decision_->id, outcome);
-  if (parts_.trace && is_answered && view_.endpoint != Endpoint::kOther)
-    parts_.trace->add({.arrived = arrived_,
-                       .input_tokens = prompt_tokens_,
-                       .output_tokens = outcome.output_tokens.value_or(0),
-                       .block_size = model_.block_size,
-                       .locals = locals_,
-                       .session = session_});
 }
 
 }  // namespace ashlar::service

@@ -31,6 +31,8 @@ class ProxyPassage final : public Passage {
   void ended(PassageEnd end) override;
 
  private:
+  using Headers = std::vector<std::pair<std::string, std::string>>;
+
   // Reads what the headers say about routing. Errors: kInvalidArgument, with the header.
   Result<void> read_headers(std::span<const HeaderView> headers);
   // An answer of our own that takes long.
@@ -47,16 +49,30 @@ class ProxyPassage final : public Passage {
   Step hesitate(Clock::TimePoint now, Clock::TimePoint until);
   void stop_hesitating();
   // Whether not every worker of its group will do.
-  bool is_choosy() const noexcept { return rank_ || !tried_.empty() || !model_.unlisted.empty(); }
+  bool is_choosy() const noexcept { return rank_ || home_ || !tried_.empty() || !model_.unlisted.empty(); }
+  // Fills elsewhere_, as long as the worker that has the earlier answer is up; otherwise forgets it.
+  void keep_to_home();
   // What is owed if this goes on with a reply whose blocks its worker has not told yet.
   std::optional<RecentEnds::End> owed_reply(Clock::TimePoint now) const;
   // Whether that worker has reported so many blocks of the prompt, or as many as the prompt has.
   bool has_reply(const RecentEnds::End& end) const;
   Step refuse(unsigned status, std::string_view type, std::string_view message, bool can_retry = false);
+  // Whether answers to it tell if a worker is well: those of other paths are about the operation.
+  bool judges_worker() const noexcept { return view_.endpoint <= Endpoint::kEmbeddings; }
+  // Whether it may be sent again although an engine may have had it: what it asks for is known to be
+  // harmless, or its method says so.
+  bool may_repeat() const noexcept;
+  // Whether the decision leaves another worker that is up.
+  bool has_other_worker() const;
+  void note_failure(std::string_view message);
   Step try_another(unsigned status, std::string_view message);
   void keep_receipt(const RouteTarget& target);
+  // What the answer says of the last decision, an error too.
+  void add_receipt(Headers& headers) const;
   void release();
   void leave_line();
+  // Whether what the engine says of the prompt can be so.
+  bool is_plausible(const RequestOutcome& outcome) const;
   void settle_outcome(PassageEnd end);
   bool settle_misroute(RequestOutcome& outcome, bool has_other_tokens);
 
@@ -74,6 +90,8 @@ class ProxyPassage final : public Passage {
   std::optional<TokenQuestion> question_;
   QuestionTarget asked_ = {};  // the last one
   std::uint32_t questions_ = 0;
+  // Workers that did badly by its prompt. After two the others are spared.
+  std::vector<events::WorkerId> refused_by_;
   Clock::TimePoint asks_until_{};
   std::optional<KnownPrompt> known_;
   std::string claim_reason_;  // of the receipt
@@ -81,6 +99,9 @@ class ProxyPassage final : public Passage {
   std::uint64_t prompt_tokens_ = 0;
   bool is_estimate_ = true;
 
+  std::optional<events::WorkerId> home_;  // the worker that has the answer which it goes on with, or asks for
+  std::vector<events::Worker> elsewhere_;  // workers of the group that have not
+  bool has_home_ = false;                  // its own answer is noted
   std::vector<events::Worker> tried_;
   std::uint32_t attempts_ = 0;  // that failed
   WaitLine* line_ = nullptr;    // of its group
@@ -95,6 +116,7 @@ class ProxyPassage final : public Passage {
   std::string worker_name_;
   std::string state_reason_;
   bool is_reserved_ = false;
+  bool has_failed_ = false;  // the answer that is passed on counts as a failure of its worker
   bool has_bytes_ = false;
   bool is_counted_ = true;  // among those that ended, or not to be
   unsigned status_ = 0;

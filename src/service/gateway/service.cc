@@ -2,6 +2,7 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -26,6 +27,8 @@ namespace {
 constexpr std::uint64_t kPeerErrand = 0;
 // Beyond these a difference counts as unexplained at once.
 constexpr std::size_t kMostLateVerdicts = 1024;
+// Of one name.
+constexpr unsigned kMostTraces = 9999;
 
 Result<void> draw(std::span<std::uint8_t> bytes) {
   while (!bytes.empty()) {
@@ -62,6 +65,19 @@ Result<std::unique_ptr<JournalWriter>> open_journal(const ServeOptions& options,
                                 .router = router,
                                 .file_bytes = options.journal_file_bytes,
                                 .kept_bytes = options.journal_kept_bytes});
+}
+
+// The first of FILE, FILE.1, FILE.2 and so on that is free: a restart begins another trace.
+Result<std::unique_ptr<TraceRecorder>> open_trace(const std::string& path) {
+  for (unsigned number = 0;; ++number) {
+    const std::string name = number == 0 ? path : path + "." + std::to_string(number);
+    auto made = TraceRecorder::create({.path = name});
+    if (!made && made.error().code() == ErrorCode::kAlreadyExists && number < kMostTraces) continue;
+    if (made && number != 0)
+      ASHLAR_LOG(LogLevel::kInfo, "serve", "%s is there already: the trace is written to %s", path.c_str(),
+                 name.c_str());
+    return made;
+  }
 }
 
 // "http://host:port", with or without the path of the dump.
@@ -134,7 +150,11 @@ Result<std::unique_ptr<Service>> Service::create(const ServeOptions& options,
   ASHLAR_TRY(parts->run, draw_number());
   ASHLAR_RETURN_IF_ERROR(draw(parts->session_key));
   RouterOptions router{
-      .prediction_ttl = options.prediction_ttl, .fallback_ttl = options.fallback_ttl, .seed = options.seed};
+      .prediction_ttl = options.prediction_ttl,
+      .fallback_ttl = options.fallback_ttl,
+      .seed = options.seed,
+      .max_predicted_blocks = std::min(options.max_predicted_blocks, options.max_predictions),
+      .max_predictions = options.max_predictions};
   if (router.seed == 0) {
     ASHLAR_TRY(router.seed, draw_number());
   }
@@ -143,7 +163,7 @@ Result<std::unique_ptr<Service>> Service::create(const ServeOptions& options,
     ASHLAR_TRY(parts->journal, open_journal(options, parts->run, router));
   }
   if (!options.record.empty()) {
-    ASHLAR_TRY(parts->trace, TraceRecorder::create({.path = options.record}));
+    ASHLAR_TRY(parts->trace, open_trace(options.record));
   }
   parts->router = std::make_unique<Router>(router, parts->journal.get());
   parts->prompts = std::make_unique<PromptTokens>(PromptTokens::Options{

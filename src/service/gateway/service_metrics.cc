@@ -1,4 +1,5 @@
 // The metrics of the service, by name. docs/metrics.md explains them.
+#include <set>
 #include <string>
 #include <utility>
 
@@ -97,6 +98,8 @@ Result<void> register_metrics(ServiceParts& parts) {
   names.count("ashlar_serve_requests_total", "Requests for workers", counters.requests);
   names.count("ashlar_serve_refused_total", "Requests answered here with an error", counters.refused);
   names.count("ashlar_serve_retries_total", "Attempts with another worker", counters.retries);
+  names.count("ashlar_serve_unsent_total", "Requests answered 503 for want of descriptors or memory here",
+              counters.unsent);
   names.count("ashlar_serve_snapshots_total", "Snapshots of another router that were taken",
               counters.snapshots);
   names.count("ashlar_serve_queued_total", "Requests that waited for room", counters.queued);
@@ -123,6 +126,9 @@ Result<void> register_metrics(ServiceParts& parts) {
               counters.delivered_tokens);
   names.count("ashlar_serve_delivered_unknown_total", "Requests whose engine did not say what it found",
               counters.delivered_unknown);
+  names.count("ashlar_serve_delivered_implausible_total",
+              "Requests whose engine reported more tokens than the prompt has: nothing of it is used",
+              counters.delivered_implausible);
   const std::pair<const char*, const Counter&> unknown[] = {{"prompt", counters.unknown_tokens.prompt},
                                                             {"available", counters.unknown_tokens.available},
                                                             {"captured", counters.unknown_tokens.captured}};
@@ -144,6 +150,22 @@ Result<void> register_metrics(ServiceParts& parts) {
                 counters.states[static_cast<std::size_t>(state)], {{"state", std::string(to_string(state))}});
   names.time("ashlar_serve_route_seconds", "Time of a choice", counters.route_time);
 
+  const auto of_groups = [&parts](std::uint64_t Router::Sizes::* value) {
+    return [&parts, value] {
+      std::set<std::string> groups;
+      for (const MemberStatus& member : parts.fleet->status()) groups.insert(member.group);
+      std::uint64_t sum = 0;
+      for (const std::string& group : groups) sum += parts.router->sizes(group).*value;
+      return sum;
+    };
+  };
+  const std::pair<const char*, std::uint64_t Router::Sizes::*> limits[] = {
+      {"max_predicted_blocks", &Router::Sizes::predictions_cut},
+      {"max_predictions", &Router::Sizes::predictions_evicted}};
+  for (const auto& [limit, value] : limits)
+    names.total("ashlar_serve_predictions_left_out_total",
+                "Blocks that are not expected, or no longer, for a limit", of_groups(value),
+                {{"limit", limit}});
   names.gauge("ashlar_serve_waiting", "Requests that wait for room",
               [&parts] { return static_cast<double>(parts.lines.size()); });
   names.gauge("ashlar_serve_running", "Requests at workers",
@@ -209,6 +231,10 @@ Result<void> register_metrics(ServiceParts& parts) {
               [&parts] { return static_cast<double>(parts.options.max_all_body_bytes); });
   names.total("ashlar_serve_bodies_refused_total", "Requests that were refused for want of it",
               [&parts] { return parts.bodies.now().refused; });
+  names.gauge("ashlar_serve_reply_bytes", "Memory of large answers of the router's own, until they are read",
+              [&parts] { return static_cast<double>(parts.bodies.now().reply_bytes); });
+  names.total("ashlar_serve_replies_refused_total", "Answers that were refused for want of it",
+              [&parts] { return parts.bodies.now().refused_replies; });
   names.gauge("ashlar_serve_receipt_bytes", "Memory of receipts",
               [&parts] { return static_cast<double>(parts.receipts.bytes()); });
   if (parts.journal) {

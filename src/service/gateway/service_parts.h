@@ -14,11 +14,13 @@
 #include "ashlar/base/mutex.h"
 #include "ashlar/service/journal.h"
 #include "ashlar/service/service.h"
+#include "base/seldom.h"
 #include "service/gateway/chores.h"
 #include "service/gateway/fleet.h"
 #include "service/gateway/late_verdicts.h"
 #include "service/gateway/receipts.h"
 #include "service/gateway/recent_ends.h"
+#include "service/gateway/response_homes.h"
 #include "service/gateway/tree_cache.h"
 #include "service/gateway/wait_line.h"
 #include "service/request/prompt_tokens.h"
@@ -38,6 +40,7 @@ struct ServiceCounters {
   Counter requests;
   Counter refused;               // answered here with an error
   Counter retries;               // tried with another worker
+  Counter unsent;                // for want of descriptors or memory here
   Counter queued;                // waited for room
   Counter hesitated;             // waited for events
   Counter tokenized;             // questions to workers
@@ -47,8 +50,9 @@ struct ServiceCounters {
   TokenCounters tokens;          // of requests whose engine said what it found
   TokenCounters unknown_tokens;  // of the others
   Counter delivered_tokens;
-  Counter delivered_unknown;  // requests whose engine reported nothing
-  Counter predictions_right;  // requests
+  Counter delivered_unknown;      // requests whose engine reported nothing
+  Counter delivered_implausible;  // of these: it reported more than the prompt has
+  Counter predictions_right;      // requests
   // Blocks of answered requests that the chosen worker had reported, by their fastest tier.
   std::array<Counter, events::kStorageTiers> hit_blocks;
   std::array<Counter, kMisroutes> misroutes;
@@ -87,8 +91,10 @@ struct ServiceParts {
   std::unique_ptr<PromptTokens> prompts;
   Receipts receipts;
   LateVerdicts late_verdicts;
+  Seldom shortages;  // lines about them
   WaitLines lines;
   RecentEnds recent;
+  ResponseHomes homes;
   TreeCache trees;
   std::unique_ptr<Fleet> fleet;
   std::atomic<bool> is_draining{false};

@@ -4,10 +4,13 @@
 #include <array>
 #include <charconv>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "ashlar/events/index_sink.h"
 #include "ashlar/events/router_event_json.h"
@@ -23,14 +26,15 @@ class PrefixCollector final : public events::IndexSink {
  public:
   events::StoreVerdict store(const events::BlocksStored& event) override {
     Names& names = held_[event.worker];
-    Path path;
+    std::size_t path = kStart;
     if (event.parent) {
       const auto parent = names.find(*event.parent);
       if (parent == names.end()) return events::StoreVerdict::kUnknownParent;
       path = parent->second;
     }
     for (const events::StoredBlock& block : event.blocks) {
-      path = std::make_shared<const Node>(Node{.before = std::move(path), .local = block.local});
+      nodes_.push_back({.before = path, .local = block.local});
+      path = nodes_.size() - 1;
       names[block.name] = path;
     }
     return events::StoreVerdict::kApplied;
@@ -50,27 +54,25 @@ class PrefixCollector final : public events::IndexSink {
   template <class F>
   void for_each_end(F&& fn) const {
     for (const auto& [worker, names] : held_) {
-      std::unordered_map<const Node*, bool> is_continued;
-      for (const auto& [name, path] : names)
-        if (path->before) is_continued[path->before.get()] = true;
+      std::unordered_set<std::size_t> is_continued;
+      for (const auto& [name, path] : names) is_continued.insert(nodes_[path].before);
       for (const auto& [name, path] : names) {
-        if (is_continued.contains(path.get())) continue;
+        if (is_continued.contains(path)) continue;
         std::vector<tokens::LocalHash> locals;
-        for (const Node* node = path.get(); node != nullptr; node = node->before.get())
-          locals.push_back(node->local);
+        for (std::size_t at = path; at != kStart; at = nodes_[at].before) locals.push_back(nodes_[at].local);
         fn(worker, std::vector<tokens::LocalHash>(locals.rbegin(), locals.rend()));
       }
     }
   }
 
  private:
-  struct Node;
-  using Path = std::shared_ptr<const Node>;
+  static constexpr std::size_t kStart = SIZE_MAX;  // of a sequence
   struct Node {
-    Path before;
+    std::size_t before = kStart;
     tokens::LocalHash local;
   };
-  using Names = std::unordered_map<events::BlockName, Path>;
+  using Names = std::unordered_map<events::BlockName, std::size_t>;
+  std::vector<Node> nodes_;  // also of names that are gone
   std::map<events::Worker, Names> held_;
 };
 

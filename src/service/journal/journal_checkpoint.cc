@@ -70,14 +70,15 @@ ByteWriter state_record(const RouteCheckpoint& state, const JournalCipher& ciphe
   return out;
 }
 
-bool read_state(ByteReader& in, RouteCore& core) {
+bool read_state(ByteReader& in, std::uint32_t version, RouteCore& core, const SpecHearer& hear) {
   RouteCheckpoint state;
   state.now = get_time(in);
   state.next_decision = in.get<std::uint64_t>();
   state.next_rank = in.get<std::uint64_t>();
   for (auto left = in.get<std::uint32_t>(); left > 0 && in.ok(); --left) {
     RouteCheckpoint::WorkerPart worker;
-    worker.spec = get_spec(in);
+    worker.spec = get_spec(in, version);
+    if (in.ok() && hear) hear(worker.spec);
     worker.is_up = in.get<std::uint8_t>() != 0;
     if (worker.spec.ranks == 0 || worker.spec.ranks > kMaxJournalRanks) return false;
     for (std::uint32_t i = 0; i < worker.spec.ranks && in.ok(); ++i) worker.ranks.push_back(get_rank(in));
@@ -224,11 +225,12 @@ void write_checkpoint(const RouteCore& core, const JournalCipher& cipher, const 
   record(JournalRecord::kStateEnd, {});
 }
 
-bool read_checkpoint(JournalRecord type, std::span<const std::byte> payload, RouteCore& core) {
+bool read_checkpoint(JournalRecord type, std::uint32_t version, std::span<const std::byte> payload,
+                     RouteCore& core, const SpecHearer& hear) {
   ByteReader in(payload);
   switch (type) {
     case JournalRecord::kState:
-      return read_state(in, core);
+      return read_state(in, version, core, hear);
     case JournalRecord::kStateGroup:
       return read_group(in, core);
     case JournalRecord::kStateBlocks:

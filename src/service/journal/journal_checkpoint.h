@@ -25,6 +25,9 @@ constexpr bool is_of_checkpoint(JournalRecord type) noexcept {
   return type >= JournalRecord::kState && type <= JournalRecord::kStateEnd;
 }
 // Takes one of them into a core that has heard nothing else. False: it cannot be read, or is out of place.
-bool read_checkpoint(JournalRecord type, std::span<const std::byte> payload, RouteCore& core);
+// `hear` is told of every worker; it may be empty.
+using SpecHearer = std::function<void(const WorkerSpec& spec)>;
+bool read_checkpoint(JournalRecord type, std::uint32_t version, std::span<const std::byte> payload,
+                     RouteCore& core, const SpecHearer& hear = {});
 
 }  // namespace ashlar::service

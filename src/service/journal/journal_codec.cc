@@ -79,13 +79,14 @@ Clock::TimePoint get_time(ByteReader& in) {
 std::vector<std::byte> write_head(const JournalHead& head, const JournalCipher& cipher,
                                   std::uint64_t& check) {
   ByteWriter out;
-  out.put(kJournalMagic);
-  out.put(kJournalVersion);
+  // The last byte of the magic is the version too.
+  out.put((kJournalMagic << 8 >> 8) | std::uint64_t{'0' + head.version} << 56);
+  out.put(head.version);
   out.put(head.run);
   out.put(head.number);
   out.put(head.previous);
   out.put(head.next_decision);
-  put_options(out, head.options);
+  put_options(out, head.options, head.version);
   check = cipher.check(head.previous, out.bytes());
   out.put(check);
   return std::move(out.bytes());
@@ -123,19 +124,38 @@ std::string get_text(ByteReader& in) {
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
-void put_options(ByteWriter& out, const RouterOptions& options) {
+Result<std::uint32_t> read_journal_version(std::span<const std::byte> start) {
+  ByteReader in(start);
+  const auto magic = in.get<std::uint64_t>();
+  const auto version = in.get<std::uint32_t>();
+  if (start.size() < kJournalMagicBytes || magic << 8 != kJournalMagic << 8)
+    return Error(ErrorCode::kCorruption, "this is no journal of Ashlar");
+  if (version < kOldestJournalVersion || version > kJournalVersion || magic >> 56 != '0' + version)
+    return Error(ErrorCode::kUnsupported, "a journal of another version");
+  return version;
+}
+
+void put_options(ByteWriter& out, const RouterOptions& options, std::uint32_t version) {
   out.put(options.prediction_ttl.count());
   out.put(options.fallback_ttl.count());
   out.put(options.seed);
   out.put(static_cast<std::uint64_t>(options.max_sessions));
+  if (version < 4) return;
+  out.put(static_cast<std::uint64_t>(options.max_predicted_blocks));
+  out.put(static_cast<std::uint64_t>(options.max_predictions));
 }
 
-RouterOptions get_options(ByteReader& in) {
+RouterOptions get_options(ByteReader& in, std::uint32_t version) {
   RouterOptions options;
   options.prediction_ttl = Clock::Duration(in.get<Clock::Duration::rep>());
   options.fallback_ttl = Clock::Duration(in.get<Clock::Duration::rep>());
   options.seed = in.get<std::uint64_t>();
   options.max_sessions = static_cast<std::size_t>(in.get<std::uint64_t>());
+  // Version 3 has no limits.
+  options.max_predicted_blocks = options.max_predictions = SIZE_MAX;
+  if (version < 4) return options;
+  options.max_predicted_blocks = static_cast<std::size_t>(in.get<std::uint64_t>());
+  options.max_predictions = static_cast<std::size_t>(in.get<std::uint64_t>());
   return options;
 }
 
@@ -146,9 +166,10 @@ void put_spec(ByteWriter& out, const WorkerSpec& spec) {
   out.put(spec.max_running);
   out.put(static_cast<std::uint8_t>(spec.has_events));
   out.put(static_cast<std::uint8_t>(spec.is_asked_about));
+  put_text(out, spec.name);
 }
 
-WorkerSpec get_spec(ByteReader& in) {
+WorkerSpec get_spec(ByteReader& in, std::uint32_t version) {
   WorkerSpec spec;
   spec.id = events::WorkerId(in.get<std::uint64_t>());
   spec.group = get_text(in);
@@ -156,6 +177,7 @@ WorkerSpec get_spec(ByteReader& in) {
   spec.max_running = in.get<std::uint32_t>();
   spec.has_events = in.get<std::uint8_t>() != 0;
   spec.is_asked_about = in.get<std::uint8_t>() != 0;
+  if (version >= 4) spec.name = get_text(in);
   return spec;
 }
 

@@ -37,8 +37,9 @@ enum class JournalRecord : std::uint8_t {
   kStateEnd,
 };
 
-inline constexpr std::uint64_t kJournalMagic = 0x334A'5241'4C48'5341;  // "ASHLARJ3" in the file
-inline constexpr std::uint32_t kJournalVersion = 3;
+inline constexpr std::uint64_t kJournalMagic = 0x344A'5241'4C48'5341;  // "ASHLARJ4" in the file
+inline constexpr std::uint32_t kJournalVersion = 4;
+inline constexpr std::uint32_t kOldestJournalVersion = 3;  // that is read
 // Of a record's payload. The largest is a store of one message.
 inline constexpr std::uint32_t kMaxJournalRecord = std::uint32_t{1} << 28;
 inline constexpr std::uint32_t kMaxJournalRanks = 65'535;  // of a worker
@@ -75,13 +76,21 @@ class JournalCipher {
 
 // The start of a file.
 struct JournalHead {
+  std::uint32_t version = kJournalVersion;
   std::uint64_t run = 0;
   std::uint32_t number = 0;    // of the file within the run
   std::uint64_t previous = 0;  // the last check of the file before; 0: there is none
   std::uint64_t next_decision = 1;
   RouterOptions options;
 };
-inline constexpr std::size_t kJournalHeadBytes = 8 + 4 + 8 + 4 + 8 + 8 + 32 + 8;
+inline constexpr std::size_t kJournalHeadBytes = 8 + 4 + 8 + 4 + 8 + 8 + 48 + 8;
+// Of any version; those that are not read have the length of the latest.
+constexpr std::size_t journal_head_bytes(std::uint32_t version) {
+  return version == 3 ? kJournalHeadBytes - 16 : kJournalHeadBytes;
+}
+inline constexpr std::size_t kJournalMagicBytes = 8 + 4;
+// What the first kJournalMagicBytes say. Errors: kCorruption: no journal; kUnsupported: of another version.
+Result<std::uint32_t> read_journal_version(std::span<const std::byte> start);
 // With its check at the end.
 std::vector<std::byte> write_head(const JournalHead& head, const JournalCipher& cipher, std::uint64_t& check);
 
@@ -95,10 +104,10 @@ Clock::TimePoint get_time(ByteReader& in);
 void put_text(ByteWriter& out, std::string_view text);
 std::string get_text(ByteReader& in);
 
-void put_options(ByteWriter& out, const RouterOptions& options);
-RouterOptions get_options(ByteReader& in);
+void put_options(ByteWriter& out, const RouterOptions& options, std::uint32_t version = kJournalVersion);
+RouterOptions get_options(ByteReader& in, std::uint32_t version);
 void put_spec(ByteWriter& out, const WorkerSpec& spec);
-WorkerSpec get_spec(ByteReader& in);
+WorkerSpec get_spec(ByteReader& in, std::uint32_t version);
 void put_worker(ByteWriter& out, const events::Worker& worker);
 events::Worker get_worker(ByteReader& in);
 

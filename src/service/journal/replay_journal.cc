@@ -71,23 +71,23 @@ struct JournalEnd {
 
 // The head, and the check that its records begin with.
 Result<JournalHead> read_head(JournalFile& file, const JournalCipher& cipher, std::uint64_t& check) {
-  const std::vector<std::byte> bytes = file.read(kJournalHeadBytes);
-  ByteReader in(bytes);
-  const auto magic = in.get<std::uint64_t>();
-  const auto version = in.get<std::uint32_t>();
-  // The last byte of the magic is the version too.
-  if (bytes.size() < 12 || magic << 8 != kJournalMagic << 8)
-    return file.damaged("this is no journal of Ashlar");
-  if (magic != kJournalMagic || version != kJournalVersion)
-    return file.damaged("a journal of another version");
-  if (bytes.size() != kJournalHeadBytes) return file.damaged("a head that was not finished");
+  std::vector<std::byte> bytes = file.read(kJournalMagicBytes);
+  const Result<std::uint32_t> version = read_journal_version(bytes);
+  if (!version) return file.damaged(version.error().message().c_str());
+  const std::size_t size = journal_head_bytes(*version);
+  const std::vector<std::byte> rest = file.read(size - bytes.size());
+  bytes.insert(bytes.end(), rest.begin(), rest.end());
+  if (bytes.size() != size) return file.damaged("a head that was not finished");
+  const std::span<const std::byte> behind = std::span<const std::byte>(bytes).subspan(kJournalMagicBytes);
+  ByteReader in(behind);
   JournalHead head;
+  head.version = *version;
   head.run = in.get<std::uint64_t>();
   head.number = in.get<std::uint32_t>();
   head.previous = in.get<std::uint64_t>();
   head.next_decision = in.get<std::uint64_t>();
-  head.options = get_options(in);
-  check = cipher.check(head.previous, std::span(bytes).first(kJournalHeadBytes - 8));
+  head.options = get_options(in, *version);
+  check = cipher.check(head.previous, std::span(bytes).first(size - 8));
   if (in.get<std::uint64_t>() != check) return file.damaged("another key than this journal was written with");
   if (auto valid = head.options.validate(); !valid) return file.damaged(valid.error().message().c_str());
   return head;
@@ -95,14 +95,15 @@ Result<JournalHead> read_head(JournalFile& file, const JournalCipher& cipher, st
 
 class JournalReplay {
  public:
-  // `is_first`: its records are the run's first; otherwise a checkpoint should begin them. Without `replays`
+  // Of the first file: its records are the run's first, or a checkpoint should begin them. Without `replays`
   // decisions are only told.
-  JournalReplay(const RouterOptions& options, bool is_first, bool replays, const DecisionHearer& each,
+  JournalReplay(const JournalHead& head, bool replays, const DecisionHearer& each,
                 const RequestHearer& each_request, const MomentHearer& moments)
-      : core_(options),
-        begins_(!is_first && replays),
+      : core_(head.options),
+        version_(head.version),
+        begins_(head.number != 0 && replays),
         wants_replay_(replays),
-        replays_(replays && is_first),
+        replays_(replays && head.number == 0),
         each_(each),
         each_request_(each_request),
         moments_(moments) {}
@@ -114,13 +115,18 @@ class JournalReplay {
   bool apply(JournalRecord type, std::span<const std::byte> payload, ReplayReport& report) {
     ByteReader in(payload);
     // One that is replayed comes to the same state by itself.
-    if (is_of_checkpoint(type)) return !begins_ || load(type, payload);
+    if (is_of_checkpoint(type)) return !begins_ || load(type, payload, report);
     begins_ = false;
+    if (!replays_ && type == JournalRecord::kWorkerAdded) {
+      note(get_spec(in, version_), report);
+      return in.ok();
+    }
     if (!replays_ && type != JournalRecord::kChosen)
       return type >= JournalRecord::kWorkerAdded && type <= JournalRecord::kExpected;
     switch (type) {
       case JournalRecord::kWorkerAdded: {
-        const WorkerSpec spec = get_spec(in);
+        const WorkerSpec spec = get_spec(in, version_);
+        note(spec, report);
         if (in.ok() && spec.ranks <= kMaxJournalRanks) core_.add_worker(spec);
         return in.ok() && spec.ranks <= kMaxJournalRanks;
       }
@@ -179,9 +185,14 @@ class JournalReplay {
   }
 
  private:
+  static void note(const WorkerSpec& spec, ReplayReport& report) {
+    if (!spec.name.empty()) report.worker_names.insert_or_assign(spec.id, spec.name);
+  }
+
   // A record of the checkpoint that the first file begins with.
-  bool load(JournalRecord type, std::span<const std::byte> payload) {
-    if (!read_checkpoint(type, payload, core_)) return false;
+  bool load(JournalRecord type, std::span<const std::byte> payload, ReplayReport& report) {
+    const auto hear = [&](const WorkerSpec& spec) { note(spec, report); };
+    if (!read_checkpoint(type, version_, payload, core_, hear)) return false;
     if (type == JournalRecord::kStateEnd) {
       replays_ = wants_replay_;
       begins_ = false;
@@ -217,6 +228,7 @@ class JournalReplay {
   }
 
   RouteCore core_;
+  const std::uint32_t version_;
   bool begins_;  // with a checkpoint, whose end was not read yet
   const bool wants_replay_;
   bool replays_;
@@ -271,7 +283,7 @@ Result<ReplayReport> read_journal(std::span<const std::string> files, const Jour
     if (!replay) {
       report.run = head.run;
       report.removed_files = head.number;
-      replay.emplace(head.options, head.number == 0, replays, each, each_request, moments);
+      replay.emplace(head, replays, each, each_request, moments);
     } else if (report.unfinished_bytes != 0 || head.run != report.run || head.number != number + 1 ||
                head.previous != last) {
       return file.damaged("this file does not go on where the one before ends: one is missing or was cut");

@@ -109,6 +109,10 @@ class RequestBodyReader {
     if (key_ == "add_special_tokens") return read_choice(view_.add_special_tokens);
     if (key_ == "documents") return read_rewriting(kDocuments);
     if (key_ == "truncate_prompt_tokens") return read_rewriting(kTruncation);
+    if (key_ == "previous_response_id" && in_.peek() == JsonReader::Type::kText) {
+      rewritten_ |= kEarlierAnswer;
+      return in_.read_text(view_.previous_response, "");
+    }
     if (key_ == "previous_response_id" || key_ == "conversation") return read_rewriting(kEarlierAnswer);
     if (key_ == "vllm_xargs") return read_engine_arguments();
     if (key_ == "prompt_logprobs") return read_presence(has_prompt_logprobs_);

@@ -54,6 +54,7 @@ struct RequestView {
   Endpoint endpoint = Endpoint::kOther;
   std::string model;
   std::string cache_salt;
+  std::string previous_response;  // of /v1/responses: the answer that it goes on with
   bool stream = false;
   bool stream_usage = false;     // stream_options.include_usage
   std::uint64_t max_tokens = 0;  // 0: not said

@@ -11,6 +11,7 @@
 #include <cctype>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "ashlar/base/check.h"
 
@@ -140,11 +141,12 @@ void UsageScanner::reset_json() {
   depth_ = 0;
   roles_size_ = 0;
   is_key_ = false;
+  is_id_ = false;
 }
 
 void UsageScanner::json(std::string_view bytes) {
   while (!bytes.empty() && at_ != At::kDone) {
-    if (at_ == At::kText && !is_key_) {  // most of an answer
+    if (at_ == At::kText && !is_key_ && !is_id_) {  // most of an answer
       bytes.remove_prefix(find_either(bytes, '"', '\\'));
       if (bytes.empty()) return;
     }
@@ -215,6 +217,9 @@ void UsageScanner::begin_text() {
     return;
   }
   if (is_key_) key_size_ = 0;
+  is_id_ = !has_id_ && at_ == At::kValue && depth_ == roles_size_ && key() == "id" &&
+           roles_[roles_size_ - 1] == (form_ == Form::kJson ? Role::kTop : Role::kEnvelope);
+  if (is_id_) id_.clear();
   at_ = At::kText;
 }
 
@@ -239,6 +244,7 @@ void UsageScanner::text_byte(char c) {
     } else if (is_key_) {
       add_to_key('\xFF');  // no key of ours has a quote, a slash or a control character
     }
+    is_id_ = false;  // nor has an id
     return;
   }
   if (c == '"') return end_text();
@@ -246,6 +252,9 @@ void UsageScanner::text_byte(char c) {
     at_ = At::kEscape;
   } else if (is_key_) {
     add_to_key(c);
+  } else if (is_id_) {
+    id_ += c;
+    is_id_ = id_.size() <= kMaxId;
   }
 }
 
@@ -255,6 +264,7 @@ void UsageScanner::add_to_key(char c) {
 }
 
 void UsageScanner::end_text() {
+  if (std::exchange(is_id_, false)) has_id_ = true;
   at_ = is_key_ ? At::kColon : At::kAfter;
   is_key_ = false;
 }

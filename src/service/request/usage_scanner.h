@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace ashlar::service {
@@ -41,6 +42,9 @@ class UsageScanner {
   void finish();
   // What was found so far. At the end of the answer call finish() first.
   const Usage& usage() const noexcept { return usage_; }
+  // What the answer is called: the "id" of its top level, or in a stream of "response". Empty: not seen yet,
+  // or longer than kMaxId.
+  std::string_view id() const noexcept { return has_id_ ? std::string_view(id_) : std::string_view(); }
   // Events of a stream so far, [DONE] not counted.
   std::uint64_t events() const noexcept { return events_; }
 
@@ -54,6 +58,7 @@ class UsageScanner {
   enum class Line : std::uint8_t { kName, kSpace, kData, kIgnored };
   static constexpr std::size_t kMaxKey = 32;  // longer keys are none of ours
   static constexpr std::size_t kMaxRoles = 4;
+  static constexpr std::size_t kMaxId = 128;
 
   void feed_events(std::string_view bytes);
   void end_line();
@@ -88,7 +93,10 @@ class UsageScanner {
   std::array<char, kMaxKey> key_ = {};
   std::size_t key_size_ = 0;  // kMaxKey + 1: too long, or no key of ours
   bool is_key_ = false;       // the open text is a key of an object on the way
-  std::uint32_t code_ = 0;    // of \uXXXX, and how many digits of it are known
+  bool is_id_ = false;        // the open text is the answer's id
+  bool has_id_ = false;
+  std::string id_;
+  std::uint32_t code_ = 0;  // of \uXXXX, and how many digits of it are known
   unsigned digits_ = 0;
   std::uint64_t number_ = 0;
   bool is_number_good_ = false;

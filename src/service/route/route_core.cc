@@ -39,6 +39,7 @@ std::uint64_t usable_tokens(std::uint64_t blocks, std::uint64_t prompt_tokens, s
 }
 
 std::uint64_t claim_of(const Candidate& candidate, const RouteRequest& request) {
+  if (request.is_estimate) return 0;
   const std::uint32_t blocks =
       candidate.state == WorkerState::kFallback ? candidate.predicted : candidate.depth;
   return usable_tokens(blocks, request.prompt_tokens, request.block_size);
@@ -62,6 +63,12 @@ Result<void> RouterOptions::validate() const {
                         static_cast<long long>(ttl.count()));
   if (max_sessions == 0)
     return Error(ErrorCode::kInvalidArgument, "max_sessions is 0; at least one session is remembered");
+  if (max_predicted_blocks > max_predictions)
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "max_predicted_blocks is %zu, of one request, and max_predictions %zu, of all: it should "
+        "not be smaller",
+        max_predicted_blocks, max_predictions);
   return {};
 }
 
@@ -79,6 +86,8 @@ std::string_view to_string(Exclusion exclusion) noexcept {
       return "other_rank";
     case Exclusion::kOtherModel:
       return "other_model";
+    case Exclusion::kNotHome:
+      return "not_home";
   }
   return "unknown";
 }
@@ -428,11 +437,14 @@ Result<Decision> RouteCore::choose(const RouteRequest& request, Clock::TimePoint
 void RouteCore::expect(Group& group, bool has_events, const Worker& worker, std::span<const LocalHash> locals,
                        std::span<const LocalHash> identity, Clock::TimePoint now) {
   const Clock::Duration ttl = has_events ? options_.prediction_ttl : options_.fallback_ttl;
+  if (options_.max_predicted_blocks == 0) return;
   if (group.expected.size() >= kMaxExpected) group.expected.clear();
   const auto [noted, is_new] = group.expected.try_emplace(prompt_key(worker, identity), now);
   if (!is_new && now - noted->second < ttl / kRenewals) return;
   noted->second = now;
-  (has_events ? group.soon : group.lasting).predict(worker, locals);
+  const std::size_t kept = std::min(locals.size(), options_.max_predicted_blocks);
+  group.cut += locals.size() - kept;
+  (has_events ? group.soon : group.lasting).predict(worker, locals.first(kept));
 }
 
 void RouteCore::remember_session(std::uint64_t session, const Worker& worker) {
@@ -515,6 +527,13 @@ const FlashIndex* RouteCore::reported(std::string_view group) const {
 std::size_t RouteCore::predicted(std::string_view group) const {
   const auto found = groups_.find(group);
   return found == groups_.end() ? 0 : found->second->soon.predicted() + found->second->lasting.predicted();
+}
+
+std::pair<std::uint64_t, std::uint64_t> RouteCore::left_out(std::string_view group) const {
+  const auto found = groups_.find(group);
+  if (found == groups_.end()) return {};
+  const Group& its = *found->second;
+  return {its.cut, its.soon.prediction_counters().evicted + its.lasting.prediction_counters().evicted};
 }
 
 }  // namespace ashlar::service

@@ -20,6 +20,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ashlar/index/approximate_index.h"
@@ -72,6 +73,8 @@ class RouteCore {
   // before the core.
   const index::FlashIndex* reported(std::string_view group) const;
   std::size_t predicted(std::string_view group) const;
+  // Blocks that were not predicted, or no longer, for the limits: of one request, of all.
+  std::pair<std::uint64_t, std::uint64_t> left_out(std::string_view group) const;
 
   RouteCheckpoint save() const;
   // Into a core that has heard nothing else: the state without its groups, then each group, then its blocks.

@@ -28,11 +28,13 @@ class RouteCore::CallClock final : public Clock {
 
 struct RouteCore::Group {
   Group(const RouterOptions& options, Clock& clock)
-      : soon(make_predictions(options.prediction_ttl, clock)),
-        lasting(make_predictions(options.fallback_ttl, clock)) {}
+      : soon(make_predictions(options.prediction_ttl, options.max_predictions, clock)),
+        lasting(make_predictions(options.fallback_ttl, options.max_predictions, clock)) {}
 
-  static index::ApproximateIndex<index::FlashIndex> make_predictions(Clock::Duration ttl, Clock& clock) {
-    return index::ApproximateIndex<index::FlashIndex>::create({.ttl = ttl, .clock = &clock, .salt = 1})
+  static index::ApproximateIndex<index::FlashIndex> make_predictions(Clock::Duration ttl, std::size_t most,
+                                                                     Clock& clock) {
+    return index::ApproximateIndex<index::FlashIndex>::create(
+               {.ttl = ttl, .clock = &clock, .salt = 1, .most = most})
         .value();
   }
 
@@ -40,6 +42,7 @@ struct RouteCore::Group {
   index::ApproximateIndex<index::FlashIndex> soon;     // predictions for workers with events
   index::ApproximateIndex<index::FlashIndex> lasting;  // for those without
   std::uint64_t turn = 0;                              // of round robin
+  std::uint64_t cut = 0;                               // blocks of requests that were too many to predict
   // When a prompt was last expected at a worker, by a hash of both.
   std::unordered_map<std::uint64_t, Clock::TimePoint> expected;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <tuple>
 #include "service/route/route_core.h"
 
 namespace ashlar::service {
@@ -217,6 +218,7 @@ Router::Sizes Router::sizes(std::string_view group) const {
     MutexLock lock(mu_);
     reported = core_->reported(group);
     sizes.predicted = core_->predicted(group);
+    std::tie(sizes.predictions_cut, sizes.predictions_evicted) = core_->left_out(group);
   }
   if (reported == nullptr) return sizes;
   const index::IndexSizes held = reported->sizes();

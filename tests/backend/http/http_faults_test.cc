@@ -441,5 +441,73 @@ TEST_F(HttpFaults, HoldsManyIdleStreams) {
   EXPECT_TRUE(gateway_.comes_to_end(PassageEnd::kClientGone, static_cast<int>(count)));
 }
 
+// A worker cannot be reached for want of a descriptor of ours: that is not the worker's failure.
+TEST_F(HttpFaults, TellsItsOwnShortageFromAWorkersFailure) {
+  start(one_thread());
+  RawClient client = connect();
+  EXPECT_EQ(client.ask(get("/")).body, "fine");
+  std::atomic<int> told{0};
+  gateway_.on_answered = [&](const Result<Answer>& answer) {
+    EXPECT_FALSE(answer);
+    if (!answer && answer.error().code() == ErrorCode::kIo) ++told;
+    return Reply{204};
+  };
+  gateway_.on_begin = [this](const ClientRequest& request, const ScriptedGateway::Wake&) -> Step {
+    if (request.target == "/ask") {
+      Ask ask;
+      ask.address = worker_at(raw_.port());
+      return ask;
+    }
+    return forward_to(raw_.port());
+  };
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  {
+    rlimit low = before;
+    low.rlim_cur = 1024;
+    setrlimit(RLIMIT_NOFILE, &low);
+    const OwnedFd one(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    std::vector<OwnedFd> taken;
+    for (int fd = ::dup(one.get()); fd >= 0; fd = ::dup(one.get())) taken.emplace_back(fd);
+    const RawAnswer answer = client.ask(get("/"));
+    EXPECT_EQ(answer.status, 502u);
+    EXPECT_EQ(client.ask(get("/ask")).status, 204u);
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
+  ASSERT_EQ(gateway_.failures().size(), 1u);
+  EXPECT_EQ(gateway_.failures()[0], ForwardFailure::kExhausted);
+  EXPECT_EQ(told, 1);
+}
+
+// Clients ask for a large answer of the gateway's own, and do not read it.
+TEST_F(HttpFaults, BoundsTheMemoryOfUnreadReplies) {
+  constexpr std::size_t kLarge = std::size_t{32} << 20;
+  HttpProxyOptions options = one_thread();
+  options.limits.all_reply_bytes = kLarge + kLarge / 2;
+  start(options);
+  std::atomic<std::size_t> size{2 * kLarge};
+  gateway_.on_begin = [&](const ClientRequest& request, const ScriptedGateway::Wake&) -> Step {
+    return Reply{200, {}, std::string(request.target == "/small" ? 100 : size.load(), 'x')};
+  };
+  RawClient alone = connect();
+  EXPECT_EQ(alone.ask(get("/")).body.size(), 2 * kLarge) << "one may always be larger";
+  size = kLarge;
+  std::vector<RawClient> silent;
+  for (int i = 0; i < 8; ++i) {
+    silent.emplace_back(proxy_->port(), 4096);
+    silent.back().send(get("/"));
+    ASSERT_TRUE(comes_true([&] { return proxy_->counters().requests == 2u + i; }));
+  }
+  EXPECT_TRUE(comes_true([&] { return proxy_->counters().refused_replies == 7; }));
+  EXPECT_EQ(proxy_->counters().reply_bytes, kLarge);
+  EXPECT_EQ(alone.ask(get("/small")).status, 200u);
+  const RawAnswer refused = silent.back().take_answer();
+  EXPECT_EQ(refused.status, 503u);
+  EXPECT_EQ(refused.header("retry-after"), "1");
+  silent.front().close();
+  EXPECT_TRUE(comes_true([&] { return proxy_->counters().reply_bytes == 0; }));
+  EXPECT_EQ(alone.ask(get("/")).body.size(), kLarge);
+}
+
 }  // namespace
 }  // namespace ashlar::backend::http

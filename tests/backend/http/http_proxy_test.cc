@@ -567,5 +567,50 @@ TEST_F(HttpProxyTest, DrainsAndThenEndsWhatIsLeft) {
   EXPECT_EQ(gateway_.opened, gateway_.destroyed);
 }
 
+// A worker may answer as it reads: both ways go on at once.
+TEST_F(HttpProxyTest, SendsTheRestOfABodyWhileTheAnswerPasses) {
+  start(one_thread());
+  const std::string body = random_bytes(24 << 20, 7);
+  RawClient client = connect();
+  client.send(post("/", body));
+  RawClient side = worker_.accept();
+  side.take_until("\r\n\r\n");
+  side.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n");
+  EXPECT_EQ(client.take_head().status, 200u);
+  EXPECT_EQ(client.take_until("hello\r\n"), "5\r\nhello\r\n");
+  EXPECT_TRUE(side.take_bytes(body.size()) == body);
+  side.send("0\r\n\r\n");
+  EXPECT_EQ(client.take_until("0\r\n\r\n"), "0\r\n\r\n");
+  EXPECT_TRUE(gateway_.comes_to_end(PassageEnd::kComplete));
+  // Both are used again.
+  client.send(get("/again"));
+  EXPECT_THAT(side.take_until("\r\n\r\n"), HasSubstr("GET /again "));
+  // A worker that refuses a body and closes is not sent the rest of it.
+  side.send("HTTP/1.1 204 No Content\r\n\r\n");
+  EXPECT_EQ(client.take_head().status, 204u);
+  client.send(post("/", body));
+  side.take_until("\r\n\r\n");
+  side.send("HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 3\r\n\r\nbig");
+  EXPECT_EQ(client.take_answer().body, "big");
+  EXPECT_LT(side.take_all().size(), body.size());
+}
+
+TEST_F(HttpProxyTest, SpeaksInItsOwnNameAlone) {
+  start(one_thread());
+  RawClient client = connect();
+  client.send(
+      "GET http://some.where?x=1 HTTP/1.1\r\nHost: test\r\nX-Ashlar-Anything: 1\r\nx-ashlar-: 2\r\n"
+      "X-Ashla: stays\r\n\r\n");
+  RawClient side = worker_.accept();
+  const std::string head = side.take_until("\r\n\r\n");
+  EXPECT_THAT(head, HasSubstr("GET /?x=1 HTTP/1.1\r\n"));
+  EXPECT_THAT(head, Not(HasSubstr("shlar")));
+  EXPECT_THAT(head, HasSubstr("X-Ashla: stays"));
+  side.send("HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n");
+  const RawAnswer answer = client.take_answer();
+  EXPECT_EQ(answer.status, 204u);
+  EXPECT_FALSE(answer.headers.contains("content-length"));
+}
+
 }  // namespace
 }  // namespace ashlar::backend::http

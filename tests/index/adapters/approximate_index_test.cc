@@ -651,5 +651,27 @@ TEST_F(ApproximateIndexTest, RandomCallsAgreeWithTheModel) {
   } while (!box.over());
 }
 
+TEST_F(ApproximateIndexTest, TheOldestPredictionsMakeRoom) {
+  auto index = Approximate::create({.clock = &clock_, .salt = 1, .most = 10}).value();
+  const Chain first = chain_of(11, 4);
+  const Chain second = chain_of(12, 4);
+  const Chain third = chain_of(13, 4);
+  EXPECT_EQ(index.predict(worker(1), first.locals), StoreVerdict::kApplied);
+  clock_.advance(seconds(1));
+  EXPECT_EQ(index.predict(worker(2), second.locals), StoreVerdict::kApplied);
+  clock_.advance(seconds(1));
+  EXPECT_EQ(index.predict(worker(1), third.locals), StoreVerdict::kApplied);
+  EXPECT_EQ(depth(index, worker(1), first), 0u);
+  EXPECT_EQ(depth(index, worker(2), second), 4u);
+  EXPECT_EQ(depth(index, worker(1), third), 4u);
+  EXPECT_EQ(index.predicted(), 8u);
+  EXPECT_EQ(index.prediction_counters(), (PredictionCounters{.predicted = 12, .evicted = 4}));
+  // Never more than the limit, whatever comes.
+  EXPECT_EQ(index.predict(worker(1), chain_of(14, 11).locals), StoreVerdict::kFull);
+  EXPECT_EQ(index.predict(worker(1), chain_of(14, 10).locals), StoreVerdict::kApplied);
+  EXPECT_EQ(index.predicted(), 10u);
+  EXPECT_EQ(index.prediction_counters().evicted, 12u);
+}
+
 }  // namespace
 }  // namespace ashlar::index

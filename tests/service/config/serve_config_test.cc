@@ -342,5 +342,49 @@ TEST(ReadWholeFile, ReadsAllOrSaysWhyNot) {
   }
 }
 
+TEST(WorkerKeys, ComeFromFilesAndTheEnvironmentAndAreNeverShown) {
+  const ScratchFolder folder;
+  std::ofstream(folder.file("one")) << "sesame-one\n";
+  std::ofstream(folder.file("all")) << "sesame-all\r\n";
+  std::ofstream(folder.file("bad")) << "sesame with spaces";
+  const std::map<std::string, std::string> environment = {{"TWO", "sesame-two"}, {"BAD", "sesame\tbad"}};
+  const auto load = [&](const std::string& first, const std::string& of_all) {
+    return ServeConfig::load("", "", {},
+                             {{"worker", "http://a" + first},
+                              {"worker", "http://b,key_env=TWO"},
+                              {"worker", "http://c"},
+                              {"worker_key_file", of_all}});
+  };
+  const auto config = load(",key_file=" + folder.file("one"), folder.file("all"));
+  ASSERT_TRUE(config) << config.error();
+  ServeOptions options = config->options();
+  ASSERT_TRUE(read_worker_keys(options, environment, options.workers));
+  EXPECT_EQ(options.workers[0].key.text, "sesame-one");
+  EXPECT_EQ(options.workers[1].key.text, "sesame-two");
+  EXPECT_EQ(options.workers[2].key.text, "sesame-all");
+  EXPECT_EQ(options.workers[2], config->options().workers[2]) << "another key is not another worker";
+  const auto given = ServeConfig::load("", "", {}, {{"worker_key", "sesame-flag"}}).value();
+  for (const std::string& shown :
+       {config->describe(), config->describe_json(), given.describe(), given.describe_json()})
+    EXPECT_EQ(shown.find("sesame"), std::string::npos) << shown;
+  // Nor in what is refused.
+  const auto refusal = [&](const std::string& first, const std::string& of_all) {
+    const auto loaded = load(first, of_all);
+    if (!loaded) return loaded.error().message();
+    ServeOptions changed = loaded->options();
+    const Result<void> read = read_worker_keys(changed, environment, changed.workers);
+    EXPECT_FALSE(read);
+    return read ? std::string() : read.error().message();
+  };
+  for (const std::string& message :
+       {refusal(",key_env=BAD", ""), refusal(",key_env=NONE", ""),
+        refusal(",key_file=" + folder.file("bad"), ""), refusal(",key_file=" + folder.file("none"), ""),
+        refusal("", folder.file("bad")), refusal(",key=sesame", ""),
+        refusal(",key_env=TWO,key_file=" + folder.file("one"), "")}) {
+    EXPECT_NE(message, "");
+    EXPECT_EQ(message.find("sesame"), std::string::npos) << message;
+  }
+}
+
 }  // namespace
 }  // namespace ashlar::service

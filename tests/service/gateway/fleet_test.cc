@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <regex>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -441,6 +442,51 @@ TEST_F(FleetTest, APeerIsAskedAgainWhenEventsAreLost) {
   service.get("/dump");  // after the first answer was read, on the same thread
   EXPECT_EQ(asks(), 1);
   EXPECT_EQ(asks(), 0) << "it was asked, and has not answered";
+}
+
+TEST(FleetKeys, AreSentWithOurOwnQuestionsAlone) {
+  ServeOptions options = ServiceUnderTest::options_of(2);
+  options.health_interval = std::chrono::milliseconds(1);
+  options.workers[0].key.text = "sesame";
+  ServiceUnderTest service(options);
+  const auto keys = [&] {
+    std::map<std::uint16_t, std::set<std::string>> seen;
+    while (seen.size() < 2) {
+      for (const Errand& errand : service->due().errands) {
+        std::string key;
+        for (const auto& [name, value] : errand.ask.headers)
+          if (name == "Authorization") key = value;
+        seen[errand.ask.address.port].insert(key);
+        service->told(errand.number, Answer{.status = 200, .body = {}});
+      }
+    }
+    return seen;
+  };
+  auto seen = keys();
+  EXPECT_EQ(seen[9001], (std::set<std::string>{"Bearer sesame"}));
+  EXPECT_EQ(seen[9002], (std::set<std::string>{""}));
+  // Another key is read again, and the worker stays.
+  options.workers[0].key.text = "rotated";
+  ASSERT_TRUE(service->set_workers(options.workers));
+  EXPECT_EQ(service.metric("ashlar_serve_workers_up"), 2);
+  EXPECT_EQ(keys()[9001], (std::set<std::string>{"Bearer rotated"}));
+  // Tokens are asked for with the worker's key, or else the client's; the request itself has the client's.
+  for (int i = 0; i < 4; ++i) {
+    auto open = service.begin("/v1/completions", R"({"model":"m","prompt":")" + std::to_string(i) + "\"}",
+                              {{"Authorization", "Bearer client"}});
+    const Ask* ask = std::get_if<Ask>(&open->step);
+    ASSERT_NE(ask, nullptr);
+    const char* const key = ask->address.port == 9001 ? "Bearer rotated" : "Bearer client";
+    EXPECT_THAT(ask->headers, Contains(Pair("Authorization", key)));
+    open->step = open->passage->answered(Answer{.status = 404, .body = {}});
+    while (std::holds_alternative<Ask>(open->step))
+      open->step = open->passage->answered(Answer{.status = 400, .body = "{}"});
+    const auto* const forward = std::get_if<Forward>(&open->step);
+    ASSERT_NE(forward, nullptr);
+    for (const auto& [name, value] : forward->added) EXPECT_NE(name, "Authorization");
+  }
+  for (const char* page : {"/fleet", "/metrics", "/live", "/workers"})
+    EXPECT_EQ(service.get(page).body.find("rotated"), std::string::npos) << page;
 }
 
 }  // namespace

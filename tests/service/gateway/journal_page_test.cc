@@ -27,7 +27,7 @@ class JournalPageTest : public ::testing::Test {
     auto journal = JournalWriter::create({.path = folder_.file("a.journal"),
                                           .key = key_,
                                           .run = 0xABC,
-                                          .router = {.seed = 5, .max_sessions = 4},
+                                          .router = RandomRoutes::tight_options(),
                                           .file_bytes = file_bytes,
                                           .kept_bytes = kept_bytes})
                        .value();

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "service/gateway/fake_workers.h"
+#include "support/scratch_folder.h"
 
 namespace ashlar::service {
 namespace {
@@ -283,6 +286,8 @@ TEST(Passage, TheTokenGuardsEverythingButHealth) {
             401u);
   EXPECT_EQ(status_of(service.begin("/metrics", {}, {}, "GET")->step), 401u);
   EXPECT_EQ(service.get("/health").status, 200u);
+  EXPECT_EQ(status_of(service.begin("/health", {}, {}, "HEAD")->step), 200u);
+  EXPECT_EQ(status_of(service.begin("/metrics", {}, {}, "HEAD")->step), 401u);
   // The head alone tells, before a body is read.
   const std::vector<HeaderView> right = {{.name = "X-Ashlar-Token", .value = "s3cret"}};
   const auto refusal =
@@ -291,7 +296,7 @@ TEST(Passage, TheTokenGuardsEverythingButHealth) {
   EXPECT_EQ(refusal->status, 401u);
   EXPECT_FALSE(
       service->refuse_head({.method = "POST", .target = "/v1/completions", .headers = right, .body = {}}));
-  EXPECT_EQ(service.metric("ashlar_serve_refused_total"), 4);
+  EXPECT_EQ(service.metric("ashlar_serve_refused_total"), 5);
   const auto open = service.begin("/v1/completions", tokens_body(4), {{"X-Ashlar-Token", "s3cret"}});
   EXPECT_TRUE(std::holds_alternative<Forward>(open->step));
 }
@@ -371,6 +376,152 @@ TEST(Passage, HostileBodiesGoToTheEngineOrAreRefused) {
     const auto open = service.begin("/v1/completions", body);
     EXPECT_TRUE(std::holds_alternative<Forward>(open->step)) << body;
   }
+}
+
+TEST(Passage, NothingIsClaimedWhereTheEngineChoosesTheRank) {
+  for (const std::uint32_t ranks : {1u, 2u}) {
+    ServeOptions options = ServiceUnderTest::options_of(1);
+    options.workers[0].dp = ranks;
+    ServiceUnderTest service(options);
+    std::string tokens = "1";
+    for (int i = 2; i <= 40; ++i) tokens += "," + std::to_string(i);
+    std::vector<std::pair<std::string, std::string>> added;
+    std::string receipt;
+    for (int i = 0; i < 2 + static_cast<int>(ranks); ++i) {
+      auto open = service.begin("/v1/responses", R"({"model":"m","input":"hello"})");
+      while (std::holds_alternative<Ask>(open->step))
+        open->step = open->passage->answered(
+            Answer{.status = 200, .body = R"({"count":40,"tokens":[)" + tokens + "]}"});
+      ASSERT_TRUE(std::holds_alternative<Forward>(open->step));
+      added = open->passage->head(200, kJson).added;
+      for (const auto& [name, value] : added)
+        if (name == "x-ashlar-decision-id") receipt = service.get("/decisions/" + value).body;
+      open->passage->ended(PassageEnd::kComplete);
+    }
+    if (ranks == 1) {
+      EXPECT_THAT(added, Contains(Pair("x-ashlar-cached-tokens", "32")));
+      continue;
+    }
+    EXPECT_THAT(added, Not(Contains(Key("x-ashlar-cached-tokens"))));
+    EXPECT_THAT(receipt, HasSubstr("the engine chooses the rank of /v1/responses itself"));
+    EXPECT_THAT(receipt, HasSubstr(R"("cached_tokens":0)"));
+  }
+}
+
+TEST(Passage, APromptBeyondEveryContextIsRoutedByItsStart) {
+  ServeOptions options = ServiceUnderTest::options_of(1);
+  options.workers[0].block_size = 1;
+  options.max_predicted_blocks = 100;
+  ServiceUnderTest service(options);
+  const auto long_one = service.begin("/v1/completions", tokens_body(70'000));
+  ASSERT_TRUE(std::holds_alternative<Forward>(long_one->step));
+  const auto added = long_one->passage->head(200, kJson).added;
+  EXPECT_THAT(added, Not(Contains(Key("x-ashlar-cached-tokens"))));
+  EXPECT_EQ(service.metric(R"(ashlar_serve_predictions_left_out_total{limit="max_predicted_blocks"})"),
+            65'536 - 100);
+  const auto next = service.begin("/v1/completions", tokens_body(200));
+  EXPECT_THAT(next->passage->head(200, kJson).added, Contains(Pair("x-ashlar-cached-tokens", "100")));
+}
+
+TEST(Passage, CountsThatCannotBeSoAreNotUsed) {
+  ServiceUnderTest service(ServiceUnderTest::options_of(1));
+  const std::pair<const char*, bool> answers[] = {
+      {R"({"usage":{"prompt_tokens":40,"prompt_tokens_details":{"cached_tokens":18446744073709551615}}})",
+       false},
+      {R"({"usage":{"prompt_tokens":40,"prompt_tokens_details":{"cached_tokens":41}}})", false},
+      {R"({"usage":{"prompt_tokens_details":{"cached_tokens":48}}})", false},
+      {R"({"usage":{"prompt_tokens":99999999999,"prompt_tokens_details":{"cached_tokens":99999999}}})",
+       false},
+      {R"({"usage":{"input_tokens":5,"cache_read_input_tokens":18446744073709551615}})", false},
+      {R"({"usage":{"prompt_tokens":40,"prompt_tokens_details":{"cached_tokens":32}}})", true}};
+  double refused = 0;
+  for (const auto& [answer, is_good] : answers) {
+    const std::string receipt = receipt_of(service, "/v1/completions", tokens_body(40), answer);
+    refused += is_good ? 0 : 1;
+    EXPECT_EQ(service.metric("ashlar_serve_delivered_implausible_total"), refused) << answer;
+    EXPECT_EQ(service.metric("ashlar_serve_delivered_unknown_total"), refused);
+    EXPECT_EQ(receipt.find(R"("delivered_tokens":null)") == std::string::npos, is_good) << receipt;
+  }
+  EXPECT_EQ(service.metric("ashlar_serve_delivered_tokens_total"), 32);
+}
+
+TEST(Passage, EveryRunHasATraceOfItsOwn) {
+  const ScratchFolder folder;
+  ServeOptions options = ServiceUnderTest::options_of(1);
+  options.record = folder.file("trace.jsonl");
+  for (const char* end : {"", ".1", ".2"}) {
+    ServiceUnderTest service(options);
+    receipt_of(service, "/v1/completions", tokens_body(40), usage_answer(40, 0));
+    service.reset();
+    std::ifstream in(options.record + end);
+    const std::string trace((std::istreambuf_iterator<char>(in)), {});
+    EXPECT_THAT(trace, HasSubstr(R"("input_length": 40)")) << end;
+  }
+}
+
+TEST(Passage, EachOfSeveralModelsIsFound) {
+  ServeOptions options = ServiceUnderTest::options_of(2);
+  for (WorkerOptions& worker : options.workers) worker.model.clear();
+  ServiceUnderTest service(
+      options, {}, {},
+      {{9001, R"({"data":[{"id":"org/m1","max_model_len":9}]})"}, {9002, R"({"data":[{"id":"m2"}]})"}});
+  EXPECT_EQ(service.get("/v1/models/org/m1").body, R"({"id":"org/m1","max_model_len":9})");
+  EXPECT_EQ(service.get("/v1/models/org%2Fm1").status, 200u);
+  EXPECT_EQ(service.get("/v1/models/m2").body, R"({"id":"m2"})");
+  EXPECT_EQ(service.get("/v1/models/m3").status, 404u);
+  // The model of a path that is not known, too.
+  for (const char* body : {R"({"model":"m2"})", " \r\n\t{\"model\":\"m2\"}"}) {
+    const auto open = service.begin("/v1/other", body);
+    EXPECT_EQ(forward_of(*open).address.port, 9002) << body;
+  }
+}
+
+TEST(Passage, AReceiptNamesItsCandidates) {
+  ServeOptions options = ServiceUnderTest::options_of(2);
+  options.workers[0].name = "alpha";
+  ServiceUnderTest service(options);
+  const std::string receipt = receipt_of(service, "/v1/completions", tokens_body(40), usage_answer(40, 0));
+  EXPECT_THAT(receipt, HasSubstr(R"("name":"alpha","address":"127.0.0.1:9001")"));
+  EXPECT_THAT(receipt, HasSubstr(R"("name":"w1","address":"127.0.0.1:9002")"));
+}
+
+TEST(Passage, ARequestGoesToTheWorkerThatHasTheEarlierAnswer) {
+  ServeOptions options = ServiceUnderTest::options_of(6);
+  options.workers[5].model = "other";
+  options.tokenize = false;
+  ServiceUnderTest service(options);
+  const auto port_of = [&](const std::string& target, const std::string& body, const char* method = "POST") {
+    const auto open = service.begin(target, body, {{"x-ashlar-policy", "round_robin"}}, method);
+    return forward_of(*open).address.port;
+  };
+  const HeaderView events[] = {{.name = "content-type", .value = "text/event-stream"}};
+  for (const bool is_stream : {false, true}) {
+    const std::string id = is_stream ? "resp_b" : "resp_a";
+    const auto open = service.begin("/v1/responses", R"({"model":"m","input":"a"})");
+    const std::uint16_t home = forward_of(*open).address.port;
+    open->passage->head(200, is_stream ? std::span<const HeaderView>(events) : kJson);
+    // It can be asked for as soon as its client knows it.
+    open->passage->bytes(is_stream
+                             ? R"(data: {"type":"response.created","response":{"id":")" + id + "\",\"x\":"
+                             : R"({"object":"response","id":")" + id + "\",");
+    for (int i = 0; i < 7; ++i) {
+      EXPECT_EQ(port_of("/v1/responses", R"({"model":"m","input":"b","previous_response_id":")" + id + "\"}"),
+                home);
+      EXPECT_EQ(port_of("/v1/responses/" + id + "?stream=true", "", "GET"), home);
+      EXPECT_EQ(port_of("/v1/responses/" + id + "/cancel", ""), home);
+    }
+    EXPECT_THAT(service.get("/decisions").body, HasSubstr(R"("excluded":"not_home")"));
+    open->passage->ended(PassageEnd::kComplete);
+    // Where it is gone any other says that it has no such answer.
+    const auto again = service.begin("/v1/responses/" + id, "", {}, "GET");
+    const Step step = again->passage->failed(ForwardFailure::kConnect, "refused");
+    ASSERT_TRUE(std::holds_alternative<Forward>(step));
+    EXPECT_NE(std::get<Forward>(step).address.port, home);
+  }
+  std::set<std::uint16_t> ports;
+  for (int i = 0; i < 10; ++i)
+    ports.insert(port_of("/v1/responses", R"({"model":"m","input":"b","previous_response_id":"unknown"})"));
+  EXPECT_EQ(ports.size(), 5u) << "any";
 }
 
 }  // namespace

@@ -24,18 +24,18 @@ TEST(TokenWorkers, AnEndpointThatIsNotThereRestsLongerEachTime) {
   Clock::TimePoint now{};
   EXPECT_TRUE(workers.may_ask(one, kTokenize, now));
   for (Clock::Duration pause = TokenWorkers::kAbsentPause; pause < TokenWorkers::kLongestPause; pause *= 2) {
-    workers.note(one, kTokenize, TokenAnswer::kAbsent, now);
-    workers.note(one, kTokenize, TokenAnswer::kAbsent, now);  // asked at the same time: counts once
+    workers.note(one, kTokenize, TokenAnswer::kAbsent, 1, now);
+    workers.note(one, kTokenize, TokenAnswer::kAbsent, 1, now);  // asked at the same time: counts once
     EXPECT_EQ(workers.resting(now), 1u);
     EXPECT_FALSE(workers.may_ask(one, kTokenize, now + pause - 1ns));
     EXPECT_TRUE(workers.may_ask(one, kTokenize, now + pause));
     now += pause;
   }
-  workers.note(one, kTokenize, TokenAnswer::kAbsent, now);
+  workers.note(one, kTokenize, TokenAnswer::kAbsent, 1, now);
   EXPECT_TRUE(workers.may_ask(one, kTokenize, now + TokenWorkers::kLongestPause));
   EXPECT_TRUE(workers.may_ask(one, kRender, now)) << "another endpoint";
   EXPECT_TRUE(workers.may_ask(events::WorkerId(2), kTokenize, now)) << "another worker";
-  workers.note(one, kTokenize, TokenAnswer::kGood, now);
+  workers.note(one, kTokenize, TokenAnswer::kGood, 1, now);
   EXPECT_TRUE(workers.may_ask(one, kTokenize, now));
   EXPECT_EQ(workers.resting(now), 0u);
 }
@@ -44,7 +44,7 @@ TEST(TokenWorkers, AWorkerThatFailsRestsAsAWhole) {
   TokenWorkers workers;
   const Clock::TimePoint now{};
   for (const std::uint64_t id : {1, 2}) {
-    workers.note(events::WorkerId(id), kTokenize, TokenAnswer::kFailed, now);
+    workers.note(events::WorkerId(id), kTokenize, TokenAnswer::kFailed, 1, now);
     EXPECT_FALSE(workers.may_ask(events::WorkerId(id), kRender, now));
     EXPECT_TRUE(workers.may_ask(events::WorkerId(id), kRender, now + TokenWorkers::kFailedPause));
   }
@@ -55,13 +55,31 @@ TEST(TokenWorkers, AWorkerThatFailsRestsAsAWhole) {
   EXPECT_TRUE(workers.may_ask(events::WorkerId(2), kTokenize, now));
 }
 
+TEST(TokenWorkers, OnePromptSaysNothingAboutTheWorker) {
+  TokenWorkers workers;
+  const events::WorkerId one(1);
+  const Clock::TimePoint now{};
+  const auto refuse = [&](std::uint64_t prompt) {
+    workers.note(one, kTokenize, TokenAnswer::kRefused, prompt, now);
+    return workers.may_ask(one, kTokenize, now);
+  };
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(refuse(7));
+  EXPECT_TRUE(refuse(8));
+  workers.note(one, kTokenize, TokenAnswer::kGood, 9, now);
+  EXPECT_TRUE(refuse(10));
+  EXPECT_TRUE(refuse(11));
+  EXPECT_EQ(workers.resting(now), 0u);
+  EXPECT_FALSE(refuse(12)) << "it does badly by every prompt";
+  EXPECT_TRUE(workers.may_ask(one, kTokenize, now + TokenWorkers::kFailedPause));
+}
+
 TEST(TokenWorkers, AStatusSaysWhoseFaultItIs) {
   for (const unsigned status : {404u, 405u, 501u})
     EXPECT_EQ(token_answer(status, false), TokenAnswer::kAbsent) << status;
   EXPECT_EQ(token_answer(403, true), TokenAnswer::kAbsent);
   EXPECT_EQ(token_answer(403, false), TokenAnswer::kGood);
   for (const unsigned status : {500u, 502u, 503u, 429u, 408u})
-    EXPECT_EQ(token_answer(status, false), TokenAnswer::kFailed) << status;
+    EXPECT_EQ(token_answer(status, false), TokenAnswer::kRefused) << status;
   for (const unsigned status : {200u, 400u, 401u, 422u})
     EXPECT_EQ(token_answer(status, true), TokenAnswer::kGood) << status;
 }
@@ -192,6 +210,28 @@ TEST(TokenQuestions, WithoutTokenizeAWorkerMayStillRender) {
   const Asked rendered = pass(service, "/v1/responses", R"({"model":"m","input":"a","tools":[{}]})",
                               [](const Ask&) -> Result<Answer> { return render_answer(); });
   EXPECT_THAT(rendered.receipt, HasSubstr(R"("tokens":"rendered")"));
+}
+
+TEST(TokenQuestions, APromptThatNoTokenizerTakesIsAskedOfTwoWorkersAndHarmsNoOther) {
+  ServeOptions options = ServiceUnderTest::options_of(4);
+  options.tokenize_timeout = 1h;
+  ServiceUnderTest service(options);
+  const auto answer = [](const Ask& ask) -> Result<Answer> {
+    if (ask.body.find("poison") == std::string::npos) return tokens_answer();
+    if (ask.body.find("slow") != std::string::npos) return Error(ErrorCode::kTimeout, "late");
+    return Answer{.status = 500, .body = "{}"};
+  };
+  for (const char* prompt : {"poison", "poison", "slow poison", "poison"}) {
+    const Asked bad =
+        pass(service, "/v1/completions", R"({"model":"m","prompt":")" + std::string(prompt) + "\"}", answer);
+    ASSERT_EQ(bad.targets.size(), 2u);
+    EXPECT_NE(bad.targets[0].first, bad.targets[1].first);
+    EXPECT_TRUE(bad.is_forwarded);
+    EXPECT_THAT(bad.receipt, HasSubstr("the workers that were asked for its tokens failed"));
+    EXPECT_EQ(service.metric("ashlar_serve_tokenize_resting"), 0);
+  }
+  const Asked good = pass(service, "/v1/completions", R"({"model":"m","prompt":"good"})", answer);
+  EXPECT_THAT(good.receipt, HasSubstr(R"("tokens":"asked")"));
 }
 
 }  // namespace

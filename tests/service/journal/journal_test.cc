@@ -11,6 +11,7 @@
 
 #include "ashlar/service/journal.h"
 #include "ashlar/testing/time_box.h"
+#include "service/journal/journal_codec.h"
 #include "service/route/random_routes.h"
 
 namespace ashlar::service {
@@ -18,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::uintmax_t kHead = 80;
+constexpr std::uintmax_t kHead = kJournalHeadBytes;
 
 class JournalTest : public ::testing::Test {
  protected:
@@ -31,7 +32,7 @@ class JournalTest : public ::testing::Test {
 
   std::string path(const std::string& name = "a.journal") const { return folder_ + "/" + name; }
   JournalWriter::Options options(const std::string& name = "a.journal") const {
-    return {.path = path(name), .key = key_, .run = 0xABC, .router = {.seed = 5, .max_sessions = 4}};
+    return {.path = path(name), .key = key_, .run = 0xABC, .router = RandomRoutes::tight_options()};
   }
   // What a random run decided; its journal is at path().
   std::vector<Decision> record(std::uint64_t seed, int steps) {
@@ -409,6 +410,64 @@ TEST_F(JournalTest, AFullDiskEndsTheJournalNotTheRouter) {
   EXPECT_GT(routes.chosen(), 0u);
   journal.reset();
   EXPECT_EQ(replay_journal(path(), key_)->differences, 0u);
+}
+
+// As an earlier version wrote it: another head, and a chain of checks that begins with it.
+TEST_F(JournalTest, Version3IsReadWithoutLimitsOfPredictions) {
+  RouterOptions router = RandomRoutes::tight_options();
+  router.max_predicted_blocks = router.max_predictions = SIZE_MAX;
+  auto written = options();
+  written.router = router;
+  std::size_t made = 0;
+  {
+    auto journal = JournalWriter::create(written).value();
+    RandomRoutes routes(5, journal.get(), router);
+    routes.run(300);
+    ASSERT_TRUE(journal->flush());
+    made = routes.chosen();
+  }
+  const std::string now = bytes();
+  const JournalCipher cipher(key_);
+  std::uint64_t check = 0;
+  std::string old;
+  const auto put = [&old](std::span<const std::byte> part) {
+    old.append(reinterpret_cast<const char*>(part.data()), part.size());
+  };
+  put(write_head({.version = 3, .run = 0xABC, .options = router}, cipher, check));
+  ASSERT_EQ(old.size(), kJournalHeadBytes - 16);
+  for (std::size_t at = kJournalHeadBytes; at < now.size();) {
+    std::uint32_t size = 0;
+    std::memcpy(&size, now.data() + at, sizeof size);
+    const auto frame = std::as_bytes(std::span(now)).subspan(at, 5 + size);
+    check = cipher.check(check, frame);
+    put(frame);
+    put(std::as_bytes(std::span(&check, 1)));
+    at += 5 + size + 8;
+  }
+  write(old);
+  const ReplayReport report = replay_journal(path(), key_).value();
+  EXPECT_EQ(report.run, 0xABCu);
+  EXPECT_EQ(report.differences, 0u);
+  EXPECT_GE(report.decisions, made);
+}
+
+TEST_F(JournalTest, WorkersHaveTheirNamesInEveryFile) {
+  auto limits = options();
+  limits.file_bytes = 2000;
+  {
+    auto journal = JournalWriter::create(limits).value();
+    Router router(limits.router, journal.get());
+    router.add_worker({.id = events::WorkerId(1), .group = "m", .name = "alpha"});
+    router.add_worker({.id = events::WorkerId(2), .group = "m", .name = "beta"});
+    while (journal->status().files < 3)
+      router.release(router.choose({.group = "m", .prompt_tokens = 5, .block_size = 4})->id);
+    ASSERT_TRUE(journal->flush());
+  }
+  const std::map<events::WorkerId, std::string> names = {{events::WorkerId(1), "alpha"},
+                                                         {events::WorkerId(2), "beta"}};
+  const std::vector<std::string> files = run_files();
+  EXPECT_EQ(replay_journal(files, key_)->worker_names, names);
+  EXPECT_EQ(replay_journal(files.back(), key_)->worker_names, names) << "from a checkpoint";
 }
 
 TEST(DecisionNames, ComeBack) {

@@ -341,5 +341,26 @@ TEST(UsageScanner, DamagedAnswersReadTheSameInAnySplit) {
   }
 }
 
+TEST(UsageScanner, FindsTheIdOfAnAnswer) {
+  const auto id_of = [](std::string_view type, std::string_view text, std::size_t piece) {
+    UsageScanner scanner(type);
+    for (std::size_t at = 0; at < text.size(); at += piece) scanner.feed(text.substr(at, piece));
+    return std::string(scanner.id());
+  };
+  constexpr std::string_view kStream = "text/event-stream";
+  constexpr std::string_view kJsonType = "application/json";
+  for (const std::size_t piece : {1, 3, 1000}) {
+    EXPECT_EQ(id_of(kJsonType, R"({"output":[{"id":"no"}],"text":"id","id":"resp_1","id":"late")", piece),
+              "resp_1");
+    EXPECT_EQ(id_of(kStream, "data: {\"id\":\"no\",\"response\":{\"x\":1,\"id\":\"resp_2\"", piece),
+              "resp_2");
+    EXPECT_EQ(id_of(kJsonType, R"({"id":"resp)", piece), "") << "not whole";
+    EXPECT_EQ(id_of(kJsonType, R"({"id":7,"x":{"id":"y"}})", piece), "");
+    EXPECT_EQ(id_of(kJsonType, R"({"id":"a\n"})", piece), "");
+    EXPECT_EQ(id_of(kJsonType, "{\"id\":\"" + std::string(129, 'x') + "\"}", piece), "");
+    EXPECT_EQ(id_of(kJsonType, "{\"id\":\"" + std::string(128, 'x') + "\"}", piece).size(), 128u);
+  }
+}
+
 }  // namespace
 }  // namespace ashlar::service

@@ -14,8 +14,14 @@ namespace ashlar::service {
 
 class RandomRoutes {
  public:
-  explicit RandomRoutes(std::uint64_t seed, RouteLog* log = nullptr)
-      : random_(seed), router_({.seed = 5, .max_sessions = 4}, log, clock_) {}
+  explicit RandomRoutes(std::uint64_t seed, RouteLog* log = nullptr,
+                        const RouterOptions& options = tight_options())
+      : random_(seed), router_(options, log, clock_) {}
+
+  // Limits that are reached.
+  static RouterOptions tight_options() {
+    return {.seed = 5, .max_sessions = 4, .max_predicted_blocks = 9, .max_predictions = 24};
+  }
 
   void run(int steps) {
     for (int i = 0; i < steps; ++i) {

@@ -312,5 +312,31 @@ TEST(RouteLoads, EqualCallsGiveEqualChoices) {
   EXPECT_EQ(a.decisions(), b.decisions());
 }
 
+TEST(RouteLimits, OfPredictionsOfOneRequestAndOfAll) {
+  ManualClock clock;
+  Router router({.max_predicted_blocks = 8, .max_predictions = 20}, nullptr, clock);
+  for (const std::uint64_t id : {1, 2}) router.add_worker({.id = events::WorkerId(id), .group = "m"});
+  const auto route = [&](std::uint64_t first, std::size_t blocks) {
+    std::vector<tokens::LocalHash> locals;
+    for (std::size_t i = 0; i < blocks; ++i) locals.emplace_back(first * 1000 + i);
+    const Decision decision =
+        router.choose({.group = "m", .locals = locals, .prompt_tokens = blocks * 16 + 1, .block_size = 16})
+            .value();
+    router.release(decision.id);
+    return decision.available_tokens / 16;
+  };
+  EXPECT_EQ(route(1, 5), 0u);
+  clock.advance(std::chrono::seconds(1));
+  EXPECT_EQ(route(2, 30), 0u);
+  clock.advance(std::chrono::seconds(1));
+  EXPECT_EQ(route(2, 30), 8u) << "the others are not expected";
+  EXPECT_EQ(router.sizes("m").predictions_cut, 22u);
+  EXPECT_EQ(route(3, 8), 0u);
+  EXPECT_EQ(router.sizes("m").predictions_evicted, 5u);
+  EXPECT_EQ(route(1, 5), 0u) << "the oldest";
+  EXPECT_LE(router.sizes("m").predicted, 20u);
+  EXPECT_FALSE((RouterOptions{.max_predicted_blocks = 9, .max_predictions = 8}).validate());
+}
+
 }  // namespace
 }  // namespace ashlar::service

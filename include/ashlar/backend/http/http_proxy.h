@@ -39,6 +39,8 @@ struct HttpProxyCounters {
   std::int64_t open_passages = 0;
   std::size_t body_bytes = 0;        // of requests, in memory now
   std::uint64_t refused_bodies = 0;  // for want of such memory
+  std::size_t reply_bytes = 0;       // of large replies of the gateway, in memory now
+  std::uint64_t refused_replies = 0;
 };
 
 class HttpProxy {
