@@ -93,7 +93,7 @@ Outcome<> complete_list(LockedBlocks& list, const tokens::SequenceHasher& hasher
                             all.size(), full, empty->size(), first_block);
   ASHLAR_TRY(const auto sequence,
              tokens::TokenSequence::create(all.first((first_block + empty->size()) * block_size), block_size,
-                                           list.life().bind(hasher)));
+                                           hasher));
   CompleteBlocks complete;
   complete.reserve(empty->size());
   for (std::size_t i = 0; i < empty->size(); ++i) {
@@ -168,8 +168,8 @@ ashlar_status ashlar_blocks_complete(ashlar_blocks blocks, ashlar_hasher hasher,
   return call([&]() -> Outcome<> {
     if (complete == nullptr) return null_pointer("complete");
     ASHLAR_TRY(const auto all, elements<const ashlar::tokens::Token>(tokens, token_count, "tokens"));
-    ASHLAR_TRY(const auto its, hasher_of(hasher));
     ASHLAR_TRY(auto list, LockedBlocks::of(blocks.id));
+    ASHLAR_TRY(const auto its, hasher_of(hasher, list.life()));
     NextHandle next(list);
     ASHLAR_RETURN_IF_ERROR(complete_list(list, its, all, first_block));
     complete->id = next.take();

@@ -20,7 +20,9 @@ class PlainPool final : public PoolLife {
 
   Manager& manager() noexcept override { return *manager_; }
   void destroy() noexcept override { manager_.reset(); }
-  tokens::SequenceHasher bind(const tokens::SequenceHasher& hasher) const override { return hasher; }
+  Outcome<tokens::SequenceHasher> bind(const tokens::SequenceHasher* hasher) const override {
+    return hasher == nullptr ? tokens::SequenceHasher() : *hasher;
+  }
   std::size_t drain_events(events::EventSink& sink) override {
     return log_ == nullptr ? 0 : log_->drain(sink);
   }
@@ -240,11 +242,11 @@ ashlar_status ashlar_manager_match_tokens(ashlar_manager manager, ashlar_hasher 
   return call([&]() -> Outcome<> {
     if (blocks == nullptr) return null_pointer("blocks");
     ASHLAR_TRY(const auto all, elements<const ashlar::tokens::Token>(tokens, token_count, "tokens"));
-    ASHLAR_TRY(const auto its, hasher_of(hasher));
     ASHLAR_TRY(auto ticket, ticket_of(manager));
+    ASHLAR_TRY(const auto its, hasher_of(hasher, ticket.life()));
     Manager& pool = ticket.life().manager();
     std::vector<ashlar::tokens::BlockHashes> hashed(token_count / pool.block_size());
-    ASHLAR_RETURN_IF_ERROR(ticket.life().bind(its).hash_blocks(std::nullopt, all, pool.block_size(), hashed));
+    ASHLAR_RETURN_IF_ERROR(its.hash_blocks(std::nullopt, all, pool.block_size(), hashed));
     std::vector<ashlar::tokens::SequenceHash> names;
     std::vector<ashlar::tokens::PrefixDigest> digests;
     names.reserve(hashed.size());

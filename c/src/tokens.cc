@@ -8,17 +8,21 @@
 
 namespace ashlar::c_interface {
 
-Outcome<tokens::SequenceHasher> hasher_of(ashlar_hasher hasher) {
-  if (hasher.id == 0) return tokens::SequenceHasher();
-  ASHLAR_TRY(auto object, object_of<HasherObject>(hasher.id));
-  return object->hasher;
+Outcome<tokens::SequenceHasher> hasher_of(ashlar_hasher hasher, const PoolLife& life) {
+  if (hasher.id == 0) return life.bind(nullptr);
+  ASHLAR_TRY(const auto object, object_of<HasherObject>(hasher.id));
+  return life.bind(&object->hasher);
 }
 
-Outcome<tokens::SequenceHasher> make_hasher(const ashlar_hasher_options* options) {
+Outcome<tokens::SequenceHasher> make_hasher(const ashlar_hasher_options* options,
+                                            const tokens::HashScheme& otherwise) {
   ASHLAR_TRY(const auto given, options_of(options, "ashlar_hasher_options"));
   ASHLAR_TRY(const auto key, elements<const std::uint8_t>(given.key, given.key_size, "key"));
   ASHLAR_TRY(const auto scheme,
-             tokens::HashScheme::by_name(given.scheme == nullptr ? "xxh3_chain" : given.scheme, key));
+             tokens::HashScheme::by_name(given.scheme == nullptr ? otherwise.name() : given.scheme,
+                                         given.scheme == nullptr && otherwise.is_keyed() && key.empty()
+                                             ? std::span<const std::uint8_t>(otherwise.key())
+                                             : key));
   return tokens::SequenceHasher(scheme, tokens::Salt(text_of(given.lora), text_of(given.tenant)));
 }
 
