@@ -32,9 +32,13 @@ class PlainPool final : public PoolLife {
   std::optional<Manager> manager_;
 };
 
-Outcome<block::BlockRegistry> registry_of(ashlar_registry registry) {
+Outcome<block::BlockRegistry> registry_of(ashlar_registry registry, const char* eviction,
+                                          std::uint32_t blocks) {
   if (registry.id == 0) {
-    ASHLAR_TRY(auto own, block::BlockRegistry::create());
+    block::RegistryOptions options;
+    if (eviction != nullptr && std::string_view(eviction) == "multi_lru")
+      options.frequency = block::TinyLfuOptions::for_pool(blocks);
+    ASHLAR_TRY(auto own, block::BlockRegistry::create(options));
     return own;
   }
   ASHLAR_TRY(const auto object, object_of<RegistryObject>(registry.id));
@@ -52,7 +56,7 @@ Outcome<std::uint64_t> create_manager(const ashlar_manager_options& given) {
   if (given.eviction != nullptr) {
     ASHLAR_TRY(options.eviction, block::eviction_by_name(given.eviction));
   }
-  ASHLAR_TRY(auto registry, registry_of(given.registry));
+  ASHLAR_TRY(auto registry, registry_of(given.registry, given.eviction, options.block_count));
   options.registry = std::move(registry);
   options.max_pins = given.max_pins;
   options.block_bytes = given.block_bytes;
