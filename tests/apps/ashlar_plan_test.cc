@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "apps/run_program.h"
 #include "support/scratch_folder.h"
@@ -54,7 +55,9 @@ TEST(AshlarPlan, FollowsATrace) {
   const Json json = Json::parse(exact.output);
   EXPECT_EQ(json["trace"]["requests"].number, 500);
   EXPECT_GT(json["trace"]["most_prefix_hits"].number, 0);
-  EXPECT_EQ(json["trace"]["curve"].list.size(), 10u);
+  std::vector<double> sizes;
+  for (const Json& point : json["trace"]["curve"].list) sizes.push_back(point["blocks"].number);
+  EXPECT_EQ(sizes, (std::vector<double>{1, 2, 4, 8})) << "each size once";
   const Ended sampled = run(base + " --sample 0.2");
   EXPECT_NEAR(Json::parse(sampled.output)["trace"]["sample_rate"].number, 0.2, 1e-6);
   std::ofstream(folder.file("trace.jsonl"), std::ios::app) << "not a request\n";
@@ -84,6 +87,22 @@ TEST(AshlarPlan, ATraceMayHaveNoTimes) {
   EXPECT_EQ(json["trace"]["curve"].list.size(), 10u);
   for (const char* rated : {"days", "ssd_bytes_written_per_day", "ssd_years"})
     EXPECT_EQ(json["trace"].map.count(rated), 0u) << rated;
+}
+
+TEST(AshlarPlan, WhatIsNotKnownIsNull) {
+  const ScratchFolder folder;
+  ASSERT_EQ(run("replay --generate chat,requests=300 --write " + folder.file("trace.jsonl")).status, 0);
+  const std::string base =
+      "plan --json --model Llama-3.1-8B --gpu-mem 20 --host-mem 1 --trace " + folder.file("trace.jsonl");
+  const Ended plain = run(base);
+  for (const char* of_ssd : {"ssd_bytes_written_per_day", "ssd_drive_writes_per_day", "ssd_years"})
+    EXPECT_TRUE(says(plain, std::string("\"") + of_ssd + "\":null")) << of_ssd << "\n" << plain.output;
+  const Ended unrated = run(base + " --ssd 4");
+  EXPECT_FALSE(says(unrated, "\"ssd_bytes_written_per_day\":null")) << unrated.output;
+  EXPECT_TRUE(says(unrated, "\"ssd_years\":null")) << unrated.output;
+  const Ended rated = run(base + " --ssd 4 --ssd-tbw 100");
+  EXPECT_GT(Json::parse(rated.output)["trace"]["ssd_years"].number, 0) << rated.output;
+  EXPECT_FALSE(says(rated, "null")) << rated.output;
 }
 
 TEST(AshlarPlan, AZeroIsNotNothing) {
