@@ -141,7 +141,7 @@ void make_request(RequestObject* self, const ManagerObject& manager, const Token
                   std::optional<std::size_t> onboard_blocks, std::optional<double> onboard_seconds,
                   std::optional<double> compute_tokens_per_second, bool by_layer) {
   RequestOptions options;
-  if (hasher) options.hasher = *hasher;
+  options.hasher = manager.hasher_or(hasher);
   options.runs = std::move(runs);
   options.max_tokens = max_tokens;
   options.reuse_last_token = reuse_last_token;

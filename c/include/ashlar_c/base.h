@@ -117,8 +117,8 @@ ASHLAR_API ashlar_status ashlar_hasher_fingerprint(ashlar_hasher hasher, uint64_
 ASHLAR_API ashlar_status ashlar_hash_blocks(ashlar_hasher hasher, const ashlar_block_hashes* parent,
                                             const uint32_t* tokens, size_t token_count, uint32_t block_size,
                                             ashlar_block_hashes* out, size_t capacity, size_t* count);
-// A run of placeholder tokens that stands for one image, sound or other item. Blocks that it touches are named
-// by its content too; other blocks are not.
+// A run of placeholder tokens that stands for one image, sound or other item. The blocks that it touches, and
+// all after them, are named by its content too.
 typedef struct ashlar_multimodal_run {
   uint64_t mm_hash;  // identifies the item's content
   uint64_t offset;   // the first token, from the start of the sequence
