@@ -55,9 +55,7 @@ TEST(AshlarPlan, FollowsATrace) {
   const Json json = Json::parse(exact.output);
   EXPECT_EQ(json["trace"]["requests"].number, 500);
   EXPECT_GT(json["trace"]["most_prefix_hits"].number, 0);
-  std::vector<double> sizes;
-  for (const Json& point : json["trace"]["curve"].list) sizes.push_back(point["blocks"].number);
-  EXPECT_EQ(sizes, (std::vector<double>{1, 2, 4, 8})) << "each size once";
+  EXPECT_EQ(json["trace"]["curve"].list.size(), 10u);
   const Ended sampled = run(base + " --sample 0.2");
   EXPECT_NEAR(Json::parse(sampled.output)["trace"]["sample_rate"].number, 0.2, 1e-6);
   std::ofstream(folder.file("trace.jsonl"), std::ios::app) << "not a request\n";
@@ -84,7 +82,9 @@ TEST(AshlarPlan, ATraceMayHaveNoTimes) {
   for (const char* rated : {"inf", "nan", "written to G3", "its life", "tokens that it finds"})
     EXPECT_FALSE(says(text, rated)) << rated << "\n" << text.output;
   const Json json = Json::parse(run(base + " --json").output);
-  EXPECT_EQ(json["trace"]["curve"].list.size(), 10u);
+  std::vector<double> sizes;
+  for (const Json& point : json["trace"]["curve"].list) sizes.push_back(point["blocks"].number);
+  EXPECT_EQ(sizes, (std::vector<double>{1, 2, 4, 8})) << "each size once";
   for (const char* rated : {"days", "ssd_bytes_written_per_day", "ssd_years"})
     EXPECT_EQ(json["trace"].map.count(rated), 0u) << rated;
 }
