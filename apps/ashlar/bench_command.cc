@@ -1,9 +1,14 @@
 // ashlar bench: the benchmarks by name. Each is an executable of its own, beside this program.
+#include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -15,6 +20,7 @@
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/console.h"
 #include "apps/ashlar/near_name.h"
+#include "ashlar/base/check.h"
 #include "service/gateway/json_text.h"
 
 namespace ashlar::apps {
@@ -38,18 +44,27 @@ bool is_built(const std::filesystem::path& folder, std::string_view name) {
   return access((folder / name).c_str(), X_OK) == 0;
 }
 
+void put_entry(service::JsonText& out, const BenchmarkEntry& entry) {
+  out.field("name", entry.name);
+  out.field("measures", entry.measures);
+  out.field("target", entry.target);
+}
+
 int list_benchmarks(const BenchSettings& settings) {
   const std::filesystem::path folder = folder_of(settings);
   if (settings.json) {
     service::JsonText out;
-    out.array([&] {
-      for (const BenchmarkEntry& entry : kBenchmarks)
-        out.object([&] {
-          out.field("name", entry.name);
-          out.field("measures", entry.measures);
-          out.field("target", entry.target);
-          out.field("built", is_built(folder, entry.name));
+    out.object([&] {
+      out.field("folder", folder.string());
+      out.field("benchmarks", [&] {
+        out.array([&] {
+          for (const BenchmarkEntry& entry : kBenchmarks)
+            out.object([&] {
+              put_entry(out, entry);
+              out.field("built", is_built(folder, entry.name));
+            });
         });
+      });
     });
     std::printf("%s\n", out.text().c_str());
     return kExitDone;
@@ -89,11 +104,65 @@ Result<void> check_arguments(const BenchSettings& settings) {
                  "there is no such benchmark; " +
                      (near.empty() ? "ashlar bench --list names them" : "did you mean " + near + "?"));
   }
-  if (settings.json)
-    return Error(
-        ErrorCode::kInvalidArgument,
-        "--json lists the benchmarks, and the results of one are text; leave out --json, or its name");
   return {};
+}
+
+// Runs a program and gives its standard output, line by line; its standard error goes where ours goes.
+Result<int> run_for_lines(const std::vector<char*>& words, std::vector<std::string>& lines) {
+  const auto failed = [&](const char* what) {
+    return make_error(ErrorCode::kIo, "cannot %s %s: %s", what, words[0],
+                      std::generic_category().message(errno).c_str());
+  };
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return failed("read from");
+  const pid_t child = fork();
+  if (child < 0) return failed("start");
+  if (child == 0) {
+    dup2(ends[1], STDOUT_FILENO);
+    execv(words[0], words.data());
+    _exit(127);
+  }
+  close(ends[1]);
+  std::FILE* const from = fdopen(ends[0], "r");
+  ASHLAR_CHECK(from != nullptr, "a pipe is a stream");
+  char* line = nullptr;
+  std::size_t room = 0;
+  for (ssize_t size = 0; (size = getline(&line, &room, from)) > 0;) {
+    if (line[size - 1] == '\n') --size;
+    lines.emplace_back(line, static_cast<std::size_t>(size));
+  }
+  std::free(line);
+  std::fclose(from);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0)
+    if (errno != EINTR) return failed("wait for");
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// One object: what was run, and what it printed.
+int bench_as_json(const BenchmarkEntry& entry, const std::vector<char*>& words) {
+  std::vector<std::string> lines;
+  const auto begun = std::chrono::steady_clock::now();
+  const auto status = run_for_lines(words, lines);
+  if (!status) {
+    say("ashlar bench: " + status.error().message());
+    return kExitFailed;
+  }
+  const auto took =
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begun);
+  service::JsonText out;
+  out.object([&] {
+    put_entry(out, entry);
+    out.field("status", *status);
+    out.field("took_ms", took.count());
+    out.field("output", [&] {
+      out.array([&] {
+        for (const std::string& line : lines) out.value(line);
+      });
+    });
+  });
+  std::printf("%s\n", out.text().c_str());
+  return *status;
 }
 
 // Requires: check_arguments().
@@ -111,6 +180,7 @@ int bench(const BenchSettings& settings) {
   std::vector<char*> words = {path.data()};
   for (std::string& argument : arguments) words.push_back(argument.data());
   words.push_back(nullptr);
+  if (settings.json) return bench_as_json(*entry, words);
   execv(path.c_str(), words.data());
   say("ashlar bench: cannot run " + path + ": " + std::generic_category().message(errno));
   return kExitFailed;
@@ -125,7 +195,7 @@ void add_bench_command(CLI::App& program, Run& run) {
   command->add_option("name", settings->name, "benchmark to run, with or without _bench");
   command->add_option("arguments", settings->arguments, "arguments of the benchmark; write -- before them");
   command->add_flag("--list", settings->list, "only list them; * marks those that are built");
-  command->add_flag("--json", settings->json, "list them as JSON");
+  command->add_flag("--json", settings->json, "JSON: the list, or what the benchmark printed, line by line");
   command->add_option("--folder", settings->folder, "folder of the benchmarks (default: of this program)")
       ->type_name("FOLDER");
   end_help(command, {"ashlar bench --list", "ashlar bench block", "ashlar bench block_bench -- --scaling 4"});

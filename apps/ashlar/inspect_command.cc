@@ -86,7 +86,7 @@ int inspect_all(const InspectSettings& settings) {
     if (!seen) {
       std::string message = seen.error().message();
       hide_secrets(message, target);
-      if (is_host_and_port(target)) message += "; a service is named with http:// or https:// before it";
+      if (is_host_and_port(target)) message += "; a service is named with http:// before it";
       say("ashlar inspect: " + message);
       // Damage that leaves nothing to describe is damage all the same.
       if (status != kExitFailed)

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -46,6 +47,8 @@ struct ReplaySettings {
   bool is_real = false;
   replay::RealOptions real;
   bool no_bound = false;
+  bool has_seed = false;  // was given, as were speeds
+  std::array<bool, replay::kReplayTiers> has_speed = {};
   double g2_gb = 40;
   double g3_gb = 5;
   replay::ReplayConfig config;
@@ -133,6 +136,38 @@ Result<std::vector<replay::ReplayConfig>> configs_of(const ReplaySettings& setti
   return configs;
 }
 
+template <class T>
+Result<void> check_list(const char* option, const std::vector<T>& list) {
+  for (auto one = list.begin(); one != list.end(); ++one) {
+    if (std::find(list.begin(), one, *one) == one) continue;
+    std::ostringstream name;
+    name << *one;
+    return make_error(ErrorCode::kInvalidArgument, "%s has %s twice: there is one run for each", option,
+                      name.str().c_str());
+  }
+  return {};
+}
+
+// No run is made twice, and no option is of what no run has.
+Result<void> check_lists(const ReplaySettings& settings) {
+  ASHLAR_RETURN_IF_ERROR(check_list("--policy", settings.policies));
+  ASHLAR_RETURN_IF_ERROR(check_list("--router", settings.routers));
+  ASHLAR_RETURN_IF_ERROR(check_list("--workers", settings.workers));
+  for (std::size_t i = 0; i < replay::kReplayTiers; ++i) {
+    const std::string tier = "--g" + std::to_string(i + 1);
+    ASHLAR_RETURN_IF_ERROR(check_list(tier.c_str(), settings.blocks[i]));
+    const bool is_absent = std::ranges::count(settings.blocks[i], 0u) == std::ssize(settings.blocks[i]);
+    if (settings.has_speed[i] && is_absent)
+      return make_error(ErrorCode::kInvalidArgument, "%s-gb is of a tier without blocks; give %s",
+                        tier.c_str(), tier.c_str());
+  }
+  if (settings.has_seed && std::ranges::find(settings.routers, "random") == settings.routers.end())
+    return Error(ErrorCode::kInvalidArgument,
+                 "--seed is of random routing; give --router random (a workload has its own: "
+                 "--generate KIND,seed=N)");
+  return {};
+}
+
 // Whether the arguments go together. Nothing is read.
 Result<void> check_arguments(const ReplaySettings& settings) {
   if (settings.trace.empty() && settings.generate.empty())
@@ -145,6 +180,8 @@ Result<void> check_arguments(const ReplaySettings& settings) {
         !settings.config.tier_policy[i].empty() && std::ranges::count(blocks, 0u) == std::ssize(blocks))
       return make_error(ErrorCode::kInvalidArgument, "--g%zu-policy is of a tier without blocks; give --g%zu",
                         i + 1, i + 1);
+  ASHLAR_RETURN_IF_ERROR(check_lists(settings));
+  if (settings.is_real) ASHLAR_RETURN_IF_ERROR(settings.real.validate());
   const auto configs = configs_of(settings);
   return configs ? Result<void>() : configs.error();
 }
@@ -405,7 +442,9 @@ void add_replay_command(CLI::App& program, Run& run) {
       ->excludes("--write");
   command->add_flag("--json", settings->json, "JSON on standard output instead of the table");
   command->add_flag("--quiet", settings->quiet, "no progress on standard error");
-  command->callback([settings, &run] {
+  command->callback([settings, command, &run] {
+    settings->has_seed = command->count("--seed") != 0;
+    settings->has_speed = {false, command->count("--g2-gb") != 0, command->count("--g3-gb") != 0};
     if (const auto fits = check_arguments(*settings); !fits) refuse_arguments(fits.error());
     run = [settings] { return run_replay(*settings); };
   });

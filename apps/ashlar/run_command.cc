@@ -96,6 +96,11 @@ struct RunPhase {
   }
 };
 
+// Blocks of an engine's tiers.
+constexpr std::uint32_t kEngineG1 = 1024;
+constexpr std::uint32_t kEngineG2 = 2048;
+constexpr std::uint32_t kEngineG3 = 8192;
+
 // Engines and the router in front of them.
 struct RunFleet {
   std::vector<EngineProcess> engines;
@@ -115,21 +120,30 @@ Result<std::unique_ptr<RunFleet>> start_fleet(const RunSettings& settings, const
   options.port = port;
   options.log_level = "error";
   for (std::uint32_t i = 0; i < settings.workers; ++i) {
-    std::vector<std::string> arguments = {
-        "--port",        "0",  "--events",      "0",   "--replay", "0", "--g1",     "1024", "--g2", "2048",
-        "--max-running", "16", "--step-tokens", "128", "--layers", "2", "--hidden", "4096"};
+    std::vector<std::string> arguments = {"--port",        "0",
+                                          "--events",      "0",
+                                          "--replay",      "0",
+                                          "--g1",          std::to_string(kEngineG1),
+                                          "--g2",          std::to_string(kEngineG2),
+                                          "--max-running", "16",
+                                          "--step-tokens", "128",
+                                          "--layers",      "2",
+                                          "--hidden",      "4096"};
     if (caches) {
       const std::string own = folder + "/engine" + std::to_string(i);
       std::error_code failed;
       std::filesystem::remove_all(own, failed);
       std::filesystem::create_directories(own, failed);
-      arguments.insert(arguments.end(), {"--g3", "8192", "--folder", own});
+      arguments.insert(arguments.end(), {"--g3", std::to_string(kEngineG3), "--folder", own});
     } else {
       arguments.push_back("--no-prefix-caching");
     }
     ASHLAR_TRY(EngineProcess engine, EngineProcess::start(settings.engine, std::move(arguments)));
     ASHLAR_TRY(service::WorkerOptions worker, service::parse_worker(engine.worker()));
     worker.name = "engine" + std::to_string(i);
+    worker.g1 = kEngineG1;
+    worker.g2 = kEngineG2;
+    worker.g3 = caches ? kEngineG3 : 0;
     options.workers.push_back(std::move(worker));
     fleet->engines.push_back(std::move(engine));
   }

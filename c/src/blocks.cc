@@ -84,7 +84,8 @@ block::BlockIdentity identity_of(const tokens::BlockHashes& hashes,
 }
 
 Outcome<> complete_list(LockedBlocks& list, const tokens::SequenceHasher& hasher,
-                        std::span<const tokens::Token> all, std::size_t first_block) {
+                        std::span<const tokens::Token> all, std::span<const tokens::MultimodalRun> runs,
+                        std::size_t first_block) {
   ASHLAR_TRY(EmptyBlocks* const empty, list.as<EmptyBlocks>("ashlar_blocks_complete()"));
   const std::uint32_t block_size = list.life().manager().block_size();
   const std::size_t full = all.size() / block_size;
@@ -92,8 +93,9 @@ Outcome<> complete_list(LockedBlocks& list, const tokens::SequenceHasher& hasher
     return invalid_argument("%zu tokens have %zu full blocks; %zu from number %zu on are to be completed",
                             all.size(), full, empty->size(), first_block);
   ASHLAR_TRY(const auto sequence,
-             tokens::TokenSequence::create(all.first((first_block + empty->size()) * block_size), block_size,
-                                           list.life().bind(hasher)));
+             tokens::TokenSequence::create(
+                 runs.empty() ? all.first((first_block + empty->size()) * block_size) : all, block_size,
+                 hasher, runs));
   CompleteBlocks complete;
   complete.reserve(empty->size());
   for (std::size_t i = 0; i < empty->size(); ++i) {
@@ -165,13 +167,22 @@ ashlar_status ashlar_blocks_hashes(ashlar_blocks blocks, ashlar_hash* out, size_
 
 ashlar_status ashlar_blocks_complete(ashlar_blocks blocks, ashlar_hasher hasher, const uint32_t* tokens,
                                      size_t token_count, size_t first_block, ashlar_blocks* complete) {
+  return ashlar_blocks_complete_with_runs(blocks, hasher, tokens, token_count, nullptr, 0, first_block,
+                                          complete);
+}
+
+ashlar_status ashlar_blocks_complete_with_runs(ashlar_blocks blocks, ashlar_hasher hasher,
+                                               const uint32_t* tokens, size_t token_count,
+                                               const ashlar_multimodal_run* runs, size_t run_count,
+                                               size_t first_block, ashlar_blocks* complete) {
   return call([&]() -> Outcome<> {
     if (complete == nullptr) return null_pointer("complete");
     ASHLAR_TRY(const auto all, elements<const ashlar::tokens::Token>(tokens, token_count, "tokens"));
-    ASHLAR_TRY(const auto its, hasher_of(hasher));
+    ASHLAR_TRY(const auto items, runs_of(runs, run_count));
     ASHLAR_TRY(auto list, LockedBlocks::of(blocks.id));
+    ASHLAR_TRY(const auto its, hasher_of(hasher, list.life()));
     NextHandle next(list);
-    ASHLAR_RETURN_IF_ERROR(complete_list(list, its, all, first_block));
+    ASHLAR_RETURN_IF_ERROR(complete_list(list, its, all, items, first_block));
     complete->id = next.take();
     return {};
   });

@@ -17,10 +17,12 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/sequence_error.h"
+#include "ashlar/tokens/multimodal_run.h"
 #include "ashlar_c.h"
 #include "c/src/handle_table.h"
 #include "c/src/struct_sizes.h"
@@ -145,6 +147,9 @@ Outcome<std::span<To>> elements(From* from, std::size_t n, const char* name) {
   // The types have the same bytes (asserted above and beside each type), and C wrote them elsewhere.
   return std::span<To>(reinterpret_cast<To*>(from), n);
 }
+
+// Errors: ASHLAR_INVALID_ARGUMENT: null, too many, or a reserved field that is set.
+Outcome<std::vector<tokens::MultimodalRun>> runs_of(const ashlar_multimodal_run* runs, std::size_t n);
 
 // For calls that wait before they write a list.
 inline Outcome<> check_list(const void* out, std::size_t capacity, const std::size_t* count) {

@@ -20,7 +20,9 @@ class PlainPool final : public PoolLife {
 
   Manager& manager() noexcept override { return *manager_; }
   void destroy() noexcept override { manager_.reset(); }
-  tokens::SequenceHasher bind(const tokens::SequenceHasher& hasher) const override { return hasher; }
+  Outcome<tokens::SequenceHasher> bind(const tokens::SequenceHasher* hasher) const override {
+    return hasher == nullptr ? tokens::SequenceHasher() : *hasher;
+  }
   std::size_t drain_events(events::EventSink& sink) override {
     return log_ == nullptr ? 0 : log_->drain(sink);
   }
@@ -30,9 +32,13 @@ class PlainPool final : public PoolLife {
   std::optional<Manager> manager_;
 };
 
-Outcome<block::BlockRegistry> registry_of(ashlar_registry registry) {
+Outcome<block::BlockRegistry> registry_of(ashlar_registry registry, const char* eviction,
+                                          std::uint32_t blocks) {
   if (registry.id == 0) {
-    ASHLAR_TRY(auto own, block::BlockRegistry::create());
+    block::RegistryOptions options;
+    if (eviction != nullptr && std::string_view(eviction) == "multi_lru")
+      options.frequency = block::TinyLfuOptions::for_pool(blocks);
+    ASHLAR_TRY(auto own, block::BlockRegistry::create(options));
     return own;
   }
   ASHLAR_TRY(const auto object, object_of<RegistryObject>(registry.id));
@@ -50,7 +56,7 @@ Outcome<std::uint64_t> create_manager(const ashlar_manager_options& given) {
   if (given.eviction != nullptr) {
     ASHLAR_TRY(options.eviction, block::eviction_by_name(given.eviction));
   }
-  ASHLAR_TRY(auto registry, registry_of(given.registry));
+  ASHLAR_TRY(auto registry, registry_of(given.registry, given.eviction, options.block_count));
   options.registry = std::move(registry);
   options.max_pins = given.max_pins;
   options.block_bytes = given.block_bytes;
@@ -240,11 +246,11 @@ ashlar_status ashlar_manager_match_tokens(ashlar_manager manager, ashlar_hasher 
   return call([&]() -> Outcome<> {
     if (blocks == nullptr) return null_pointer("blocks");
     ASHLAR_TRY(const auto all, elements<const ashlar::tokens::Token>(tokens, token_count, "tokens"));
-    ASHLAR_TRY(const auto its, hasher_of(hasher));
     ASHLAR_TRY(auto ticket, ticket_of(manager));
+    ASHLAR_TRY(const auto its, hasher_of(hasher, ticket.life()));
     Manager& pool = ticket.life().manager();
     std::vector<ashlar::tokens::BlockHashes> hashed(token_count / pool.block_size());
-    ASHLAR_RETURN_IF_ERROR(ticket.life().bind(its).hash_blocks(std::nullopt, all, pool.block_size(), hashed));
+    ASHLAR_RETURN_IF_ERROR(its.hash_blocks(std::nullopt, all, pool.block_size(), hashed));
     std::vector<ashlar::tokens::SequenceHash> names;
     std::vector<ashlar::tokens::PrefixDigest> digests;
     names.reserve(hashed.size());

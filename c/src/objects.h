@@ -59,8 +59,9 @@ class PoolLife {
 
   // Requires, here and below: a ticket.
   virtual Manager& manager() noexcept = 0;
-  // The hasher with the prefix key of this pool.
-  virtual tokens::SequenceHasher bind(const tokens::SequenceHasher& hasher) const = 0;
+  // The hasher with the prefix key of this pool; null: its default one. Errors: ASHLAR_INVALID_ARGUMENT:
+  // its blocks are named by another scheme.
+  virtual Outcome<tokens::SequenceHasher> bind(const tokens::SequenceHasher* hasher) const = 0;
   // Hands waiting events over; 0 without a log.
   virtual std::size_t drain_events(events::EventSink& sink) = 0;
   // Destroys the manager or the tiers. Requires: close() of this thread was done, and no other call of this.
@@ -170,9 +171,10 @@ struct BlocksObject final : HandleObject {
   AnyBlocks blocks ASHLAR_GUARDED_BY(mu);
 };
 
-Outcome<tokens::SequenceHasher> make_hasher(const ashlar_hasher_options* options);
-// The default hasher for a zero handle.
-Outcome<tokens::SequenceHasher> hasher_of(ashlar_hasher hasher);
+Outcome<tokens::SequenceHasher> make_hasher(const ashlar_hasher_options* options,
+                                            const tokens::HashScheme& otherwise = {});
+// The hasher as `life` binds it; its default one for a zero handle.
+Outcome<tokens::SequenceHasher> hasher_of(ashlar_hasher hasher, const PoolLife& life);
 // Errors: a closed pool counts as a handle that is gone.
 Outcome<PoolTicket> ticket_of(ashlar_manager manager, PoolUse use = PoolUse::kGuard);
 // Closes and destroys what the handle stands for. `what`: its name in a message. Errors: ASHLAR_NOT_READY,

@@ -65,8 +65,8 @@ ashlar_status with_request(ashlar_request handle, F&& body) {
 
 Outcome<block::RequestOptions> request_options(const PoolLife& life, const ashlar_request_options& given) {
   block::RequestOptions options;
-  ASHLAR_TRY(auto hasher, hasher_of(given.hasher));
-  options.hasher = life.bind(hasher);
+  ASHLAR_TRY(options.hasher, hasher_of(given.hasher, life));
+  ASHLAR_TRY(options.runs, runs_of(given.runs, given.run_count));
   options.max_tokens = given.max_tokens;
   options.reuse_last_token = given.reuse_last_token != 0;
   options.metadata = given.metadata;

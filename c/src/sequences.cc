@@ -43,8 +43,7 @@ ashlar_status with_sequence(ashlar_sequence handle, F&& body) {
 Outcome<block::SequenceManagerOptions> sequence_options(const PoolLife& life,
                                                         const ashlar_sequences_options& given) {
   block::SequenceManagerOptions options;
-  ASHLAR_TRY(auto hasher, hasher_of(given.hasher));
-  options.hasher = life.bind(hasher);
+  ASHLAR_TRY(options.hasher, hasher_of(given.hasher, life));
   if (given.register_at_once != 0) options.register_blocks = block::RegisterBlocks::kAtOnce;
   options.reuse_last_token = given.reuse_last_token != 0;
   options.metadata = given.metadata;

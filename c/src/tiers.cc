@@ -1,10 +1,15 @@
 // Tiers of the C interface: their making, memory and state.
 #include "c/src/tiers.h"
 
+#include <algorithm>
+#include <array>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "ashlar/tiers/kv_options.h"
+#include "ashlar/tokens/hash_scheme.h"
 #include "c/src/backends.h"
 #include "c/src/event_sink.h"
 
@@ -15,6 +20,18 @@ Outcome<TiersCall> enter_tiers(ashlar_tiers tiers, PoolUse use) {
   if (!object->life->enter(use)) return invalid_handle(HandleKind::kTiers, tiers.id);
   PoolTicket ticket(object->life, use);
   return TiersCall{std::move(object), std::move(ticket)};
+}
+
+Outcome<tokens::SequenceHasher> TieredPool::bind(const tokens::SequenceHasher* hasher) const {
+  if (hasher == nullptr) return kv_->hasher({}, scheme_);
+  if (hasher->scheme() != scheme_)
+    return invalid_argument(
+        "a hasher of scheme \"%.*s\"%s with tiers whose blocks are named by \"%.*s\"%s; set "
+        "ashlar_tiers_options.hash_scheme and hash_key",
+        static_cast<int>(hasher->scheme().name().size()), hasher->scheme().name().data(),
+        hasher->scheme().is_keyed() ? " and its key" : "", static_cast<int>(scheme_.name().size()),
+        scheme_.name().data(), scheme_.is_keyed() ? " and their key" : "");
+  return kv_->hasher(hasher->salt(), scheme_);
 }
 
 Outcome<events::TierId> tier_of(std::int32_t tier) {
@@ -164,15 +181,46 @@ Outcome<tiers::TierShape> g1_of(const ashlar_tiers_options& given) {
   return g1;
 }
 
-Outcome<tiers::KvOptions> kv_options(const ashlar_tiers_options& given) {
+Outcome<tokens::HashScheme> scheme_of(const ashlar_tiers_options& given) {
+  ASHLAR_TRY(const auto key, elements<const std::uint8_t>(given.hash_key, given.hash_key_size, "hash_key"));
+  if (key.empty() && given.hash_key != nullptr) return invalid_argument("hash_key without hash_key_size");
+  ASHLAR_TRY(const auto scheme, tokens::HashScheme::by_name(
+                                    given.hash_scheme == nullptr ? "xxh3_chain" : given.hash_scheme, key));
+  return scheme;
+}
+
+// The rank and the name of the model. Requires: `options` has the shape of a block and its tiers.
+Outcome<> describe_rank(const ashlar_tiers_options& given, tiers::KvOptions& options) {
+  constexpr std::size_t kMostDegrees = 64;
+  if (given.other_rank_count > kMostDegrees)
+    return invalid_argument("%zu other_ranks; at most %zu", given.other_rank_count, kMostDegrees);
+  ASHLAR_TRY(const auto others,
+             elements<const std::uint32_t>(given.other_ranks, given.other_rank_count, "other_ranks"));
+  const tiers::ModelRank rank{.rank = given.rank,
+                              .ranks = given.ranks == 0 ? 1 : given.ranks,
+                              .model_heads = given.model_heads,
+                              .first_layer = given.first_layer,
+                              .model_layers = given.model_layers,
+                              .other_ranks = {others.begin(), others.end()}};
+  ASHLAR_RETURN_IF_ERROR(
+      rank.describe(given.model == nullptr ? std::string_view() : std::string_view(given.model), options));
+  return {};
+}
+
+Outcome<tiers::KvOptions> kv_options(const ashlar_tiers_options& given, const tokens::HashScheme& scheme) {
   tiers::KvOptions options;
   if (given.block_size != 0) options.block_size = given.block_size;
   ASHLAR_TRY(options.model, shape_of(given, options.block_size));
-  options.keys = tokens::NamespaceFingerprint(tokens::NamespaceFields{
-      .model = given.model == nullptr ? std::string_view() : std::string_view(given.model),
-      .dtype = layout::to_string(options.model.dtype),
-      .layout = "ashlar",
-      .block_size = options.block_size});
+  options.scheme_fingerprint = scheme.fingerprint();
+  if (given.prefix_key_size != 0 || given.prefix_key != nullptr) {
+    constexpr std::size_t kSize = tokens::PrefixKey::kSize;
+    if (given.prefix_key_size != kSize)
+      return invalid_argument("prefix_key has %u bytes; it needs %zu", given.prefix_key_size, kSize);
+    ASHLAR_TRY(const auto bytes, elements<const std::uint8_t>(given.prefix_key, kSize, "prefix_key"));
+    std::array<std::uint8_t, kSize> key{};
+    std::ranges::copy(bytes, key.begin());
+    options.prefix_key = tokens::PrefixKey(key);
+  }
   ASHLAR_TRY(options.g1, g1_of(given));
   ASHLAR_RETURN_IF_ERROR(check_uses(given));
   if (given.g2_blocks != 0) {
@@ -199,6 +247,7 @@ Outcome<tiers::KvOptions> kv_options(const ashlar_tiers_options& given) {
           {.name = "volume" + std::to_string(i), .kind = "directory", .location = directories[i]});
   }
   ASHLAR_TRY(options.remote, remote_of(given));
+  ASHLAR_RETURN_IF_ERROR(describe_rank(given, options));
   ASHLAR_TRY(options.to_g2.trigger, trigger_of(given.to_g2, "to_g2"));
   ASHLAR_TRY(options.to_g3.trigger, trigger_of(given.to_g3, "to_g3"));
   ASHLAR_TRY(options.to_g4.trigger, trigger_of(given.to_g4, "to_g4"));
@@ -251,9 +300,10 @@ ashlar_status ashlar_tiers_create(const ashlar_tiers_options* options, ashlar_ti
   return waiting_call([&]() -> Outcome<> {
     if (tiers == nullptr) return null_pointer("tiers");
     ASHLAR_TRY(const auto given, options_of(options, "ashlar_tiers_options"));
-    ASHLAR_TRY(auto its, kv_options(given));
+    ASHLAR_TRY(const auto scheme, scheme_of(given));
+    ASHLAR_TRY(auto its, kv_options(given, scheme));
     ASHLAR_TRY(auto kv, ashlar::tiers::KvBlockManager::create(std::move(its)));
-    auto life = std::make_shared<TieredPool>(std::move(kv));
+    auto life = std::make_shared<TieredPool>(std::move(kv), scheme);
     const std::uint64_t manager = open_handle(std::make_shared<ManagerObject>(life, /*is_of_tiers=*/true));
     try {
       tiers->id = open_handle(std::make_shared<TiersObject>(std::move(life), manager));
@@ -288,8 +338,10 @@ ashlar_status ashlar_tiers_hasher(ashlar_tiers tiers, const ashlar_hasher_option
   return call([&]() -> Outcome<> {
     if (hasher == nullptr) return null_pointer("hasher");
     ASHLAR_TRY(const auto entered, enter_tiers(tiers));
-    ASHLAR_TRY(auto plain, make_hasher(options));
-    hasher->id = open_handle(std::make_shared<HasherObject>(entered.object->life->bind(plain)));
+    const TieredPool& life = *entered.object->life;
+    ASHLAR_TRY(const auto plain, make_hasher(options, life.scheme()));
+    ASHLAR_TRY(auto bound, life.bind(&plain));
+    hasher->id = open_handle(std::make_shared<HasherObject>(std::move(bound)));
     return {};
   });
 }

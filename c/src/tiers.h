@@ -17,18 +17,19 @@ namespace ashlar::c_interface {
 // Tiers as the pool of their G1.
 class TieredPool final : public PoolLife {
  public:
-  explicit TieredPool(std::unique_ptr<tiers::KvBlockManager> kv) : kv_(std::move(kv)) {}
+  TieredPool(std::unique_ptr<tiers::KvBlockManager> kv, const tokens::HashScheme& scheme)
+      : kv_(std::move(kv)), scheme_(scheme) {}
 
   Manager& manager() noexcept override { return kv_->g1(); }
-  tokens::SequenceHasher bind(const tokens::SequenceHasher& hasher) const override {
-    return kv_->hasher(hasher.salt(), hasher.scheme());
-  }
+  Outcome<tokens::SequenceHasher> bind(const tokens::SequenceHasher* hasher) const override;
+  const tokens::HashScheme& scheme() const noexcept { return scheme_; }
   std::size_t drain_events(events::EventSink& sink) override { return kv_->drain_events(sink); }
   void destroy() noexcept override { kv_.reset(); }
   tiers::KvBlockManager& kv() const noexcept { return *kv_; }
 
  private:
   std::unique_ptr<tiers::KvBlockManager> kv_;
+  const tokens::HashScheme scheme_;  // that G3, volumes and peers are told
 };
 
 struct TiersObject final : HandleObject {

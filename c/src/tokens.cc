@@ -1,25 +1,47 @@
 // Hashers, names and fences of the C interface.
+#include <algorithm>
+#include <limits>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ashlar/tokens/hash_scheme.h"
+#include "ashlar/tokens/multimodal_run.h"
 #include "ashlar/tokens/salt.h"
 #include "c/src/objects.h"
 
 namespace ashlar::c_interface {
 
-Outcome<tokens::SequenceHasher> hasher_of(ashlar_hasher hasher) {
-  if (hasher.id == 0) return tokens::SequenceHasher();
-  ASHLAR_TRY(auto object, object_of<HasherObject>(hasher.id));
-  return object->hasher;
+Outcome<tokens::SequenceHasher> hasher_of(ashlar_hasher hasher, const PoolLife& life) {
+  if (hasher.id == 0) return life.bind(nullptr);
+  ASHLAR_TRY(const auto object, object_of<HasherObject>(hasher.id));
+  return life.bind(&object->hasher);
 }
 
-Outcome<tokens::SequenceHasher> make_hasher(const ashlar_hasher_options* options) {
+Outcome<tokens::SequenceHasher> make_hasher(const ashlar_hasher_options* options,
+                                            const tokens::HashScheme& otherwise) {
   ASHLAR_TRY(const auto given, options_of(options, "ashlar_hasher_options"));
   ASHLAR_TRY(const auto key, elements<const std::uint8_t>(given.key, given.key_size, "key"));
   ASHLAR_TRY(const auto scheme,
-             tokens::HashScheme::by_name(given.scheme == nullptr ? "xxh3_chain" : given.scheme, key));
+             tokens::HashScheme::by_name(given.scheme == nullptr ? otherwise.name() : given.scheme,
+                                         given.scheme == nullptr && otherwise.is_keyed() && key.empty()
+                                             ? std::span<const std::uint8_t>(otherwise.key())
+                                             : key));
   return tokens::SequenceHasher(scheme, tokens::Salt(text_of(given.lora), text_of(given.tenant)));
+}
+
+Outcome<std::vector<tokens::MultimodalRun>> runs_of(const ashlar_multimodal_run* runs, std::size_t n) {
+  constexpr std::size_t kMost = std::size_t{1} << 20;
+  if (n > kMost) return invalid_argument("%zu runs; at most %zu", n, kMost);
+  ASHLAR_TRY(const auto given, elements<const ashlar_multimodal_run>(runs, n, "runs"));
+  std::vector<tokens::MultimodalRun> out;
+  out.reserve(n);
+  for (const ashlar_multimodal_run& one : given) {
+    if (one.reserved != 0)
+      return invalid_argument("run %zu: reserved is %u; it must be 0", out.size(), one.reserved);
+    out.push_back({.mm_hash = one.mm_hash, .offset = one.offset, .length = one.length});
+  }
+  return out;
 }
 
 Outcome<block::Fence> fence_of(ashlar_fence fence) {
@@ -55,6 +77,22 @@ struct AbandonedObjects {
 AbandonedObjects& abandoned_objects() {
   static AbandonedObjects* const all = new AbandonedObjects;
   return *all;
+}
+
+// Each block of tokens that follow `before`; `out` is as it was after an error.
+Outcome<> hash_with_runs(const tokens::SequenceHasher& hasher, tokens::BlockBefore before,
+                         std::span<const tokens::Token> all, std::uint32_t block_size,
+                         std::span<const tokens::MultimodalRun> runs, std::span<tokens::BlockHashes> out) {
+  ASHLAR_RETURN_IF_ERROR(tokens::validate_runs(runs, 0, std::numeric_limits<std::uint64_t>::max()));
+  std::vector<tokens::BlockHashes> made;
+  made.reserve(out.size());
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    ASHLAR_TRY(const auto hashes, hasher.hash_block(before, all.subspan(i * block_size, block_size), runs));
+    made.push_back(hashes);
+    before = hashes;
+  }
+  std::ranges::copy(made, out.begin());
+  return {};
 }
 
 void settle_waiting(const std::shared_ptr<WaitingObject>& waiting, bool passed) {
@@ -106,11 +144,21 @@ ashlar_status ashlar_hasher_fingerprint(ashlar_hasher hasher, uint64_t* fingerpr
 ashlar_status ashlar_hash_blocks(ashlar_hasher hasher, const ashlar_block_hashes* parent,
                                  const uint32_t* given_tokens, size_t token_count, uint32_t block_size,
                                  ashlar_block_hashes* out, size_t capacity, size_t* count) {
+  return ashlar_hash_blocks_with_runs(hasher, parent, given_tokens, token_count, block_size, nullptr, 0, out,
+                                      capacity, count);
+}
+
+ashlar_status ashlar_hash_blocks_with_runs(ashlar_hasher hasher, const ashlar_block_hashes* parent,
+                                           const uint32_t* given_tokens, size_t token_count,
+                                           uint32_t block_size, const ashlar_multimodal_run* runs,
+                                           size_t run_count, ashlar_block_hashes* out, size_t capacity,
+                                           size_t* count) {
   return call([&]() -> Outcome<> {
     if (count == nullptr) return null_pointer("count");
     ASHLAR_RETURN_IF_ERROR(tokens::validate_block_size(block_size));
     ASHLAR_TRY(const auto object, object_of<HasherObject>(hasher.id));
     ASHLAR_TRY(const auto all, elements<const tokens::Token>(given_tokens, token_count, "tokens"));
+    ASHLAR_TRY(const auto items, runs_of(runs, run_count));
     const std::size_t blocks = token_count / block_size;
     if (blocks > capacity) {
       *count = blocks;
@@ -120,7 +168,11 @@ ashlar_status ashlar_hash_blocks(ashlar_hasher hasher, const ashlar_block_hashes
     ASHLAR_TRY(const auto room, elements<tokens::BlockHashes>(out, blocks, "out"));
     const tokens::BlockBefore before =
         parent == nullptr ? tokens::BlockBefore() : tokens::BlockBefore(hashes_in(*parent));
-    ASHLAR_RETURN_IF_ERROR(object->hasher.hash_blocks(before, all, block_size, room));
+    if (items.empty()) {
+      ASHLAR_RETURN_IF_ERROR(object->hasher.hash_blocks(before, all, block_size, room));
+    } else {
+      ASHLAR_RETURN_IF_ERROR(hash_with_runs(object->hasher, before, all, block_size, items, room));
+    }
     *count = blocks;
     return {};
   });

@@ -130,4 +130,19 @@ Numpy<T> numpy_of_ids(std::span<Id> ids) {
 // An index as Python counts, from the end if negative. IndexError beyond the size.
 std::size_t index_in(Py_ssize_t index, std::size_t size);
 
+// What a slice takes of a list of size(), which is asked last: the __index__ of a slice's numbers may change
+// the list.
+struct SliceRange {
+  Py_ssize_t start;
+  Py_ssize_t step;
+  std::size_t length;
+};
+template <class Size>
+SliceRange range_of(const nanobind::slice& slice, Size&& size) {
+  Py_ssize_t start = 0, stop = 0, step = 0;
+  if (PySlice_Unpack(slice.ptr(), &start, &stop, &step) != 0) throw nanobind::python_error();
+  const Py_ssize_t length = PySlice_AdjustIndices(static_cast<Py_ssize_t>(size()), &start, &stop, step);
+  return {start, step, static_cast<std::size_t>(length)};
+}
+
 }  // namespace ashlar::python

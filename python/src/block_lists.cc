@@ -186,7 +186,7 @@ Releasing them leaves the blocks cached, the end of the list to be evicted first
       .def(
           "__getitem__",
           [](ImmutableListObject& self, const nb::slice& slice) {
-            const auto [start, stop, step, length] = slice.compute(self.get().size());
+            const auto [start, step, length] = range_of(slice, [&] { return self.get().size(); });
             return share_slice(self, start, length, step);
           },
           nb::arg("slice"), "More references to a part of the list.")

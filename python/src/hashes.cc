@@ -57,7 +57,7 @@ HashList list_from_bytes(nb::handle object) {
 }
 
 HashList list_slice(const HashList& list, const nb::slice& slice) {
-  const auto [start, stop, step, length] = slice.compute(list.size());
+  const auto [start, step, length] = range_of(slice, [&] { return list.size(); });
   if (step == 1) return list.slice(static_cast<std::size_t>(start), length);
   std::vector<SequenceHash> hashes(length);
   for (std::size_t i = 0; i < length; ++i) {

@@ -28,6 +28,7 @@ bool end_living_kvs();
 
 struct KvRef {
   KvPtr kv;
+  tokens::HashScheme scheme;  // that G3, volumes and peers are told
 
   // Raises UsedGuard after close(). Call with the GIL held: another thread may close it later.
   const KvPtr& get() const {

@@ -2,11 +2,13 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "errors.h"
 #include "gil.h"
 
 namespace ashlar::python {
@@ -95,6 +97,15 @@ void wait_for_destruction(Clock::Duration patience) {
   SetAside& aside = set_aside();
   std::unique_lock lock(aside.mutex);
   aside.destroyed.wait_for(lock, patience, [&] { return aside.destroying == 0; });
+}
+
+tokens::SequenceHasher ManagerObject::hasher_or(const std::optional<tokens::SequenceHasher>& given) const {
+  if (!given) return scheme ? tokens::SequenceHasher(*scheme, tokens::Salt()) : tokens::SequenceHasher();
+  if (scheme && given->scheme() != *scheme)
+    refuse("the blocks of these tiers are named by " + std::string(scheme->name()) +
+           (scheme->is_keyed() ? " and its key" : "") + ", not by " + std::string(given->scheme().name()) +
+           "; give the scheme to KvBlockManager");
+  return *given;
 }
 
 ManagerPtr share_manager(Manager manager) {

@@ -10,8 +10,10 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "ashlar/block/block_manager.h"
+#include "ashlar/tokens/sequence_hasher.h"
 #include "fork.h"
 
 namespace ashlar::python {
@@ -39,6 +41,11 @@ bool is_idle(const block::PoolStatus& status);
 // The Python class BlockManager.
 struct ManagerObject {
   SharedHere<Manager> manager;
+  // Of G1 of tiers, which have told it to files, volumes and peers: other names do not belong there.
+  std::optional<tokens::HashScheme> scheme = {};
+
+  // The caller's, or the default one. Raises InvalidArgument: of another scheme.
+  tokens::SequenceHasher hasher_or(const std::optional<tokens::SequenceHasher>& given) const;
 };
 
 }  // namespace ashlar::python

@@ -240,8 +240,12 @@ void bind_replay(nb::module_& module) {
           "bound_rate", [](const Replayed& self) { return self.outcome.bound_rate(); },
           "What a cache that knows all requests to come would find; 0 without a bound.")
       .def_prop_ro(
-          "busiest", [](const Replayed& self) { return self.outcome.busiest(); },
-          "Share of the time that the busiest worker computes, estimated.")
+          "busiest",
+          [](const Replayed& self) -> std::optional<double> {
+            if (self.table->span_ms() == 0) return std::nullopt;
+            return self.outcome.busiest();
+          },
+          "Share of the time that the busiest worker computes, estimated; None for a trace without times.")
       .def_prop_ro(
           "refused", [](const Replayed& self) { return self.outcome.refused; },
           "Requests longer than G1, of which the head was kept.")

@@ -141,7 +141,7 @@ void make_request(RequestObject* self, const ManagerObject& manager, const Token
                   std::optional<std::size_t> onboard_blocks, std::optional<double> onboard_seconds,
                   std::optional<double> compute_tokens_per_second, bool by_layer) {
   RequestOptions options;
-  if (hasher) options.hasher = *hasher;
+  options.hasher = manager.hasher_or(hasher);
   options.runs = std::move(runs);
   options.max_tokens = max_tokens;
   options.reuse_last_token = reuse_last_token;
@@ -181,10 +181,11 @@ Numpy<std::uint32_t> block_table(const RequestObject& self, std::size_t group) {
 
 // Into the caller's array, which engines keep from step to step.
 std::size_t block_table_into(const RequestObject& self, const nb::object& array, std::size_t group) {
-  check_group(self.get(), group);
-  const std::span<const block::BlockId> table = self.get().block_table(group);
   Buffer out;
   const char type = out.take(array.ptr(), true) && out.view().ndim == 1 ? out.type() : '\0';
+  // After the array's __buffer__, which may run any code.
+  check_group(self.get(), group);
+  const std::span<const block::BlockId> table = self.get().block_table(group);
   if (type != 'I' && type != 'i' && type != 'q') {
     throw nb::type_error(
         "a block table is written into a contiguous array of uint32, int32 or int64 with one dimension");

@@ -222,29 +222,16 @@ KvPtr make_kv(const Shape& shape, std::string_view dtype, const std::string& mod
               nb::object g2_memory, nb::object remote, nb::object g3_paths, bool survive_power_loss,
               const std::string& eviction, std::string_view offload, std::string_view duplicates,
               bool keep_tokens, std::size_t max_pins, std::size_t event_capacity, std::uint32_t threads,
-              const std::optional<tokens::HashScheme>& scheme, nb::object prefix_key, std::uint32_t rank,
-              std::uint32_t ranks) {
+              const tokens::HashScheme& scheme, nb::object prefix_key, const tiers::ModelRank& rank) {
   KvOptions options;
   options.model = model_of(shape, dtype);
   options.block_size = shape.block_size;
-  const std::string axes = std::to_string(shape.layers) + "x" + std::to_string(shape.outer) + "x" +
-                           std::to_string(shape.heads) + "x" + std::to_string(shape.head_dim);
-  options.keys = tokens::NamespaceFingerprint(
-      {.model = model_name, .dtype = dtype, .layout = axes, .block_size = shape.block_size});
-  options.scheme_fingerprint = scheme.value_or(tokens::HashScheme()).fingerprint();
+  options.scheme_fingerprint = scheme.fingerprint();
   if (!prefix_key.is_none()) {
     const auto bytes = bytes_of(prefix_key, tokens::PrefixKey::kSize, "prefix_key");
     std::array<std::uint8_t, tokens::PrefixKey::kSize> key{};
     std::copy(bytes.begin(), bytes.end(), key.begin());
     options.prefix_key = tokens::PrefixKey(key);
-  }
-  if (ranks != 1) {
-    const std::uint64_t heads = std::uint64_t{shape.heads} * ranks;
-    if (heads > 0xFFFF'FFFFu) refuse("heads x ranks is too large");
-    options.shard = value_or_raise(
-        layout::Shard::tensor_rank(rank, ranks, static_cast<std::uint32_t>(heads), {0, shape.layers}));
-  } else if (rank != 0) {
-    refuse("rank " + std::to_string(rank) + " of 1 rank");
   }
   options.g1.block_count = tiers.g1;
   options.g1.order = order_by_name(g1_order);
@@ -313,6 +300,7 @@ KvPtr make_kv(const Shape& shape, std::string_view dtype, const std::string& mod
     options.g4 = std::move(g4);
   }
   if (!remote.is_none()) options.remote = remote_of(remote);
+  value_or_raise(rank.describe(model_name, options));
   const tiers::Trigger trigger = trigger_by_name(offload);
   options.to_g2.trigger = options.to_g3.trigger = options.to_g4.trigger = trigger;
   check_event_capacity(event_capacity);
@@ -321,6 +309,14 @@ KvPtr make_kv(const Shape& shape, std::string_view dtype, const std::string& mod
   auto made = run_interruptibly(
       [its = std::move(options)]() mutable { return tiers::KvBlockManager::create(std::move(its)); });
   return share_kv(value_or_raise(std::move(made)));
+}
+
+// Refuses another scheme than that of the manager.
+tokens::SequenceHasher hasher_of_kv(const KvRef& self, const std::optional<tokens::Salt>& salt,
+                                    const std::optional<tokens::HashScheme>& scheme) {
+  const KvPtr kv = self.get();
+  const tokens::SequenceHasher wanted(scheme.value_or(self.scheme), salt.value_or(tokens::Salt()));
+  return kv->hasher(ManagerObject{g1_of(kv), self.scheme}.hasher_or(wanted).salt(), self.scheme);
 }
 
 nb::object tier_dict(const std::optional<tiers::TierStatus>& status) {
@@ -506,13 +502,8 @@ void bind_tier_calls(nb::class_<KvRef>& type) {
            "Everything known of a name, the fastest tier first; None when no tier has it.")
       .def("metrics", &metrics_text, "labels"_a = std::map<std::string, std::string>(),
            "Every counter of the manager as Prometheus reads it.")
-      .def(
-          "hasher",
-          [](const KvRef& self, const std::optional<tokens::Salt>& salt,
-             const std::optional<tokens::HashScheme>& scheme) {
-            return self.get()->hasher(salt.value_or(tokens::Salt()), scheme.value_or(tokens::HashScheme()));
-          },
-          "salt"_a = nb::none(), "scheme"_a = nb::none(), "The hasher whose digests every tier keeps.")
+      .def("hasher", &hasher_of_kv, "salt"_a = nb::none(), "scheme"_a = nb::none(),
+           "The hasher whose digests every tier keeps, of the manager's scheme.")
       .def_prop_ro(
           "remote_address",
           [](const KvRef& self) -> std::optional<std::string> {
@@ -522,7 +513,7 @@ void bind_tier_calls(nb::class_<KvRef>& type) {
           },
           "HOST:PORT at which other nodes reach this one; None without `remote`.")
       .def_prop_ro(
-          "g1", [](const KvRef& self) { return ManagerObject{g1_of(self.get())}; },
+          "g1", [](const KvRef& self) { return ManagerObject{g1_of(self.get()), self.scheme}; },
           "G1: allocates, fills, registers and matches blocks. Blocks registered there go down as the "
           "options say.");
 }
@@ -544,13 +535,19 @@ long releases the GIL.)");
          nb::object g3_path, bool survive_power_loss, std::uint32_t g4_blocks, const std::string& eviction,
          std::string_view offload, std::string_view duplicates, bool keep_tokens, std::size_t max_pins,
          std::size_t events, std::uint32_t onboard_threads, const std::optional<tokens::HashScheme>& scheme,
-         nb::object prefix_key, std::uint32_t rank, std::uint32_t ranks, nb::object remote) {
+         nb::object prefix_key, std::uint32_t rank, std::uint32_t ranks, std::uint32_t model_heads,
+         std::uint32_t first_layer, std::uint32_t model_layers, std::vector<std::uint32_t> other_ranks,
+         nb::object remote) {
+        const tokens::HashScheme its_scheme = scheme.value_or(tokens::HashScheme());
+        const tiers::ModelRank its_rank{rank,        ranks,        model_heads,
+                                        first_layer, model_layers, std::move(other_ranks)};
         new (self)
             KvRef{make_kv({layers, heads, head_dim, block_size, outer}, dtype, model,
                           {g1_blocks, g2_blocks, g3_blocks, g4_blocks}, std::move(g1_memory), g1_device,
                           g1_order, std::move(g2_memory), std::move(remote), std::move(g3_path),
                           survive_power_loss, eviction, offload, duplicates, keep_tokens, max_pins, events,
-                          onboard_threads, scheme, std::move(prefix_key), rank, ranks)};
+                          onboard_threads, its_scheme, std::move(prefix_key), its_rank),
+                  its_scheme};
       },
       nb::kw_only(), "layers"_a, "heads"_a, "head_dim"_a, "block_size"_a = 16, "outer"_a = 2,
       "dtype"_a = "bf16", "model"_a = "", "g1_blocks"_a = 0, "g1_memory"_a = nb::none(),
@@ -558,7 +555,8 @@ long releases the GIL.)");
       "g2_memory"_a = nb::none(), "g3_blocks"_a = 0, "g3_path"_a = nb::none(), "survive_power_loss"_a = true,
       "g4_blocks"_a = 0, "eviction"_a = "lru", "offload"_a = "on_arrival", "duplicates"_a = "reject",
       "keep_tokens"_a = false, "max_pins"_a = 0, "events"_a = 0, "onboard_threads"_a = 2,
-      "scheme"_a = nb::none(), "prefix_key"_a = nb::none(), "rank"_a = 0, "ranks"_a = 1,
+      "scheme"_a = nb::none(), "prefix_key"_a = nb::none(), "rank"_a = 0, "ranks"_a = 1, "model_heads"_a = 0,
+      "first_layer"_a = 0, "model_layers"_a = 0, "other_ranks"_a = std::vector<std::uint32_t>(),
       "remote"_a = nb::none(),
       R"(A block has `layers` x `outer` (2: K and V) x `block_size` tokens x `heads` x `head_dim` elements of
 `dtype` (u8, f8_e4m3, f8_e5m2, f16, bf16, f32, f64), as far as this rank holds it. `model` names the weights:
@@ -571,8 +569,12 @@ g1_blocks, or memory of the GPU g1_device. g2_memory: the same for G2, on the ho
 
 Tiers with 0 blocks are left out. g3_path: a file, or a list of files on devices of their own. offload:
 on_arrival, near_eviction or on_call. events: how many events each tier buffers for an EventStream or
-drain_events(). scheme, prefix_key: how names and digests are made. rank, ranks: of a tensor-parallel
-model.
+drain_events(). scheme, prefix_key: how names and digests are made.
+
+rank, ranks: of a tensor-parallel model, of which `heads` are this rank's KV heads. Ranks that share volumes
+or peers must say so. model_heads: of the whole model, where ranks replicate heads; 0: heads x ranks.
+first_layer, model_layers: of a pipeline stage. other_ranks: how many ranks other fleets have that share the
+volumes; their blocks are cut or put together where this rank has none of its own.
 
 remote: blocks in the G2 of other processes, as a dict: listen (HOST:PORT, for them), peers (a list of
 HOST:PORT), secret (shared by all; needed beyond this machine), advertise, name, blocks (how many are

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -53,6 +54,29 @@ std::shared_ptr<storage::Allocator> shared_memory(const std::shared_ptr<storage:
   return given != nullptr ? given : std::make_shared<storage::SharedAllocator>();
 }
 
+std::uint32_t blocks_of(const TierShape& shape) {
+  if (shape.block_count != 0 || shape.blocks == nullptr) return shape.block_count;
+  return shape.blocks->planes()[0].layout.config().block_count;
+}
+
+// "multi_lru" by name orders blocks by counts of uses. They are of names in all tiers, so the sketch has room
+// for all.
+std::optional<block::TinyLfuOptions> counts_for(const KvOptions& options) {
+  std::size_t blocks = 0;
+  bool is_needed = false;
+  const auto add = [&](const EvictionChoice& eviction, std::uint32_t count) {
+    blocks += count;
+    const std::string* const name = std::get_if<std::string>(&eviction);
+    is_needed |= name != nullptr && *name == "multi_lru";
+  };
+  add(options.g1.eviction, blocks_of(options.g1));
+  if (options.g2) add(options.g2->eviction, blocks_of(*options.g2));
+  if (options.g3) add(options.g3->eviction, options.g3->block_count);
+  if (options.g4) add(options.g4->eviction, options.g4->block_count);
+  if (!is_needed) return std::nullopt;
+  return block::TinyLfuOptions::for_pool(blocks);
+}
+
 Result<block::EvictionFactory> factory_of(const EvictionChoice& choice) {
   if (const std::string* name = std::get_if<std::string>(&choice)) return block::eviction_by_name(*name);
   return std::get<block::EvictionFactory>(choice);
@@ -64,6 +88,7 @@ Result<void> KvBlockManager::Assembly::open() {
   if (options.clock != nullptr) stack.clock = options.clock;
   block::RegistryOptions registry_options = options.registry;
   registry_options.name_space = options.keys;
+  if (!registry_options.frequency) registry_options.frequency = counts_for(options);
   ASHLAR_TRY(stack.registry, block::BlockRegistry::create(registry_options));
   stack.executor = options.executor;
   if (stack.executor == nullptr) {

@@ -124,7 +124,12 @@ TEST(AshlarCommandLine, ArgumentsThatDoNotGoTogetherAreRefused) {
         {"plan --gpu-mem 80 --model Llama-3.1-8B --sample 0.1", "--trace"},
         {"plan --gpu-mem 80 --model Llama-3.1-8B --key x", "--trace"},
         {"bench nosuch", "--list names them"},
-        {"bench block --json", "results of one are text"},
+        {chat + "--real --block-bytes 5000", "multiple of 4096"},
+        {chat + "--policy lru,lru", "--policy has lru twice"},
+        {chat + "--g1 50,60,50", "--g1 has 50 twice"},
+        {chat + "--seed 7", "--router random"},
+        {chat + "--g3-gb 9", "give --g3"},
+        {chat + "--g2-gb 9", "give --g2"},
         {"man nosuch", "there is no such command"},
         {"--json", "a command is needed before --json"},
         {"-v", "a command is needed before -v"},
@@ -143,7 +148,17 @@ TEST(AshlarCommandLine, SaysWhatAFileOrAddressIs) {
     EXPECT_EQ(ended.status, 1) << ended.output;
     EXPECT_TRUE(says(ended, "is no journal of Ashlar")) << ended.output;
   }
-  EXPECT_TRUE(says(run("inspect localhost:8080"), "named with http://"));
+  EXPECT_TRUE(says(run("inspect localhost:8080"), "named with http:// before it"));
+  EXPECT_FALSE(says(run("inspect localhost:8080"), "https"));
+  std::ofstream(folder.file("weka.gz")) << "\x1F\x8B and more";
+  EXPECT_TRUE(says(run("replay " + folder.file("weka.gz")), "not Weka sessions and journals"));
+  std::ofstream(folder.file("weka.json"))
+      << R"({"id":"s","block_size":64,"hash_id_scope":"local","requests":[)"
+         R"({"t":0,"type":"n","in":128,"out":5,"hash_ids":[1,2]}]})";
+  const Ended sized = run("replay --block-size 16 " + folder.file("weka.json"));
+  EXPECT_EQ(sized.status, 1);
+  EXPECT_TRUE(says(sized, "the form weka says its own")) << sized.output;
+  EXPECT_EQ(run("replay " + folder.file("weka.json")).status, 0);
   EXPECT_FALSE(says(run("inspect absent"), "http://"));
 }
 
@@ -151,7 +166,9 @@ TEST(AshlarCommandLine, ListsTheBenchmarksThatAreBuilt) {
   const Ended ended = run("bench --list --json");
   ASSERT_EQ(ended.status, 0) << ended.output;
   std::set<std::string> listed;
-  for (const Json& entry : Json::parse(ended.output).list) {
+  const Json list = Json::parse(ended.output);
+  EXPECT_FALSE(list["folder"].text.empty());
+  for (const Json& entry : list["benchmarks"].list) {
     listed.insert(entry["name"].text);
     EXPECT_FALSE(entry["measures"].text.empty());
     EXPECT_TRUE(says(run("bench --list"), " " + entry["name"].text + " "));
@@ -179,6 +196,14 @@ TEST(AshlarCommandLine, RunsABenchmarkWithItsArguments) {
   const Ended ended = run("bench --folder " + folder.path() + " block -- --scaling 4");
   EXPECT_EQ(ended.status, 7) << ended.output;
   EXPECT_EQ(ended.output, "ran 2 --scaling 4\n");
+  const Ended told = run("bench --json --folder " + folder.path() + " block -- --scaling 4");
+  EXPECT_EQ(told.status, 7) << told.output;
+  const Json json = Json::parse(told.output);
+  EXPECT_EQ(json["name"].text, "block_bench");
+  EXPECT_EQ(json["status"].number, 7);
+  EXPECT_FALSE(json["measures"].text.empty());
+  ASSERT_EQ(json["output"].list.size(), 1u);
+  EXPECT_EQ(json["output"].list[0].text, "ran 2 --scaling 4");
 }
 
 TEST(AshlarCommandLine, CompletionAndManualPagesKnowEveryFlag) {

@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "apps/run_program.h"
 #include "support/scratch_folder.h"
@@ -81,9 +82,27 @@ TEST(AshlarPlan, ATraceMayHaveNoTimes) {
   for (const char* rated : {"inf", "nan", "written to G3", "its life", "tokens that it finds"})
     EXPECT_FALSE(says(text, rated)) << rated << "\n" << text.output;
   const Json json = Json::parse(run(base + " --json").output);
-  EXPECT_EQ(json["trace"]["curve"].list.size(), 10u);
+  std::vector<double> sizes;
+  for (const Json& point : json["trace"]["curve"].list) sizes.push_back(point["blocks"].number);
+  EXPECT_EQ(sizes, (std::vector<double>{1, 2, 4, 8})) << "each size once";
   for (const char* rated : {"days", "ssd_bytes_written_per_day", "ssd_years"})
     EXPECT_EQ(json["trace"].map.count(rated), 0u) << rated;
+}
+
+TEST(AshlarPlan, WhatIsNotKnownIsNull) {
+  const ScratchFolder folder;
+  ASSERT_EQ(run("replay --generate chat,requests=300 --write " + folder.file("trace.jsonl")).status, 0);
+  const std::string base =
+      "plan --json --model Llama-3.1-8B --gpu-mem 20 --host-mem 1 --trace " + folder.file("trace.jsonl");
+  const Ended plain = run(base);
+  for (const char* of_ssd : {"ssd_bytes_written_per_day", "ssd_drive_writes_per_day", "ssd_years"})
+    EXPECT_TRUE(says(plain, std::string("\"") + of_ssd + "\":null")) << of_ssd << "\n" << plain.output;
+  const Ended unrated = run(base + " --ssd 4");
+  EXPECT_FALSE(says(unrated, "\"ssd_bytes_written_per_day\":null")) << unrated.output;
+  EXPECT_TRUE(says(unrated, "\"ssd_years\":null")) << unrated.output;
+  const Ended rated = run(base + " --ssd 4 --ssd-tbw 100");
+  EXPECT_GT(Json::parse(rated.output)["trace"]["ssd_years"].number, 0) << rated.output;
+  EXPECT_FALSE(says(rated, "null")) << rated.output;
 }
 
 TEST(AshlarPlan, AZeroIsNotNothing) {

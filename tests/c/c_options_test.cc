@@ -229,5 +229,20 @@ TEST(COptions, AManagerTellsItsOwnBlocks) {
   EXPECT_EQ(ashlar_registry_destroy(registry), ASHLAR_OK);
 }
 
+TEST(COptions, MultiLruNeedsNoRegistry) {
+  ashlar_manager_options options = {};
+  options.struct_size = sizeof options;
+  options.block_count = 8;
+  options.eviction = "multi_lru";
+  ashlar_manager manager = {};
+  ASSERT_EQ(ashlar_manager_create(&options, &manager), ASHLAR_OK) << ashlar_last_error();
+  EXPECT_EQ(ashlar_manager_destroy(manager), ASHLAR_OK);
+  ashlar_registry registry = {};
+  ASSERT_EQ(ashlar_registry_create(nullptr, &registry), ASHLAR_OK);
+  options.registry = registry;
+  EXPECT_EQ(ashlar_manager_create(&options, &manager), ASHLAR_INVALID_ARGUMENT);
+  EXPECT_EQ(ashlar_registry_destroy(registry), ASHLAR_OK);
+}
+
 }  // namespace
 }  // namespace ashlar::testing

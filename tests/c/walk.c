@@ -33,6 +33,7 @@ void walk_tokens(void) {
   ashlar_hash parsed;
   char text[64];
   size_t count = 0;
+  ashlar_multimodal_run image = {0, 0, 0, 0};
   uint64_t fingerprint = 0, chain = 0;
   uint32_t position = 7;
   int passed = 1;
@@ -54,6 +55,12 @@ void walk_tokens(void) {
   TRUE(memcmp(&again[0].sequence, &hashes[0].sequence, sizeof parsed) != 0);
   EXPECT(ASHLAR_INVALID_ARGUMENT, ashlar_hash_blocks(plain, NULL, tokens, 10, 0, hashes, 2, &count));
   EXPECT(ASHLAR_INVALID_ARGUMENT, ashlar_hash_blocks(plain, NULL, NULL, 10, 4, hashes, 2, &count));
+  image.offset = 5;
+  image.length = 2;
+  image.mm_hash = 77;
+  OK(ashlar_hash_blocks_with_runs(plain, NULL, tokens, 10, 4, &image, 1, again, 2, &count));
+  TRUE(count == 2 && memcmp(&again[0], &hashes[0], sizeof again[0]) == 0);
+  TRUE(memcmp(&again[1].sequence, &hashes[1].sequence, sizeof parsed) != 0);
 
   OK(ashlar_hash_parts(&hashes[1].sequence, &position, &chain));
   TRUE(position == 1 && chain != 0);

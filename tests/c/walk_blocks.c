@@ -58,7 +58,7 @@ static void walk_transitions(ashlar_manager manager, ashlar_hasher hasher, const
   EXPECT(ASHLAR_INVALID_HANDLE, ashlar_blocks_info(empty, &count, &state));
   EXPECT(ASHLAR_INVALID_HANDLE, ashlar_blocks_release(empty));
   OK(ashlar_blocks_reset(complete, &empty));
-  OK(ashlar_blocks_complete(empty, hasher, tokens, 8, 0, &complete));
+  OK(ashlar_blocks_complete_with_runs(empty, hasher, tokens, 8, NULL, 0, 0, &complete));
 
   OK(ashlar_fence_create(&fences[0]));
   OK(ashlar_fence_create(&fences[1]));

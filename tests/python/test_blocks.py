@@ -280,6 +280,27 @@ def test_lists_of_references_are_lists():
     assert manager.status.reset == 1
 
 
+def test_a_slice_may_change_the_list_while_it_is_read():
+    manager = ashlar.BlockManager(8)
+
+    class Changing:
+        def __init__(self, change, value):
+            self.change, self.value = change, value
+
+        def __index__(self):
+            self.change()
+            return self.value
+
+    blocks = store(manager, sequence(8))
+    assert len(blocks[Changing(lambda: blocks.truncate(2), 0):8]) == 2
+    assert len(blocks[0:Changing(lambda: blocks.truncate(1), 8)]) == 1
+    assert len(blocks[1::Changing(lambda: blocks.truncate(0), 1)]) == 0
+    blocks = store(manager, sequence(8))
+    with pytest.raises(ashlar.UsedGuard):
+        blocks[Changing(blocks.release, 0):8]
+    assert manager.status.active == 0
+
+
 def test_describe_and_pressure():
     manager = ashlar.BlockManager(4, low_watermark=2, high_watermark=3, keep_tokens=True)
     assert manager.pressure == "normal" and len(manager) == manager.block_count == 4

@@ -51,6 +51,16 @@ def test_a_replay_with_bytes_compares_them(tmp_path):
     assert not list(tmp_path.iterdir())  # its folder is its own, and gone
 
 
+def test_a_trace_without_times_has_no_busiest_worker(tmp_path):
+    path = tmp_path / "trace.jsonl"
+    lines = [{"input_length": 1024, "output_length": 10, "hash_ids": [i % 3, i]} for i in range(10)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert replay.replay_trace(replay.Trace.open(path), g1=10).busiest is None
+    timed = [{**line, "timestamp": 10_000 * i} for i, line in enumerate(lines)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in timed))
+    assert 0 < replay.replay_trace(replay.Trace.open(path), g1=10).busiest < 1
+
+
 def test_a_trace_of_a_file(tmp_path):
     path = tmp_path / "trace.jsonl"
     lines = [{"timestamp": 1000 * i, "input_length": 1024, "output_length": 10, "hash_ids": [1, 2]}

@@ -1,5 +1,6 @@
 """RequestSequence and SequenceBatch."""
 
+import sys
 import threading
 
 import ashlar
@@ -40,6 +41,20 @@ def test_a_request_from_prompt_to_release():
     assert manager.available == 16 and manager.status.inactive == 3
     again = ashlar.RequestSequence(manager, np.arange(10))
     assert again.match_prefix() == again.cached_tokens == 8
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="classes have __buffer__ since Python 3.12")
+def test_the_buffer_of_an_array_may_end_the_request():
+    manager = ashlar.BlockManager(32, 4)
+    request = ashlar.RequestSequence(manager, range(40))
+    prefill(request)
+
+    class Ending:
+        def __buffer__(self, flags):
+            request.release()
+            return memoryview(np.zeros(12, np.uint32))
+
+    assert request.block_table_into(Ending()) == 0
 
 
 def test_tables_are_written_into_arrays():

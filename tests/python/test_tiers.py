@@ -183,6 +183,19 @@ def test_what_is_known_of_a_block():
         kv.set_retention(names, 101)
 
 
+@pytest.mark.parametrize("eviction", ashlar.eviction_names())
+def test_every_eviction_works_in_all_tiers(tmp_path, eviction):
+    options = dict(g1_blocks=4, g2_blocks=8, g3_blocks=16, g3_path=tmp_path / "g3", eviction=eviction)
+    with make(**options) as kv:
+        for seed in range(3):
+            names = names_of(kv, 4, seed).sequence
+            store(kv, names).release()
+            assert kv.drain(60)
+        with kv.onboard(names_of(kv, 4, 0).sequence, timeout=60) as found:
+            check(kv, found, names_of(kv, 4, 0).sequence)
+            assert len(found) == 4
+
+
 def test_volumes_come_and_go(tmp_path):
     (tmp_path / "volume").mkdir()
     kv = make(g2_blocks=16, g4_blocks=32)

@@ -1,13 +1,16 @@
 // `ashlar run` as a newcomer runs it: engines, tiers, router and workload, and what it says in the end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
+#include "ashlar/client/service_client.h"
 #include "support/small_json.h"
 
 namespace ashlar {
@@ -15,6 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::Json;
+using ::testing::MatchesRegex;
 
 // What it printed, and its exit status.
 std::pair<std::string, int> ashlar_run(const std::string& arguments) {
@@ -45,6 +49,59 @@ TEST(AshlarRun, PrintsThePageAndASummary) {
   ASSERT_EQ(status, 0) << said;
   EXPECT_THAT(said, HasSubstr("the page: http://127.0.0.1:"));
   EXPECT_THAT(said, HasSubstr("8 of 8 answers from cached blocks are those of the model without a cache"));
+}
+
+// As `make run` does it, with the page at the printed address afterwards.
+TEST(AshlarRun, SumsUpARunOfADurationAndKeepsThePage) {
+  const std::string command = "echo $$; exec " ASHLAR_PROGRAM
+                              " run --duration 3 --workers 2 --stay --engine " TINY_SERVER_PROGRAM " 2>&1";
+  FILE* const pipe = popen(command.c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  std::string said;
+  std::array<char, 4096> line{};
+  const auto read_until = [&](const char* last) {
+    while (said.find(last) == std::string::npos && std::fgets(line.data(), line.size(), pipe) != nullptr)
+      said += line.data();
+  };
+  read_until("Ctrl-C ends it");
+  const auto pid = static_cast<pid_t>(std::atol(said.c_str()));
+  ASSERT_GT(pid, 1) << said;
+  const std::string page = "the page: ";
+  const std::size_t at = said.find(page);
+  EXPECT_NE(at, std::string::npos) << said;
+  if (at != std::string::npos) {
+    const std::size_t from = at + page.size();
+    const std::string url = said.substr(from, said.find('\n', from) - from);
+    EXPECT_THAT(url, MatchesRegex("http://127\\.0\\.0\\.1:[0-9]+/"));
+    EXPECT_THAT(said, HasSubstr("the page stays at " + url + " with traffic"));
+    auto client = client::ServiceClient::create({.url = url.substr(0, url.size() - 1)});
+    ASSERT_TRUE(client) << client.error().message();
+    const auto live = client->get("/live");
+    ASSERT_TRUE(live) << live.error().message();
+    const Json fleet = Json::parse(*live);
+    ASSERT_EQ(fleet["workers"].list.size(), 2u) << *live;
+    for (const Json& worker : fleet["workers"].list)
+      EXPECT_EQ(worker["ranks"].list.at(0)["tiers"]["device"]["size"].number, 1024) << *live;
+    const auto shown = client->get("/");
+    ASSERT_TRUE(shown) << shown.error().message();
+    EXPECT_THAT(*shown, HasSubstr("<!doctype html>"));
+  }
+  ASSERT_EQ(kill(pid, SIGINT), 0);
+  while (std::fgets(line.data(), line.size(), pipe) != nullptr) said += line.data();
+  const int status = pclose(pipe);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << said;
+
+  EXPECT_THAT(said, HasSubstr("2 engines, each with G1, G2, a file (G3) and a volume (G4); 4 clients"));
+  std::size_t requests[3] = {};
+  const char* const ways[] = {"\nno cache ", "\nround robin ", "\nprefix "};
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::size_t row = said.find(ways[i], said.find("TTFT p50"));
+    ASSERT_NE(row, std::string::npos) << said;
+    requests[i] = std::stoul(said.substr(row + std::string(ways[i]).size()));
+    EXPECT_EQ(requests[i], requests[0]) << said;
+  }
+  const std::string all = std::to_string(requests[1] + requests[2]);
+  EXPECT_THAT(said, HasSubstr(all + " of " + all + " answers from cached blocks are those of the model"));
 }
 
 TEST(AshlarRun, SaysWhatIsMissing) {

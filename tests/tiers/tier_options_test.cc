@@ -181,6 +181,29 @@ TEST_F(TierOptionsTest, WhatALowerTierHasGoesFirst) {
   EXPECT_EQ(in(kG2, more).size(), 10u);
 }
 
+TEST_F(TierOptionsTest, MultiLruByNameCountsUses) {
+  KvOptions made = options();
+  made.g2->eviction = "multi_lru";
+  open(made);
+  ASSERT_NE(kv_->registry().frequency_tracker(), nullptr);
+  const auto kept = names(0, 2);
+  compute(kept);
+  offload(kG2, kept);
+  for (int use = 0; use < 20; ++use)
+    for (const SequenceHash& hash : kept) kv_->registry().touch(hash);
+  for (const SequenceHash& hash : names(10, 20)) {
+    compute({hash});
+    offload(kG2, {hash});
+  }
+  EXPECT_EQ(in(kG2, kept), kept) << "used more often";
+  made.g2->eviction = "lru";
+  open(made);
+  EXPECT_EQ(kv_->registry().frequency_tracker(), nullptr);
+  made.registry.frequency = block::TinyLfuOptions{.capacity = 1024};
+  open(made);
+  EXPECT_NE(kv_->registry().frequency_tracker(), nullptr);
+}
+
 TEST_F(TierOptionsTest, BackendsTakeTheirOptions) {
   KvOptions made = options();
   // In G2, priority 60 is kept, and lasts: it has no time.

@@ -117,6 +117,21 @@ ASHLAR_API ashlar_status ashlar_hasher_fingerprint(ashlar_hasher hasher, uint64_
 ASHLAR_API ashlar_status ashlar_hash_blocks(ashlar_hasher hasher, const ashlar_block_hashes* parent,
                                             const uint32_t* tokens, size_t token_count, uint32_t block_size,
                                             ashlar_block_hashes* out, size_t capacity, size_t* count);
+// A run of placeholder tokens that stands for one image, sound or other item. The blocks that it touches, and
+// all after them, are named by its content too.
+typedef struct ashlar_multimodal_run {
+  uint64_t mm_hash;  // identifies the item's content
+  uint64_t offset;   // the first token, from the start of the sequence
+  uint32_t length;   // in tokens
+  uint32_t reserved;
+} ashlar_multimodal_run;
+// ashlar_hash_blocks() where `runs` of the sequence stand for other items: by offset, without overlap; they
+// may begin before `tokens` and end after them. Errors: also ASHLAR_INVALID_ARGUMENT with the run.
+ASHLAR_API ashlar_status ashlar_hash_blocks_with_runs(ashlar_hasher hasher, const ashlar_block_hashes* parent,
+                                                      const uint32_t* tokens, size_t token_count,
+                                                      uint32_t block_size, const ashlar_multimodal_run* runs,
+                                                      size_t run_count, ashlar_block_hashes* out,
+                                                      size_t capacity, size_t* count);
 // The position of a block in its sequence, and its 64-bit chain hash, by its name. Either output may be null.
 ASHLAR_API ashlar_status ashlar_hash_parts(const ashlar_hash* hash, uint32_t* position, uint64_t* chain);
 // The name as text with a zero at its end, which `count` includes.

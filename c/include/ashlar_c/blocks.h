@@ -13,7 +13,8 @@ extern "C" {
 typedef struct ashlar_registry_options {
   uint32_t struct_size;
   uint32_t reserved;
-  uint64_t frequency_capacity;  // hashes whose uses are counted (eviction "multi_lru" needs it); 0: none
+  uint64_t
+      frequency_capacity;  // hashes whose uses are counted, for eviction "multi_lru": 16 per block; 0: none
 } ashlar_registry_options;
 #define ASHLAR_REGISTRY_OPTIONS_INIT {.struct_size = sizeof(ashlar_registry_options)}
 
@@ -36,7 +37,7 @@ typedef struct ashlar_manager_options {
   uint32_t block_size;       // tokens; 0: 16
   int32_t duplicates;        // ASHLAR_DUPLICATES_...
   const char* eviction;      // null: "lru"; the names are in docs/eviction.md
-  ashlar_registry registry;  // zero: one of its own
+  ashlar_registry registry;  // zero: one of its own, which counts uses where `eviction` needs it
   uint64_t max_pins;         // 0: a quarter of the blocks
   uint64_t event_capacity;   // events that wait for ashlar_manager_drain_events(), at most 2^22; 0: none
   uint32_t block_bytes;      // told in events; 0: none
@@ -153,6 +154,12 @@ ASHLAR_API ashlar_status ashlar_blocks_hashes(ashlar_blocks blocks, ashlar_hash*
 ASHLAR_API ashlar_status ashlar_blocks_complete(ashlar_blocks blocks, ashlar_hasher hasher,
                                                 const uint32_t* tokens, size_t token_count,
                                                 size_t first_block, ashlar_blocks* complete);
+// The same where `runs` of these tokens stand for other items (ashlar_hash_blocks_with_runs()). Errors: also
+// ASHLAR_INVALID_ARGUMENT: a run that is wrong, or goes past the last token.
+ASHLAR_API ashlar_status ashlar_blocks_complete_with_runs(ashlar_blocks blocks, ashlar_hasher hasher,
+                                                          const uint32_t* tokens, size_t token_count,
+                                                          const ashlar_multimodal_run* runs, size_t run_count,
+                                                          size_t first_block, ashlar_blocks* complete);
 // The same with hashes of ashlar_hash_blocks(), one per block, which are trusted; a digest of zero is
 // unknown. `parent` is the block before the first, `root` the first of the sequence; null: unknown. Errors:
 // ASHLAR_INVALID_ARGUMENT: another number of hashes.

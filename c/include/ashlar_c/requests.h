@@ -41,11 +41,13 @@ typedef struct ashlar_request_options {
   double compute_tokens_per_second;  // blocks that are recomputed sooner stay below; 0: none
   int32_t onboard_by_layer;          // 1: ashlar_request_begin_match() fills layer by layer
   uint32_t reserved2;
+  const ashlar_multimodal_run* runs;  // items among the prompt's tokens, by offset, without overlap
+  size_t run_count;
 } ashlar_request_options;
 #define ASHLAR_REQUEST_OPTIONS_INIT {.struct_size = sizeof(ashlar_request_options)}
 
-// A request with this prompt; takes no block yet. Errors: ASHLAR_INVALID_ARGUMENT: an empty prompt, or one
-// above max_tokens.
+// A request with this prompt; takes no block yet. Errors: ASHLAR_INVALID_ARGUMENT: an empty prompt, one
+// above max_tokens, or a run that is wrong.
 ASHLAR_API ashlar_status ashlar_request_create(ashlar_manager manager, const uint32_t* prompt, size_t n,
                                                const ashlar_request_options* options,
                                                ashlar_request* request);

@@ -60,7 +60,8 @@ typedef struct ashlar_tiers_options {
   uint32_t block_size;  // tokens; 0: 16
   int32_t dtype;        // ASHLAR_DTYPE_...
   int32_t read_back;    // 1: reads back what it writes to files and volumes
-  // What makes the bytes usable elsewhere: those who share files or volumes must agree on it.
+  // Names the weights. Files, volumes and peers are shared by those with the same name, dtype, block size and
+  // shape of the whole model, from every interface.
   const char* model;
   // G1.
   uint32_t g1_blocks;
@@ -104,6 +105,24 @@ typedef struct ashlar_tiers_options {
   // that is built in, also between machines. With shm whoever reaches the port can read and write this
   // process's memory: keep it among peers.
   const char* remote_ucx;
+  // Which part of the whole model num_layers and num_heads are. Ranks that share volumes or peers must say
+  // so, or they take each other's blocks for their own; each needs g3_paths of its own (docs/tiers.md#ranks).
+  uint32_t rank;          // tensor-parallel, from 0
+  uint32_t ranks;         // 0: 1
+  uint32_t model_heads;   // KV heads of the whole model; 0: num_heads times ranks
+  uint32_t first_layer;   // of a pipeline stage; layers of this interface count from there
+  uint32_t model_layers;  // 0: num_layers, there are no stages
+  uint32_t reserved2;
+  const uint32_t* other_ranks;  // how many ranks other fleets have that share the volumes: their blocks are
+                                // cut or put together where this rank has none of its own; needs g4_blocks
+  size_t other_rank_count;
+  // How blocks are named, for every hasher that is used with the tiers. Files, volumes and peers of another
+  // scheme or key are refused, or have other objects.
+  const char* hash_scheme;    // as ashlar_hasher_options.scheme; null: "xxh3_chain"
+  const uint8_t* hash_key;    // of keyed128
+  const uint8_t* prefix_key;  // of the digests of prefixes; null: made from model and shape, and no secret
+  uint32_t hash_key_size;     // 16, or 0
+  uint32_t prefix_key_size;   // 16, or 0
 } ashlar_tiers_options;
 #define ASHLAR_TIERS_OPTIONS_INIT {.struct_size = sizeof(ashlar_tiers_options)}
 
@@ -118,7 +137,9 @@ ASHLAR_API ashlar_status ashlar_tiers_create(const ashlar_tiers_options* options
 ASHLAR_API ashlar_status ashlar_tiers_destroy(ashlar_tiers tiers);
 // The manager of G1, for lists and requests. It belongs to the tiers and goes with them.
 ASHLAR_API ashlar_status ashlar_tiers_manager(ashlar_tiers tiers, ashlar_manager* manager);
-// A hasher whose digests these tiers keep; use it for hashes that are staged or onboarded here.
+// A hasher whose names and digests these tiers keep; use it for hashes that are staged or onboarded here. It
+// has their scheme where `options` names none. Errors: ASHLAR_INVALID_ARGUMENT: another scheme or key, here
+// and where a hasher is given with blocks or requests of these tiers.
 ASHLAR_API ashlar_status ashlar_tiers_hasher(ashlar_tiers tiers, const ashlar_hasher_options* options,
                                              ashlar_hasher* hasher);
 // Where K (outer 0) or V (outer 1) of one layer of a block of G1 begins. `bytes` gets its size where the

@@ -43,6 +43,10 @@ struct WorkerOptions {
   // How the blocks of its model are hashed here; all workers of a model alike. Both need `model`.
   std::string scheme;  // xxh3_chain or xxh64_int64; empty: the first
   std::string salt;    // of requests that name none
+  // Blocks of its tiers, of each rank, for the page; 0: not known, as events do not tell.
+  std::uint32_t g1 = 0;
+  std::uint32_t g2 = 0;
+  std::uint32_t g3 = 0;
   // Where its key is: a file, or a variable of the environment. Neither: that of all workers.
   std::string key_file;
   std::string key_env;

@@ -1,4 +1,5 @@
-// KvOptions: describes a KvBlockManager: the model, its tiers, and the offload routes between them.
+// KvOptions: describes a KvBlockManager: the model, its tiers, and the offload routes between them; ModelRank
+// says for it which part of a model a rank holds.
 //
 // Thread safety: plain values; thread-compatible.
 #pragma once
@@ -9,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -168,6 +170,25 @@ struct KvOptions {
 
   // Errors: kInvalidArgument with the field.
   Result<void> validate() const;
+};
+
+// Which part of a model a rank holds, as engines count it. Tensor-parallel ranks share out the KV heads
+// evenly, or replicate them evenly where there are more ranks than heads. Pipeline stages hold a range of
+// layers. The namespace names the whole model, so all ranks of all degrees are in one: they find each other's
+// blocks on volumes and at peers.
+struct ModelRank {
+  std::uint32_t rank = 0;  // tensor-parallel
+  std::uint32_t ranks = 1;
+  std::uint32_t model_heads = 0;   // KV heads of the whole model; 0: those of a rank, times `ranks`
+  std::uint32_t first_layer = 0;   // of a pipeline stage
+  std::uint32_t model_layers = 0;  // 0: no stages, this rank holds all layers
+  // Tensor-parallel degrees of fleets that share the volumes: where this rank has no block of its own there,
+  // it reads theirs (VolumeShape::other_shards).
+  std::vector<std::uint32_t> other_ranks = {};
+
+  // Sets `keys`, `shard` and other shards of `options`. Requires: options.model is the part of this rank, and
+  // `options` has its tiers. Errors: kInvalidArgument with what does not add up.
+  Result<void> describe(std::string_view model_name, KvOptions& options) const;
 };
 
 }  // namespace ashlar::tiers

@@ -45,15 +45,16 @@ double pushed_per_day(const MemoryPlan& plan, const CapacityCurve& curve, double
   return pushed * static_cast<double>(plan.all_token_bytes) * plan.trace_block_size / plan.days;
 }
 
-// Of a drive that is written at this rate; 0: no limit is known.
-double years_of(const MemoryPlan& plan, const TierPlan& drive, double bytes_per_day) {
-  if (bytes_per_day <= 0) return 0;
+// Of a drive that is written at this rate; nothing: no limit is known, or nothing is written.
+std::optional<double> years_of(const MemoryPlan& plan, const TierPlan& drive, double bytes_per_day) {
+  if (bytes_per_day <= 0) return std::nullopt;
   const MachineShape& machine = plan.machine;
-  double years = machine.ssd_tbw > 0 ? machine.ssd_tbw * 1e12 / bytes_per_day / 365 : 0;
+  std::optional<double> years;
+  if (machine.ssd_tbw > 0) years = machine.ssd_tbw * 1e12 / bytes_per_day / 365;
   // A rating of writes per day is for five years.
   if (machine.ssd_dwpd > 0) {
     const double rated = 5 * machine.ssd_dwpd / (bytes_per_day / drive.bytes);
-    years = years > 0 ? std::min(years, rated) : rated;
+    years = years ? std::min(*years, rated) : rated;
   }
   return years;
 }
@@ -80,6 +81,7 @@ void follow_trace(MemoryPlan& plan, const CapacityCurve& curve) {
   for (std::size_t i = kCurvePoints; i-- > 0;) {
     CurvePoint point;
     point.blocks = std::max(1.0, std::ceil(curve.distinct() / std::pow(2.0, static_cast<double>(i))));
+    if (!plan.curve.empty() && plan.curve.back().blocks == point.blocks) continue;  // of few blocks
     point.bytes = point.blocks * block_bytes;
     point.block_hits = curve.block_hits(point.blocks);
     point.prefix_hits = curve.prefix_hits(point.blocks);
@@ -89,10 +91,11 @@ void follow_trace(MemoryPlan& plan, const CapacityCurve& curve) {
   double bytes = 0;
   double before = 0;
   for (TierPlan& tier : plan.tiers) {
-    if (tier.name == "G3") {
-      plan.ssd_bytes_per_day = pushed_per_day(plan, curve, bytes);
-      plan.ssd_writes_per_day = plan.ssd_bytes_per_day / tier.bytes;
-      plan.ssd_years = years_of(plan, tier, plan.ssd_bytes_per_day);
+    if (tier.name == "G3" && plan.days > 0) {
+      const double pushed = pushed_per_day(plan, curve, bytes);
+      plan.ssd_bytes_per_day = pushed;
+      plan.ssd_writes_per_day = pushed / tier.bytes;
+      plan.ssd_years = years_of(plan, tier, pushed);
     }
     bytes = std::max(bytes, tier.bytes);
     tier.block_hits = curve.block_hits(blocks_in(bytes, plan));
@@ -103,6 +106,15 @@ void follow_trace(MemoryPlan& plan, const CapacityCurve& curve) {
     ASHLAR_DCHECK(tier.gain >= -1e-9, "more memory finds less: %f", tier.gain);
     tier.cost_per_million_hits = cost_of_hits(plan, tier, tier.gain);
   }
+}
+
+// What a sampled recommendation rests on; nothing where the curve is exact.
+std::string sample_note(const MemoryPlan& plan) {
+  if (plan.rate >= 1) return "";
+  double error = 0;
+  for (const TierPlan& tier : plan.tiers) error = std::max(error, tier.error);
+  return " These prefix hits are of a sample of " + percent_text(plan.rate) +
+         " of the blocks and have no stated error; block hits are within " + percent_text(error) + ".";
 }
 
 // Each tier is weighed beside those that were taken.
@@ -135,8 +147,9 @@ std::string recommend(const MemoryPlan& plan, const CapacityCurve* curve) {
              (is_dear ? " for more than computing it costs" : "");
       continue;
     }
-    const double years = tier.name == "G3" ? years_of(plan, tier, pushed_per_day(plan, *curve, taken)) : 0;
-    const bool wears_out = years > 0 && years < kShortLife;
+    double years = kShortLife;  // where nothing says that it is less
+    if (tier.name == "G3") years = years_of(plan, tier, pushed_per_day(plan, *curve, taken)).value_or(years);
+    const bool wears_out = years < kShortLife;
     out += (wears_out ? "do not take " + what + " as it is: prefix hits would rise from "
                       : "take " + what + ": prefix hits rise from ") +
            percent_text(reached) + " to " + percent_text(hits);
@@ -215,7 +228,7 @@ Result<MemoryPlan> plan_memory(const ModelShape& model, const MachineShape& mach
   if (machine.gpu_price && machine.prefill_rate > 0)
     plan.cost_of_computing = *machine.gpu_price * machine.tp / 3600 / machine.prefill_rate * 1e6;
   if (curve != nullptr) follow_trace(plan, *curve);
-  plan.recommendation = recommend(plan, curve);
+  plan.recommendation = recommend(plan, curve) + (curve == nullptr ? "" : sample_note(plan));
   return plan;
 }
 

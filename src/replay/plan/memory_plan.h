@@ -49,7 +49,7 @@ struct TierPlan {
   double block_hits = 0;
   double prefix_hits = 0;
   double gain = 0;                                   // of prefix hits, by this tier
-  double error = 0;                                  // of block_hits
+  double error = 0;                                  // of block_hits; 0: exact
   std::optional<double> cost_per_month = {};         // nothing: no price
   std::optional<double> cost_per_million_hits = {};  // tokens that this tier finds; nothing: or it finds none
 };
@@ -76,14 +76,15 @@ struct MemoryPlan {
   std::uint64_t accesses = 0;
   double distinct_blocks = 0;
   std::uint32_t trace_block_size = 0;
-  double days = 0;            // 0: all requests arrive at once, and nothing can be said per day
-  double rate = 1;            // of the sample
-  double most_hits = 0;       // prefix hits of an endless cache
-  double bytes_for_most = 0;  // that reach nine tenths of them
-  std::vector<CurvePoint> curve;
-  double ssd_bytes_per_day = 0;
-  double ssd_writes_per_day = 0;                 // of its size
-  double ssd_years = 0;                          // until its limit is written; 0: no limit was given
+  double days = 0;                // 0: all requests arrive at once, and nothing can be said per day
+  double rate = 1;                // of the sample
+  double most_hits = 0;           // prefix hits of an endless cache
+  double bytes_for_most = 0;      // that reach nine tenths of them; 0: there are none
+  std::vector<CurvePoint> curve;  // sizes ascend
+  // With G3 and days.
+  std::optional<double> ssd_bytes_per_day = {};
+  std::optional<double> ssd_writes_per_day = {};  // of its size
+  std::optional<double> ssd_years = {};  // until its limit is written; nothing: no limit, or no writes
   std::optional<double> cost_of_computing = {};  // a million tokens; nothing: no price
   std::string recommendation;
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "replay/plan/memory_plan.h"
@@ -47,6 +49,11 @@ std::string hits_text(double share, double error) {
   return percent_text(share) + (error > 0 ? " +- " + percent_text(error) : "");
 }
 
+// null: not known.
+void put_known(service::JsonText& out, std::string_view name, const std::optional<double>& value) {
+  out.field(name, [&] { out.raw(value ? json_number(*value) : "null"); });
+}
+
 void write_tier(service::JsonText& out, const TierPlan& tier, bool has_trace) {
   out.object([&] {
     out.field("tier", tier.name);
@@ -57,7 +64,7 @@ void write_tier(service::JsonText& out, const TierPlan& tier, bool has_trace) {
       out.field("block_hits", [&] { out.raw(json_number(tier.block_hits)); });
       out.field("prefix_hits", [&] { out.raw(json_number(tier.prefix_hits)); });
       out.field("gain", [&] { out.raw(json_number(tier.gain)); });
-      out.field("error", [&] { out.raw(json_number(tier.error)); });
+      out.field("block_hits_error", [&] { out.raw(json_number(tier.error)); });
     }
     if (tier.cost_per_month) out.field("cost_per_month", [&] { out.raw(json_number(*tier.cost_per_month)); });
     if (tier.cost_per_million_hits)
@@ -74,11 +81,13 @@ void write_trace(service::JsonText& out, const MemoryPlan& plan) {
     if (plan.days > 0) out.field("days", [&] { out.raw(json_number(plan.days)); });
     out.field("sample_rate", [&] { out.raw(json_number(plan.rate)); });
     out.field("most_prefix_hits", [&] { out.raw(json_number(plan.most_hits)); });
-    out.field("bytes_for_nine_tenths", [&] { out.raw(json_number(plan.bytes_for_most)); });
+    const std::optional<double> enough =
+        plan.bytes_for_most > 0 ? std::optional(plan.bytes_for_most) : std::nullopt;
+    put_known(out, "bytes_for_nine_tenths", enough);
     if (plan.days > 0) {
-      out.field("ssd_bytes_written_per_day", [&] { out.raw(json_number(plan.ssd_bytes_per_day)); });
-      out.field("ssd_drive_writes_per_day", [&] { out.raw(json_number(plan.ssd_writes_per_day)); });
-      out.field("ssd_years", [&] { out.raw(json_number(plan.ssd_years)); });
+      put_known(out, "ssd_bytes_written_per_day", plan.ssd_bytes_per_day);
+      put_known(out, "ssd_drive_writes_per_day", plan.ssd_writes_per_day);
+      put_known(out, "ssd_years", plan.ssd_years);
     }
     out.field("curve", [&] {
       out.array([&] {
@@ -88,7 +97,7 @@ void write_trace(service::JsonText& out, const MemoryPlan& plan) {
             out.field("blocks", [&] { out.raw(json_number(point.blocks)); });
             out.field("block_hits", [&] { out.raw(json_number(point.block_hits)); });
             out.field("prefix_hits", [&] { out.raw(json_number(point.prefix_hits)); });
-            out.field("error", [&] { out.raw(json_number(point.error)); });
+            out.field("block_hits_error", [&] { out.raw(json_number(point.error)); });
           });
       });
     });
@@ -172,11 +181,11 @@ std::string MemoryPlan::to_text() const {
       table.push_back({bytes_text(point.bytes), percent_text(point.prefix_hits),
                        hits_text(point.block_hits, point.error)});
     out += table_text(table);
-    if (ssd_bytes_per_day > 0) {
+    if (ssd_bytes_per_day.value_or(0) > 0) {
       add_line(out, "written to G3 per day",
-               "at most " + bytes_text(ssd_bytes_per_day) + ", " + number_text(ssd_writes_per_day) +
+               "at most " + bytes_text(*ssd_bytes_per_day) + ", " + number_text(*ssd_writes_per_day) +
                    " times its size");
-      if (ssd_years > 0) add_line(out, "its life", life_text(ssd_years) + " at that rate");
+      if (ssd_years) add_line(out, "its life", life_text(*ssd_years) + " at that rate");
     }
   }
   for (const TierPlan& tier : tiers) {

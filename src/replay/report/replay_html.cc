@@ -244,6 +244,12 @@ void put_run_charts(std::string& out, const ReplayOutcome& run, const std::strin
          load_chart(run) + latency_chart(run, time) + "</div>\n";
 }
 
+// "G2 at 48.0 GB/s"; a tier of no speed answers at once.
+std::string speed(int tier, double bytes_per_second) {
+  const std::string name = "G" + std::to_string(tier);
+  return bytes_per_second > 0 ? name + " at " + bytes(bytes_per_second) + "/s" : name + " at once";
+}
+
 }  // namespace
 
 std::string replay_html(const ReplaySubject& subject, std::span<const ReplayOutcome> runs) {
@@ -275,9 +281,9 @@ std::string replay_html(const ReplaySubject& subject, std::span<const ReplayOutc
         "must. "
         "TTFT is an estimate: " +
         brief(config.prefill_tokens_per_second) +
-        " prompt tokens per second and worker, one prompt at a time; G2 at " +
-        bytes(config.tier_bytes_per_second[1]) + "/s, G3 at " + bytes(config.tier_bytes_per_second[2]) +
-        "/s; " + grouped(config.bytes_per_token) + " bytes per token.</p>\n";
+        " prompt tokens per second and worker, one prompt at a time; " +
+        speed(2, config.tier_bytes_per_second[1]) + ", " + speed(3, config.tier_bytes_per_second[2]) + "; " +
+        grouped(config.bytes_per_token) + " bytes per token.</p>\n";
   }
   for (std::size_t i = 0; i < std::min(runs.size(), kMostCharts); ++i)
     put_run_charts(out, runs[i], names(runs[i]), i);

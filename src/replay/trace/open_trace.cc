@@ -57,7 +57,9 @@ Result<TraceFormat> detect(const std::string& path, std::string_view head) {
                           "these are events of blocks, not requests; `ashlar serve --record FILE` and "
                           "`--journal DIR` write traces of requests");
   if (head.starts_with("\x1F\x8B"))
-    return not_recognised(path, "compressed; pipe it through zcat and give `-` as the trace");
+    return not_recognised(path,
+                          "compressed; unpack it, or pipe it through zcat and give `-` as the trace (not "
+                          "Weka sessions and journals, which are read from files)");
   if (head.starts_with("PAR1")) return not_recognised(path, "a Parquet file; write it as JSON lines first");
   const std::size_t begin = head.find_first_not_of(" \t\r\n");
   if (begin == std::string_view::npos) return not_recognised(path, "the trace is empty");
@@ -79,6 +81,17 @@ bool has_suffix(const std::filesystem::path& path, std::string_view suffix) {
   return path.extension() == suffix;
 }
 
+// A size that the form would not use is refused.
+Result<void> check_block_size(TraceFormat format, const TraceOptions& options) {
+  if (options.block_size == 0 || format == TraceFormat::kMooncake || format == TraceFormat::kBailian)
+    return {};
+  const bool has_blocks = format == TraceFormat::kWeka || format == TraceFormat::kJournal;
+  return make_error(ErrorCode::kInvalidArgument,
+                    "a block size of %u is given, but a trace of the form %s %s; leave it out",
+                    options.block_size, std::string(to_string(format)).c_str(),
+                    has_blocks ? "says its own" : "has no blocks");
+}
+
 Result<std::unique_ptr<TraceSource>> open_folder(const std::string& path, const TraceOptions& options) {
   std::vector<std::string> sessions;
   bool has_journal = false;
@@ -92,11 +105,14 @@ Result<std::unique_ptr<TraceSource>> open_folder(const std::string& path, const 
     return make_error(ErrorCode::kIo, "cannot list the folder %s: %s", path.c_str(),
                       failed.message().c_str());
   const TraceFormat format = options.format;
-  if (format == TraceFormat::kJournal || (format == TraceFormat::kDetect && has_journal))
+  if (format == TraceFormat::kJournal || (format == TraceFormat::kDetect && has_journal)) {
+    ASHLAR_RETURN_IF_ERROR(check_block_size(TraceFormat::kJournal, options));
     return open_journal(path, options);
+  }
   if ((format != TraceFormat::kDetect && format != TraceFormat::kWeka) || sessions.empty())
     return not_recognised(path,
                           "a folder holds a journal, or Weka sessions in .json files; this one does not");
+  ASHLAR_RETURN_IF_ERROR(check_block_size(TraceFormat::kWeka, options));
   std::ranges::sort(sessions);
   return open_weka(std::move(sessions), options);
 }
@@ -141,13 +157,17 @@ Result<std::unique_ptr<TraceSource>> open_trace(const std::string& path, const T
     ASHLAR_TRY(const std::string_view head, lines.peek());
     ASHLAR_TRY(format, detect(path, head));
   }
+  ASHLAR_RETURN_IF_ERROR(check_block_size(format, options));
   switch (format) {
     case TraceFormat::kMooncake:
       return open_mooncake(std::move(lines), options);
     case TraceFormat::kBailian:
       return open_bailian(std::move(lines), options);
     case TraceFormat::kWeka:
-      if (path == "-") return not_recognised(path, "Weka sessions are read from a file or a folder");
+      if (path == "-")
+        return not_recognised(path,
+                              "Weka sessions are read from a file or a folder, as they are read twice; "
+                              "write the input into a file");
       return open_weka({path}, options);
     case TraceFormat::kAzure:
       return open_azure(std::move(lines), options);

@@ -52,7 +52,7 @@ constexpr std::array kRows = std::to_array<SettingRow>({
      "PEM file with the authorities that workers with https are checked against; empty: those of the system"},
     {"worker", kWorkers, no_place, 0, 0,
      "a worker: a URL, then after commas events=, replay=, topic=, dp=, name=, model=, block_size=, scheme=, "
-     "salt=, key_file=, key_env="},
+     "salt=, g1=, g2=, g3=, key_file=, key_env="},
     {"worker_file", kText, member_of<&O::worker_file>, 0, 0,
      "TOML file with [[worker]] tables, read again on SIGHUP"},
     {"worker_key", kSecret, member_of<&O::worker_key>, 0, 0,

@@ -26,7 +26,7 @@ struct WorkerOption {
   std::uint32_t WorkerOptions::* number;
 };
 
-constexpr std::array<WorkerOption, 11> kWorkerOptions = {{
+constexpr std::array<WorkerOption, 14> kWorkerOptions = {{
     {"name", &WorkerOptions::name, nullptr},
     {"events", &WorkerOptions::events, nullptr},
     {"replay", &WorkerOptions::replay, nullptr},
@@ -36,6 +36,9 @@ constexpr std::array<WorkerOption, 11> kWorkerOptions = {{
     {"block_size", nullptr, &WorkerOptions::block_size},
     {"scheme", &WorkerOptions::scheme, nullptr},
     {"salt", &WorkerOptions::salt, nullptr},
+    {"g1", nullptr, &WorkerOptions::g1},
+    {"g2", nullptr, &WorkerOptions::g2},
+    {"g3", nullptr, &WorkerOptions::g3},
     {"key_file", &WorkerOptions::key_file, nullptr},
     {"key_env", &WorkerOptions::key_env, nullptr},
 }};

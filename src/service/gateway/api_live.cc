@@ -74,7 +74,7 @@ void write_totals(JsonText& out, ServiceParts& parts) {
   });
 }
 
-void write_rank(JsonText& out, const RankStatus& rank, const WorkerLoad* load) {
+void write_rank(JsonText& out, const RankStatus& rank, const WorkerLoad* load, const TierSizes& sizes) {
   const FollowerStatus& follower = rank.follower;
   out.object([&] {
     out.field("dp_rank", rank.rank);
@@ -89,7 +89,7 @@ void write_rank(JsonText& out, const RankStatus& rank, const WorkerLoad* load) {
     out.field("replays", follower.session.replays);
     out.field("restarts", follower.session.restarts);
     out.field("clears", follower.ingest.clears);
-    if (load != nullptr) write_load(out, *load);
+    if (load != nullptr) write_load(out, *load, sizes);
   });
 }
 
@@ -110,7 +110,8 @@ void write_workers(JsonText& out, ServiceParts& parts) {
             for (const RankStatus& rank : member.ranks) {
               const events::Worker worker{.id = member.id, .rank = rank.rank};
               const auto load = std::ranges::lower_bound(loads, worker, {}, &WorkerLoad::worker);
-              write_rank(out, rank, load != loads.end() && load->worker == worker ? &*load : nullptr);
+              write_rank(out, rank, load != loads.end() && load->worker == worker ? &*load : nullptr,
+                         member.tier_sizes);
             }
           });
         });
@@ -126,7 +127,8 @@ std::uint64_t milliseconds_between(Clock::TimePoint from, Clock::TimePoint to) {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(to - from).count());
 }
 
-void write_tiers(JsonText& out, const std::array<TierChanges, events::kStorageTiers>& tiers) {
+void write_tiers(JsonText& out, const std::array<TierChanges, events::kStorageTiers>& tiers,
+                 const TierSizes& sizes) {
   out.object([&] {
     for (std::size_t i = 0; i < tiers.size(); ++i) {
       if (i != 0 && tiers[i].stored == 0) continue;
@@ -134,6 +136,7 @@ void write_tiers(JsonText& out, const std::array<TierChanges, events::kStorageTi
         out.object([&] {
           out.field("held", tiers[i].held);
           out.field("most", tiers[i].most);
+          if (sizes[i] != 0) out.field("size", sizes[i]);
           out.field("stored", tiers[i].stored);
           out.field("removed", tiers[i].removed);
           out.field("offloaded", tiers[i].all_offloaded());
@@ -151,12 +154,12 @@ void write_tiers(JsonText& out, const std::array<TierChanges, events::kStorageTi
   });
 }
 
-void write_load(JsonText& out, const WorkerLoad& load) {
+void write_load(JsonText& out, const WorkerLoad& load, const TierSizes& sizes) {
   out.field("requests", load.requests);
   out.field("prefill_tokens", load.prefill_tokens);
   out.field("decode_blocks", load.decode_blocks);
   out.field("chosen", load.chosen);
-  out.field("tiers", [&] { write_tiers(out, load.tiers); });
+  out.field("tiers", [&] { write_tiers(out, load.tiers, sizes); });
 }
 
 Reply answer_fleet(ServiceParts& parts) {

@@ -464,7 +464,8 @@ std::vector<MemberStatus> Fleet::status() const {
                         .is_up = member->is_up,
                         .problem = member->problem,
                         .models = {},
-                        .ranks = {}};
+                        .ranks = {},
+                        .tier_sizes = {member->options.g1, member->options.g2, member->options.g3}};
     for (const ModelEntry& entry : member->models) status.models.push_back(entry.id);
     for (std::uint32_t rank = 0; rank < member->ranks; ++rank) {
       RankStatus of_rank{.rank = rank, .endpoint = {}, .follower = {}};

@@ -8,6 +8,7 @@
 // Thread safety: thread-safe. Followers are made and ended without the lock.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -99,6 +100,7 @@ struct MemberStatus {
   std::string problem;  // why it is not
   std::vector<std::string> models;
   std::vector<RankStatus> ranks;
+  std::array<std::uint32_t, events::kStorageTiers> tier_sizes = {};  // blocks of each rank; 0: not known
 };
 
 class Fleet {

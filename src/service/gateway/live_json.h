@@ -47,11 +47,14 @@ void write_brief(JsonText& out, std::uint64_t run, const DecisionBrief& brief, C
 using PlaceTeller = std::function<WorkerPlace(events::WorkerId)>;
 void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt, const PlaceTeller& place_of,
                    std::string_view replayed = {});
-// {"device": {"held", "most", "stored", "removed", "offloaded", "offloaded_from"}, …} of the tiers that the
-// worker has used; the device always.
-void write_tiers(JsonText& out, const std::array<TierChanges, events::kStorageTiers>& tiers);
+// Blocks of each tier of a rank; 0: not known.
+using TierSizes = std::array<std::uint32_t, events::kStorageTiers>;
+// {"device": {"held", "most", "size", "stored", "removed", "offloaded", "offloaded_from"}, …} of the tiers
+// that the worker has used; the device always. Without "size" where it is not known.
+void write_tiers(JsonText& out, const std::array<TierChanges, events::kStorageTiers>& tiers,
+                 const TierSizes& sizes = {});
 // The load's fields of an object.
-void write_load(JsonText& out, const WorkerLoad& load);
+void write_load(JsonText& out, const WorkerLoad& load, const TierSizes& sizes = {});
 
 // A time span in ms; 0 if it ends before it begins.
 std::uint64_t milliseconds_between(Clock::TimePoint from, Clock::TimePoint to);

@@ -13,16 +13,21 @@ export function sumOfTiers(live, field) {
   return sum;
 }
 
-// Sums over workers by tier: [{tier, held, most, stored, removed, offloaded_from}], those in use.
+// Sums over workers by tier: [{tier, held, most, whole, stored, removed, offloaded_from}], those in use. What
+// is whole is the size where it is known of every worker, else the most that was held: isKnown tells.
 export function tiersOf(live) {
   const sums = new Map();
   for (const {rank} of ranksOf(live)) {
     for (const [tier, changes] of Object.entries(rank.tiers ?? {})) {
-      const sum = sums.get(tier) ?? {tier, held: 0, most: 0, stored: 0, removed: 0, offloaded_from: {}};
+      const sum = sums.get(tier) ?? {
+        tier, held: 0, most: 0, whole: 0, isKnown: true, stored: 0, removed: 0, offloaded_from: {},
+      };
       for (const [from, blocks] of Object.entries(changes.offloaded_from ?? {})) {
         sum.offloaded_from[from] = (sum.offloaded_from[from] ?? 0) + blocks;
       }
       for (const field of ['held', 'most', 'stored', 'removed']) sum[field] += changes[field];
+      sum.whole += changes.size ?? changes.most;
+      sum.isKnown &&= changes.size !== undefined;
       sums.set(tier, sum);
     }
   }

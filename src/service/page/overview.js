@@ -128,8 +128,8 @@ function showTotals(live, history) {
   const all = Math.max(1, claims.reduce((sum, claim) => sum + claim.value, 0));
   setBars(byId('misses'), claims.map((claim) => ({...claim, whole: all})));
   setBars(byId('tiers'), tiers.map((tier) => ({
-    name: tier.tier, value: tier.held, whole: tier.most, colour: tier.tier,
-    note: `of ${count(tier.most)} · +${count(tier.stored)} −${count(tier.removed)}${offloadsOf(tier)}`,
+    name: tier.tier, value: tier.held, whole: tier.whole, colour: tier.tier,
+    note: `of ${count(tier.whole)}${tier.isKnown ? '' : ' held at most'} · +${count(tier.stored)} −${count(tier.removed)}${offloadsOf(tier)}`,
     key: `tiers.${tier.tier}.held`,
   })));
 }
@@ -146,8 +146,10 @@ function tierCell(cell, tiers) {
   used.forEach((tier, i) => {
     const [name, track, value] = [...grid.children].slice(3 * i, 3 * i + 3);
     setText(name, tier);
-    setTrack(track, [{value: tiers[tier].held, colour: tier}], tiers[tier].most);
-    setAttribute(track, 'title', `${count(tiers[tier].held)} blocks held; at most ${count(tiers[tier].most)} so far${offloadsOf(tiers[tier])}`);
+    const {held, most, size} = tiers[tier];
+    setTrack(track, [{value: held, colour: tier}], size ?? most);
+    const whole = size === undefined ? '' : ` of ${count(size)}`;
+    setAttribute(track, 'title', `${count(held)} blocks held${whole}; at most ${count(most)} so far${offloadsOf(tiers[tier])}`);
     setText(value, count(tiers[tier].held));
     value.dataset.tier = tier;
   });

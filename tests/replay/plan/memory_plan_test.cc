@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <optional>
 
 #include "ashlar/base/random.h"
 #include "ashlar/replay/generate.h"
@@ -28,6 +29,9 @@ TEST(ModelShapeTest, KnowsBytesPerToken) {
   EXPECT_EQ(bytes("Llama-3.1-8B"), 2u * 32 * 8 * 128 * 2);
   EXPECT_EQ(bytes("meta-llama/llama-3.1-70b-instruct", 4), 2u * 80 * 2 * 128 * 2);
   EXPECT_EQ(bytes("Llama-3.1-8B", 16), bytes("Llama-3.1-8B", 8)) << "a head is not cut, but replicated";
+  EXPECT_EQ(bytes("Qwen/Qwen3-4B-Instruct-2507"), 2u * 36 * 8 * 128 * 2);
+  EXPECT_EQ(bytes("Qwen3-14B-AWQ"), 2u * 40 * 8 * 128 * 2);
+  EXPECT_EQ(bytes("Llama-2-7b-hf"), 2u * 32 * 32 * 128 * 2);
   EXPECT_EQ(bytes("DeepSeek-V3"), 61u * 576 * 2);
   EXPECT_EQ(bytes("DeepSeek-V3", 8), bytes("DeepSeek-V3")) << "every rank holds the latent vector";
   const ModelShape gemma = find_model("gemma-3-27b-it").value();
@@ -39,6 +43,10 @@ TEST(ModelShapeTest, KnowsBytesPerToken) {
   const auto unknown = find_model("Llama-9");
   ASSERT_FALSE(unknown);
   EXPECT_THAT(unknown.error().message(), HasSubstr("there are Llama-3.2-1B"));
+}
+
+TEST(ModelShapeTest, EveryNameFindsItself) {
+  for (const ModelShape& model : known_models()) EXPECT_EQ(find_model(model.name).value().name, model.name);
 }
 
 TEST(ModelShapeTest, OnlyEndingsThatKeepTheShapeAreTaken) {
@@ -185,6 +193,19 @@ class TracePlanTest : public ::testing::Test {
   const CapacityCurve curve_ = CapacityCurve::build(*generate_trace(options_)).value();
 };
 
+TEST_F(TracePlanTest, ASampleSaysWhatItsErrorIsOf) {
+  const CapacityCurve sampled = CapacityCurve::build(*generate_trace(options_), {.rate = 0.25}).value();
+  const ModelShape model{.name = "m", .groups = {{1, 1, 512, 0}}};
+  const MachineShape machine{.gpu_gib = 0.1, .host_gib = 1};
+  const MemoryPlan made = plan_memory(model, machine, 16, &sampled).value();
+  EXPECT_THAT(made.recommendation, HasSubstr("prefix hits are of a sample of 25.0% of the blocks and have no "
+                                             "stated error; block hits are within "));
+  const Json tier = Json::parse(made.to_json())["tiers"].list.at(1);
+  EXPECT_NEAR(tier["block_hits_error"].number, made.tiers[1].error, 1e-6);
+  EXPECT_GT(made.tiers[1].error, 0);
+  EXPECT_THAT(plan(500, 2000, 0).recommendation, Not(HasSubstr("sample")));
+}
+
 TEST_F(TracePlanTest, ATierHasWhatThoseAboveItHave) {
   const MemoryPlan made = plan(500, 2000, 10'000);
   EXPECT_NEAR(made.tiers[0].prefix_hits, curve_.prefix_hits(500), 1e-3);
@@ -193,9 +214,9 @@ TEST_F(TracePlanTest, ATierHasWhatThoseAboveItHave) {
   EXPECT_NEAR(made.tiers[0].gain + made.tiers[1].gain + made.tiers[2].gain, made.tiers[2].prefix_hits, 1e-9);
   // Each miss of the 2,000 blocks above pushes one out, once they are full.
   const double pushed = (1 - curve_.block_hits(2000)) * static_cast<double>(curve_.accesses()) - 2000;
-  EXPECT_NEAR(made.ssd_bytes_per_day * made.days / (2048 * 64), pushed, pushed * 0.001);
-  EXPECT_NEAR(made.ssd_writes_per_day, made.ssd_bytes_per_day / made.tiers[2].bytes, 1e-9);
-  EXPECT_EQ(made.ssd_years, 0) << "no limit was given";
+  EXPECT_NEAR(made.ssd_bytes_per_day.value() * made.days / (2048 * 64), pushed, pushed * 0.001);
+  EXPECT_NEAR(made.ssd_writes_per_day.value(), made.ssd_bytes_per_day.value() / made.tiers[2].bytes, 1e-9);
+  EXPECT_EQ(made.ssd_years, std::nullopt) << "no limit was given";
   EXPECT_EQ(made.curve.size(), 10u);
   const Json json = Json::parse(made.to_json());
   EXPECT_EQ(json["trace"]["requests"].number, 2'000);
@@ -218,14 +239,14 @@ TEST_F(TracePlanTest, WearAndCostsFollowFromRates) {
   const MemoryPlan made =
       plan(100, 200, 10'000,
            {.ssd_tbw = 1, .host_price = 3, .ssd_price = 0.1, .gpu_price = 2, .prefill_rate = 1000});
-  EXPECT_NEAR(made.ssd_years, 1e12 / made.ssd_bytes_per_day / 365, 1e-6);
+  EXPECT_NEAR(made.ssd_years.value(), 1e12 / made.ssd_bytes_per_day.value() / 365, 1e-6);
   EXPECT_NEAR(made.cost_of_computing.value(), 2.0 / 3600 / 1000 * 1e6, 1e-9);
   const double tokens_per_month =
       static_cast<double>(curve_.accesses()) / made.days * 730 / 24 * 64 * made.tiers[1].gain;
   EXPECT_NEAR(made.tiers[1].cost_per_million_hits.value(),
               made.tiers[1].cost_per_month.value() / tokens_per_month * 1e6, 1e-6);
   const MemoryPlan rated = plan(100, 200, 10'000, {.ssd_dwpd = 1});
-  EXPECT_NEAR(rated.ssd_years, 5 / rated.ssd_writes_per_day, 1e-6);
+  EXPECT_NEAR(rated.ssd_years.value(), 5 / rated.ssd_writes_per_day.value(), 1e-6);
 }
 
 TEST_F(TracePlanTest, RecommendsWhatGains) {
@@ -251,9 +272,9 @@ TEST_F(TracePlanTest, ATierThatIsLeftOutCountsForNothing) {
                                              percent_text(curve_.prefix_hits(100'000))));
   // What is written to the drive is then what G1 alone pushes out.
   MachineShape worn = prices;
-  worn.ssd_tbw = 3.5 * 365 * plan(100, 2'000, 100'000).ssd_bytes_per_day / 1e12;
+  worn.ssd_tbw = 3.5 * 365 * plan(100, 2'000, 100'000).ssd_bytes_per_day.value() / 1e12;
   const MemoryPlan without = plan(100, 2'000, 100'000, worn);
-  EXPECT_NEAR(without.ssd_years, 3.5, 1e-6);
+  EXPECT_NEAR(without.ssd_years.value(), 3.5, 1e-6);
   EXPECT_THAT(without.recommendation, HasSubstr("; do not take G3"));
   EXPECT_THAT(plan(100, 1, 100'000, {.ssd_tbw = 1e-3}).recommendation, HasSubstr("in all would find"))
       << "a drive that wears out is not reached either";

@@ -92,6 +92,14 @@ TEST_F(ReportTest, HtmlStandsAlone) {
   EXPECT_THAT(html, HasSubstr("worker 2 computed: "));
 }
 
+TEST_F(ReportTest, ATierOfNoSpeedAnswersAtOnce) {
+  std::vector<ReplayOutcome> runs = {runs_[0]};
+  runs[0].config.tier_bytes_per_second = {0, 0, 5e9};
+  const std::string html = replay_html(subject_, runs);
+  EXPECT_THAT(html, HasSubstr("G2 at once, G3 at 5 GB/s;"));
+  EXPECT_THAT(html, Not(HasSubstr("at 0 B/s")));
+}
+
 TEST_F(ReportTest, TheTableLeavesOutWhatSaysNothing) {
   const std::string fleet = replay_table(subject_, runs_);
   for (const char* head : {"router", "G3", "in G2", "elsewhere", "SSD/hit", "bound", "busiest"})

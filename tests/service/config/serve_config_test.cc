@@ -99,7 +99,8 @@ TEST(ServeConfig, ADescriptionIsAFileOfTheSame) {
   const ServeConfig config = load("", {},
                                   {{"worker",
                                     "http://[::1]:8000,events=tcp://h:5557,replay=tcp://h:6000,"
-                                    "topic=kv,dp=4,name=w,model=m,block_size=16,scheme=xxh64_int64,salt=s"},
+                                    "topic=kv,dp=4,name=w,model=m,block_size=16,scheme=xxh64_int64,salt=s,"
+                                    "g1=1024,g3=4096"},
                                    {"seed", "18446744073709551615"},
                                    {"queue_timeout", "0.000000001"},
                                    {"weight_decode", "0.5"},
@@ -221,7 +222,7 @@ TEST(ServeOptions, ValidateNamesTheSettingAndItsValue) {
 TEST(ParseWorker, ReadsAUrlAndOptions) {
   const WorkerOptions full = worker(
       "https://gpu1:8443/,events=tcp://gpu1:5557,replay=tcp://gpu1:5558,topic=kv,dp=1,name=w,model=m/"
-      "x,block_size=16,scheme=xxh64_int64,salt=s");
+      "x,block_size=16,scheme=xxh64_int64,salt=s,g1=1024,g2=2048,g3=8192");
   EXPECT_EQ(full.address, (HttpAddress{"gpu1", 8443, true}));
   EXPECT_EQ(full.events, "tcp://gpu1:5557");
   EXPECT_EQ(full.replay, "tcp://gpu1:5558");
@@ -231,6 +232,9 @@ TEST(ParseWorker, ReadsAUrlAndOptions) {
   EXPECT_EQ(full.block_size, 16u);
   EXPECT_EQ(full.scheme, "xxh64_int64");
   EXPECT_EQ(full.salt, "s");
+  EXPECT_EQ(full.g1, 1024u);
+  EXPECT_EQ(full.g2, 2048u);
+  EXPECT_EQ(full.g3, 8192u);
   EXPECT_EQ(worker("http://h").name, "h:80");
   EXPECT_EQ(worker("https://h").address.port, 443);
   const WorkerOptions v6 = worker("http://[fe80::1]:81");

@@ -107,6 +107,18 @@ TEST(LivePage, TellsCountersWorkersAndDecisions) {
   EXPECT_EQ(service.get("/live?decisions=99999999999999999999").status, 200u);
 }
 
+TEST(LivePage, TiersHaveTheSizesThatWorkersAreGiven) {
+  ServeOptions options = ServiceUnderTest::options_of(2);
+  options.workers[1].g1 = 1024;
+  ServiceUnderTest service(std::move(options));
+  const Json live = Json::parse(service.get("/live").body);
+  const auto device = [&](std::size_t worker) {
+    return live["workers"].list.at(worker)["ranks"].list.at(0)["tiers"]["device"];
+  };
+  EXPECT_EQ(device(0).map.count("size"), 0u) << "events do not tell it";
+  EXPECT_EQ(device(1)["size"].number, 1024);
+}
+
 TEST(LivePage, TiersCountWhatEventsTell) {
   Router router;
   router.add_worker({.id = events::WorkerId(1), .group = "m", .has_events = true});
