@@ -8,6 +8,7 @@
 #include "ashlar/transfer/block_checksum.h"
 #include "ashlar/transfer/transfer_plan.h"
 #include "base/in_parallel.h"
+#include "base/sort_by_key.h"
 #include "tiers/remote/remote_pool.h"
 
 namespace ashlar::tiers {
@@ -99,7 +100,7 @@ std::vector<RemotePool::Chunk> RemotePool::chunks_of(std::span<const SequenceHas
     const auto found = open.find(key);
     if (found == open.end() || chunks[found->second].members.size() == kChunkBlocks) {
       Sources sources = has[k];
-      std::ranges::sort(sources, {}, weight);
+      sort_by_key(sources, weight);  // other threads change the loads
       Result<std::vector<Part>> parts = recipe(sources);
       if (!parts) continue;  // no longer known, or its sources rest
       for (const Part& part : *parts) planned[part.source] += kChunkBlocks * block_bytes();
