@@ -160,7 +160,7 @@ void RemotePool::Round::run(Ask&& ask) {
   const Times its = times();
   std::vector<std::thread> threads;
   std::size_t most = kThreads;
-  Clock::TimePoint stuck = kNever;  // since when peers wait for a thread
+  Clock::TimePoint stuck = kNever;  // since when there are more peers than threads
   {
     const MutexLock lock(mu);
     for (;;) {
@@ -183,7 +183,7 @@ void RemotePool::Round::run(Ask&& ask) {
         ask_one(ask);
         continue;
       }
-      if (threads.size() == most && threads.size() == asking.all() && waiting != 0 && most < kMostThreads) {
+      if (threads.size() == most && asking.all() + waiting > most && most < kMostThreads) {
         if (stuck == kNever) stuck = now;
         if (now >= stuck + pool.options_.patience) {
           most += kThreads;
