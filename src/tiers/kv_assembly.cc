@@ -288,6 +288,7 @@ Result<void> KvBlockManager::Assembly::open_remote() {
                                                                   .call_limit = shape.call_limit,
                                                                   .copy_limit = shape.copy_limit,
                                                                   .rest = shape.rest,
+                                                                  .patience = shape.patience,
                                                                   .named = named,
                                                                   .clock = stack.clock});
   remote_core = std::make_shared<RemoteCore>();

@@ -100,8 +100,10 @@ struct RemoteShape {
   // Of a request to a peer, also where the caller has no deadline; and of copying, from the last byte on.
   Clock::Duration call_limit = std::chrono::seconds(2);
   Clock::Duration copy_limit = std::chrono::seconds(20);
-  // A peer that could not be reached is not asked for this long.
+  // A peer that could not be reached, or was silent for `call_limit`, is not asked for this long.
   Clock::Duration rest = std::chrono::seconds(5);
+  // How long a look-up that could do without a peer waits for it: others that were asked have all blocks.
+  Clock::Duration patience = std::chrono::milliseconds(50);
   // Called after blocks of a peer were registered in G2, on a thread of the agent. It must not wait.
   std::function<void(const transfer::AgentIdentity& peer, std::span<const tokens::SequenceHash>)> on_pushed =
       {};

@@ -222,10 +222,12 @@ class RemoteAgent {
   Result<std::shared_ptr<const RemoteBlockSet>> import_remote_blockset(std::span<const std::byte> bytes,
                                                                        const RemoteCallLimits& limits = {});
   // Asks a peer for its sets and imports those that are new, with `again` also those that were dropped.
-  // Returns all sets of this peer. Errors: those of RemotePeer::call(); as import_remote_blockset().
+  // Returns all sets of this peer. `late`: as of RemotePeer::call(). Errors: those of RemotePeer::call(); as
+  // import_remote_blockset().
   Result<std::vector<std::shared_ptr<const RemoteBlockSet>>> exchange(const std::shared_ptr<RemotePeer>& peer,
                                                                       const RemoteCallLimits& limits = {},
-                                                                      bool again = false);
+                                                                      bool again = false,
+                                                                      const LateAnswer& late = {});
   // Bytes for a way that others may write to, as a bus or a bucket: with this agent's identity and, where the
   // agents have a secret, an HMAC-SHA256 under it over all of this. `label` says what they are for; a reply
   // has the asker's random number as `challenge`, so that an older reply is not taken for it.

@@ -1,5 +1,6 @@
 #include "tiers/remote/peer_reacher.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -17,13 +18,14 @@ constexpr std::size_t kMostPlaces = 4096;
 }  // namespace
 
 PeerReacher::PeerReacher(std::shared_ptr<transfer::RemoteAgent> agent, const Options& options)
-    : agent_(std::move(agent)), options_(options), threads_(kMostAttempts) {
+    : agent_(std::move(agent)), options_(options) {
   ASHLAR_CHECK(options_.clock != nullptr, "rests are counted by a clock");
 }
 
 void PeerReacher::stop() {
   stop_.request_stop();
-  threads_.stop();
+  hurried_.stop();  // they post to the others
+  persisting_.stop();
 }
 
 PeerReacher::Start PeerReacher::reach(const std::string& address, Reached reached) {
@@ -39,7 +41,7 @@ PeerReacher::Start PeerReacher::reach(const std::string& address, Reached reache
     bound_places();
     Place& place = places_[address];
     const std::shared_ptr<RemotePeer> peer = place.peer.lock();
-    doubtful = place.failure.has_value();
+    doubtful = place.failure.has_value() || place.span != Clock::Duration(0);
     if (peer != nullptr && peer->alive()) {
       known.emplace(peer);
     } else if (place.failure && !place.trying && options_.clock->now() < place.rests_until) {
@@ -47,7 +49,7 @@ PeerReacher::Start PeerReacher::reach(const std::string& address, Reached reache
     } else {
       place.waiting.push_back(reached);
       if (!place.trying) (doubtful ? doubtful_ : fresh_).push_back(address);
-      if (!std::exchange(place.trying, true) && !threads_.post([this] { attempt(); })) {
+      if (!std::exchange(place.trying, true) && !hurried_.post([this] { hurry(); })) {
         place.trying = false;
         place.waiting.clear();
         std::erase(doubtful ? doubtful_ : fresh_, address);
@@ -60,8 +62,7 @@ PeerReacher::Start PeerReacher::reach(const std::string& address, Reached reache
   return Start::kKnown;
 }
 
-// One address: the oldest that did not fail before, if there is one.
-void PeerReacher::attempt() {
+void PeerReacher::hurry() {
   std::string address;
   {
     const MutexLock lock(mu_);
@@ -70,8 +71,32 @@ void PeerReacher::attempt() {
     address = std::move(queue.front());
     queue.pop_front();
   }
-  const Outcome outcome = agent_->connect(
-      address, {.deadline = Clock::real().now() + options_.call_limit, .stop = stop_.get_token()});
+  attempt(address, std::min(kHurry, options_.call_limit));
+}
+
+void PeerReacher::persist() {
+  std::string address;
+  Clock::Duration span = {};
+  {
+    const MutexLock lock(mu_);
+    ASHLAR_CHECK(!slow_.empty(), "an attempt without an address");
+    address = std::move(slow_.front());
+    slow_.pop_front();
+    span = places_[address].span;
+  }
+  attempt(address, span);
+}
+
+void PeerReacher::attempt(const std::string& address, Clock::Duration span) {
+  const Clock::TimePoint end = Clock::real().now() + span;
+  const Outcome outcome = agent_->connect(address, {.deadline = end, .stop = stop_.get_token()});
+  if (!outcome && span < options_.call_limit && !stop_.stop_requested() && Clock::real().now() >= end) {
+    const MutexLock lock(mu_);
+    places_[address].span = std::min(4 * span, options_.call_limit);
+    slow_.push_back(address);
+    if (persisting_.post([this] { persist(); })) return;
+    slow_.pop_back();
+  }
   const bool is_self = !outcome && outcome.error().code() == ErrorCode::kAlreadyExists;
   if (!outcome && !is_self && !stop_.stop_requested())
     ASHLAR_LOG(LogLevel::kWarn, "tiers", "peer %s is left alone for a while: %s", printable(address).c_str(),
@@ -81,6 +106,7 @@ void PeerReacher::attempt() {
     const MutexLock lock(mu_);
     Place& place = places_[address];
     place.trying = false;
+    place.span = {};
     waiting.swap(place.waiting);
     if (outcome) {
       place.peer = *outcome;

@@ -1,15 +1,22 @@
 // PeerReacher: connects to addresses, several at once. Whoever wants an address that is being connected to
 // shares the attempt; nobody waits here.
 //
-// An attempt takes no longer than `call_limit`, whatever the deadlines of those who share it. An address that
-// could not be reached rests; after that it is doubtful until an attempt succeeds: those who have other peers
-// need not wait for it.
+// A thread tries an address for kHurry. One that has not answered by then goes to other threads, which try it
+// again for four times as long, and so on, the last time for `call_limit`; an address waits for its turn
+// between. So addresses at which nobody answers keep no thread from those that answer: kAtOnce of them cost
+// an address that waits behind them one kHurry.
+//
+// An address that could not be reached rests; after that it is doubtful until an attempt succeeds: those who
+// have other peers need not wait for it. So is one that has not answered within kHurry.
 //
 // Thread safety: thread-safe. Callbacks run without a lock.
-// Complexity:    kMostAttempts at a time; doubtful addresses come last.
+// Complexity:    kAtOnce hurried attempts and kAtOnce others at a time, a thread each; those that failed before
+//                come last.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -29,7 +36,8 @@ namespace ashlar::tiers {
 
 class PeerReacher {
  public:
-  static constexpr std::size_t kMostAttempts = 16;
+  static constexpr std::size_t kAtOnce = 16;
+  static constexpr Clock::Duration kHurry = std::chrono::milliseconds(200);
 
   using Outcome = Result<std::shared_ptr<transfer::RemotePeer>>;
   using Reached = std::function<void(const Outcome&)>;
@@ -41,7 +49,7 @@ class PeerReacher {
   enum class Start : std::uint8_t {
     kKnown,     // the outcome was known, and `reached` has been called
     kTrying,    // `reached` is called when the attempt is over
-    kDoubtful,  // the same, and the last attempt failed
+    kDoubtful,  // the same, and the last attempt failed, or this one has taken longer than kHurry
   };
   PeerReacher(std::shared_ptr<transfer::RemoteAgent> agent, const Options& options);
   ~PeerReacher() { stop(); }
@@ -57,10 +65,14 @@ class PeerReacher {
     std::optional<Error> failure;              // of the last attempt
     Clock::TimePoint rests_until = {};
     bool trying = false;
+    Clock::Duration span = {};  // of the next attempt; 0: the first is not over
     std::vector<Reached> waiting;
   };
 
-  void attempt();
+  // On threads for hurried attempts, and on the others: one address, the one that has waited longest.
+  void hurry();
+  void persist();
+  void attempt(const std::string& address, Clock::Duration span);
   void bound_places() ASHLAR_REQUIRES(mu_);
 
   const std::shared_ptr<transfer::RemoteAgent> agent_;
@@ -71,8 +83,11 @@ class PeerReacher {
   std::map<std::string, Place> places_ ASHLAR_GUARDED_BY(mu_);
   std::deque<std::string> fresh_ ASHLAR_GUARDED_BY(mu_);
   std::deque<std::string> doubtful_ ASHLAR_GUARDED_BY(mu_);
+  std::deque<std::string> slow_ ASHLAR_GUARDED_BY(mu_);  // did not answer within kHurry
 
-  TaskThreads threads_;  // last: they use everything above
+  // Last: they use everything above.
+  TaskThreads persisting_{kAtOnce};
+  TaskThreads hurried_{kAtOnce};
 };
 
 }  // namespace ashlar::tiers

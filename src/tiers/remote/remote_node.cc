@@ -44,8 +44,9 @@ Result<void> RemoteShape::validate() const {
   if (block_count == 0) return bad("block_count is 0; it is the number of blocks of peers to track");
   if (lease < std::chrono::milliseconds(1) || renew <= Clock::Duration(0) || renew >= lease)
     return bad("renew must be shorter than lease, and both more than 0");
-  if (call_limit <= Clock::Duration(0) || copy_limit <= Clock::Duration(0) || rest < Clock::Duration(0))
-    return bad("call_limit and copy_limit are more than 0, and rest is not negative");
+  if (call_limit <= Clock::Duration(0) || copy_limit <= Clock::Duration(0) || rest < Clock::Duration(0) ||
+      patience < Clock::Duration(0))
+    return bad("call_limit and copy_limit are more than 0, and rest and patience are not negative");
   if (landing_blocks != 0 && !serve) return bad("landing_blocks is set, and serve is off: nobody could push");
   return limits.validate();
 }

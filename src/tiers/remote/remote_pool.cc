@@ -36,6 +36,7 @@ RemotePool::RemotePool(block::BlockManager<Remote>& manager, std::shared_ptr<tra
       clock_(*options.clock),
       keeper_(clock_, options.lease, options.renew, options.call_limit),
       finder_(options.finder ? std::make_unique<PeerFinder>(agent_, *options.finder) : nullptr),
+      answers_(options.call_limit),
       reacher_(agent_, {.call_limit = options.call_limit, .rest = options.rest, .clock = options.clock}),
       ends_(std::make_shared<Ends>()),
       holders_(manager.total_blocks()) {
@@ -205,14 +206,14 @@ std::shared_ptr<RemotePool::Source> RemotePool::meet(const std::shared_ptr<Remot
   // one: it is asked again.
   if (is_new || (known->set == nullptr ? !rests(*known) : !is_offered(known->set))) {
     const std::uint64_t since = drops();
-    const Result<Sets> sets = agent_->exchange(peer, call_limits(limits));
-    *silent =
-        !sets && (sets.error().code() == ErrorCode::kUnavailable ||
-                  sets.error().code() == ErrorCode::kTimeout || sets.error().code() == ErrorCode::kCancelled);
+    const AnswerWatch::Question question = answers_.ask(peer->identity());
+    const Result<Sets> sets = agent_->exchange(peer, call_limits(limits), false, question.late());
+    *silent = !sets && is_no_answer(sets.error());
     if (*silent) {
-      if (is_its_fault(sets.error(), limits)) static_cast<void>(adopt(peer, sets, since));  // it rests
+      if (is_its_fault(sets.error(), question)) static_cast<void>(adopt(peer, sets, since));  // it rests
       return nullptr;
     }
+    question.answered();
     const Result<void> fits = adopt(peer, sets, since);
     known = source_of(peer->identity());
     if (!fits && is_new) {
@@ -280,9 +281,16 @@ bool RemotePool::rests(const Source& source) const {
   return clock_.now() < source.rests_until.load();
 }
 
-bool RemotePool::is_its_fault(const Error& error, const Limits& limits) const {
-  if (limits.stop.stop_requested() || (limits.deadline && clock_.now() >= *limits.deadline)) return false;
-  return error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kTimeout;
+bool RemotePool::is_no_answer(const Error& error) {
+  return error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kTimeout ||
+         error.code() == ErrorCode::kCancelled;
+}
+
+bool RemotePool::is_its_fault(const Error& error, const AnswerWatch::Question& question) {
+  if (error.code() == ErrorCode::kUnavailable) return true;  // it is dead
+  if (is_no_answer(error)) return answers_.left(question);
+  question.answered();
+  return false;
 }
 
 transfer::RemoteCallLimits RemotePool::call_limits(const Limits& limits) const {
@@ -358,6 +366,7 @@ void RemotePool::died(const transfer::AgentIdentity& peer) {
     const MutexLock lock(mu_);
     std::erase(sources_, source);
   }
+  answers_.forget(peer);
   forget_blocks(*source);
 }
 

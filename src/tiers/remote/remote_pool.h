@@ -35,6 +35,7 @@
 #include "tiers/pool/block_mover.h"
 #include "tiers/pool/managed_pool.h"
 #include "tiers/pool/tier_pool.h"
+#include "tiers/remote/answer_watch.h"
 #include "tiers/remote/peer_finder.h"
 #include "tiers/remote/peer_reacher.h"
 #include "tiers/remote/peer_totals.h"
@@ -56,6 +57,7 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
     Clock::Duration call_limit = {};
     Clock::Duration copy_limit = {};
     Clock::Duration rest = {};
+    Clock::Duration patience = {};
     // Called for every peer that is met, before there are events of its blocks, with its number in event
     // locations.
     std::function<void(std::uint16_t number, const std::string& name)> named = {};
@@ -166,6 +168,9 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   static transfer::LateAnswer give_back_late(const std::shared_ptr<transfer::RemotePeer>& peer);
   // Keeps the lease of an answer.
   Leased take(const transfer::RemoteBlockSet& set, FindAnswer answer, Clock::TimePoint sent);
+  // A request for a lease, of either kind. Returns the bytes of the answer.
+  Result<std::vector<std::byte>> ask_lease(const transfer::RemoteBlockSet& set, RemoteMethod method,
+                                           std::span<const std::byte> request, const Limits& limits);
   void failed(Source& source, std::size_t blocks);
   Result<void> check_fits(const transfer::RemoteBlockSet& set) const;
   std::shared_ptr<Source> source_of(const transfer::AgentIdentity& peer) const;
@@ -192,8 +197,10 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
                 std::span<const std::byte> request);
   // `asked`: withdrawals before the question.
   std::size_t learn(std::vector<TierRecord> records, const std::vector<Sources>& has, std::uint64_t asked);
-  // A peer did not answer: leaves it alone for a while, unless the caller's own limit ended the call.
-  bool is_its_fault(const Error& error, const Limits& limits) const;
+  static bool is_no_answer(const Error& error);
+  // A question failed. Whether the peer is left alone for a while: it is dead, or has been silent for
+  // `call_limit`, however short the caller's own limit was.
+  bool is_its_fault(const Error& error, const AnswerWatch::Question& question);
   // A peer does not have a block after all.
   void not_there(const tokens::SequenceHash& hash, const Source& source);
   bool drop_holder(const tokens::SequenceHash& hash, Number number);
@@ -205,6 +212,8 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
                                MoveReport& report);
   void read(Chunk& chunk, std::span<const tokens::SequenceHash> hashes, BytePool& to,
             const MoveOptions& options);
+  // Whether others than those of its parts have the blocks of a chunk.
+  bool has_others(const Chunk& chunk);
   bool lease_parts(Chunk& chunk, const Limits& limits);
   bool copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& options);
   void settle(Chunk& chunk, BytePool& to, const Limits& limits);
@@ -217,6 +226,7 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
 
   PeerTotals totals_;
   const std::unique_ptr<PeerFinder> finder_;
+  AnswerWatch answers_;
   PeerReacher reacher_;
 
   struct Ends;  // what callbacks of the agent reach

@@ -1,15 +1,22 @@
 // Asks peers which blocks they have.
 //
-// A round asks several peers at once, and those that must be connected first as soon as they are. It waits
-// for all that are connected, which share the work of reading: a connection whose peer is silent ends soon.
-// It does not wait for connections once the answers so far cover every block, nor, when somebody has
-// answered, for an address whose last attempt failed: who is dead makes nobody wait who has others.
+// A round asks several peers at once, and those that must be connected first as soon as they are. The caller
+// waits, and other threads ask. Who has no answer yet is passed over when the round can do without:
+//
+//   the answers cover every block      peers that were asked get `patience` more, because those that have the
+//                                      blocks share the work of reading; connections get none
+//   they cover some, with a deadline   half of the time is left for reading
+//   somebody has answered              peers that owe an answer of an earlier round, and addresses whose last
+//                                      attempt failed, are not waited for
+//
+// A peer that was passed over may answer late: then it owes nothing (AnswerWatch).
 #include <algorithm>
 #include <deque>
 #include <set>
+#include <thread>
 #include <utility>
 
-#include "base/in_parallel.h"
+#include "base/start_thread.h"
 #include "tiers/remote/remote_pool.h"
 
 namespace ashlar::tiers {
@@ -22,7 +29,9 @@ namespace {
 
 // Asked for at a time: a prompt of a million tokens.
 constexpr std::size_t kMostHashes = FindRequest::kMaxHashes;
-constexpr std::size_t kMostAtOnce = 16;  // threads that wait for peers
+// Threads that wait for peers: so many, and as many again whenever all of them have waited for `patience`.
+constexpr std::size_t kThreads = 16;
+constexpr std::size_t kMostThreads = 256;
 
 }  // namespace
 
@@ -40,70 +49,162 @@ struct RemotePool::Round {
   };
 
   Round(const RemotePool& its, std::span<const SequenceHash> wanted, const Limits& its_limits)
-      : pool(its), hashes(wanted), limits(its_limits) {}
+      : pool(its), hashes(wanted), limits{its_limits.deadline, passed_over.get_token()} {}
 
-  // The next peer to ask, which is waited for; null: none.
-  std::shared_ptr<RemotePeer> next() ASHLAR_EXCLUDES(mu);
-  // A peer that next() returned has been asked.
-  void asked() ASHLAR_EXCLUDES(mu);
+  // Asks all that can be asked, and waits until it is over. ask(peer) runs on several threads.
+  template <class Ask>
+  void run(Ask&& ask) ASHLAR_EXCLUDES(mu);
   void did_not_answer() ASHLAR_EXCLUDES(mu);
   void heard_from(Heard one) ASHLAR_EXCLUDES(mu);
   void add(const std::shared_ptr<RemotePeer>& peer) ASHLAR_REQUIRES(mu) {
-    if (met.insert(peer).second) ready.push_back(peer);
+    if (!met.insert(peer).second) return;
+    (pool.answers_.owes(peer->identity()) ? ready.doubtful : ready.sound).push_back(peer);
   }
   // The caller has left.
   void end() ASHLAR_EXCLUDES(mu);
-  // Whether some peer may still be connected that is worth waiting for.
-  bool waits() const ASHLAR_REQUIRES(mu);
   Holding holding(std::size_t i) const ASHLAR_REQUIRES(mu);
 
   const RemotePool& pool;
   const std::span<const SequenceHash> hashes;  // while the round lasts
-  const Limits limits;
-  Mutex mu;  // before the pool's
+  std::stop_source passed_over;                // ends the questions that are open
+  const Limits limits;                         // of a question
+  Mutex mu;                                    // before the pool's
   CondVar changed;
   std::set<std::shared_ptr<RemotePeer>> met ASHLAR_GUARDED_BY(mu);
-  std::deque<std::shared_ptr<RemotePeer>> ready ASHLAR_GUARDED_BY(mu);
+  struct {
+    std::deque<std::shared_ptr<RemotePeer>> sound;
+    std::deque<std::shared_ptr<RemotePeer>> doubtful;  // they owe answers
+    bool empty() const { return sound.empty() && doubtful.empty(); }
+  } ready ASHLAR_GUARDED_BY(mu);
   std::vector<Attempt> attempts ASHLAR_GUARDED_BY(mu);  // by address
-  std::size_t asking ASHLAR_GUARDED_BY(mu) = 0;
+  struct {
+    std::size_t sound = 0;
+    std::size_t doubtful = 0;
+    std::size_t all() const { return sound + doubtful; }
+  } asking ASHLAR_GUARDED_BY(mu);
   std::vector<Heard> heard ASHLAR_GUARDED_BY(mu);
-  std::size_t covered ASHLAR_GUARDED_BY(mu) = 0;  // leading blocks that those heard have
-  bool silent ASHLAR_GUARDED_BY(mu) = false;      // a peer did not answer, or cannot be reached
+  std::size_t covered ASHLAR_GUARDED_BY(mu) = 0;                     // leading blocks that those heard have
+  std::optional<Clock::TimePoint> covered_at ASHLAR_GUARDED_BY(mu);  // all of them
+  bool silent ASHLAR_GUARDED_BY(mu) = false;  // a peer did not answer, or cannot be reached
   bool over ASHLAR_GUARDED_BY(mu) = false;
+
+ private:
+  // The span of a round.
+  struct Times {
+    Clock::TimePoint start;
+    Clock::TimePoint half;      // of the time that the caller has; never, without a deadline
+    Clock::TimePoint deadline;  // never, without one
+  };
+  static constexpr Clock::TimePoint kNever = Clock::TimePoint::max();
+  Times times() const;
+  // Until when the round waits for peers, as far as is known by now.
+  Clock::TimePoint ends(const Times& its) const ASHLAR_REQUIRES(mu);
+  template <class Ask>
+  void work(Ask& ask) ASHLAR_EXCLUDES(mu);
+  // Asks the peer without the lock.
+  template <class Ask>
+  void ask_one(Ask& ask) ASHLAR_REQUIRES(mu);
 };
 
-bool RemotePool::Round::waits() const {
-  if (covered == hashes.size()) return false;
-  if (std::ranges::find(attempts, Attempt::kTrying) != attempts.end()) return true;
-  return std::ranges::find(attempts, Attempt::kDoubtful) != attempts.end() && (asking > 0 || heard.empty());
+RemotePool::Round::Times RemotePool::Round::times() const {
+  const Clock::TimePoint now = Clock::real().now();
+  if (!limits.deadline) return {now, kNever, kNever};
+  const Clock::Duration left =
+      std::min<Clock::Duration>(*limits.deadline - pool.clock_.now(), std::chrono::hours(24 * 365));
+  return {now, now + left / 2, now + left};
 }
 
-std::shared_ptr<RemotePeer> RemotePool::Round::next() {
-  const bool limited = limits.deadline.has_value();
-  const Clock::TimePoint never = Clock::TimePoint::max();
-  const Clock::TimePoint until = limited ? pool.call_limits(limits).deadline.value_or(never) : never;
+Clock::TimePoint RemotePool::Round::ends(const Times& its) const {
+  constexpr Clock::TimePoint kNow = Clock::TimePoint::min();
+  if (over) return kNow;
+  const bool connecting = std::ranges::find(attempts, Attempt::kTrying) != attempts.end();
+  const bool sound = !ready.sound.empty() || asking.sound != 0;
+  if (covered == hashes.size())
+    return sound ? std::min(its.deadline, *covered_at + pool.options_.patience) : kNow;
+  const bool doubtful = !ready.doubtful.empty() || asking.doubtful != 0 ||
+                        std::ranges::find(attempts, Attempt::kDoubtful) != attempts.end();
+  if (!sound && !connecting && (!doubtful || !heard.empty())) return kNow;
+  Clock::TimePoint end = covered != 0 ? its.half : its.deadline;
+  // Questions end by themselves.
+  if (asking.all() == 0 && ready.empty()) end = std::min(end, its.start + pool.options_.call_limit);
+  return end;
+}
+
+template <class Ask>
+void RemotePool::Round::ask_one(Ask& ask) {
+  const bool doubtful = ready.sound.empty();
+  auto& from = doubtful ? ready.doubtful : ready.sound;
+  const std::shared_ptr<RemotePeer> peer = std::move(from.front());
+  from.pop_front();
+  std::size_t& count = doubtful ? asking.doubtful : asking.sound;
+  ++count;
+  mu.unlock();
+  ask(peer);
+  mu.lock();
+  --count;
+  changed.notify_all();
+}
+
+template <class Ask>
+void RemotePool::Round::work(Ask& ask) {
   const MutexLock lock(mu);
   for (;;) {
-    if (over) return nullptr;
-    if (!ready.empty()) {
-      std::shared_ptr<RemotePeer> peer = std::move(ready.front());
-      ready.pop_front();
-      ++asking;
-      return peer;
-    }
-    if (!waits() || Clock::real().now() >= until) return nullptr;
-    if (limited) {
-      Clock::real().wait_until(changed, mu, until);
-    } else {
-      changed.wait(mu);
-    }
+    while (!over && ready.empty()) changed.wait(mu);
+    if (over) return;
+    ask_one(ask);
   }
 }
 
-void RemotePool::Round::asked() {
-  const MutexLock lock(mu);
-  --asking;
-  changed.notify_all();
+template <class Ask>
+void RemotePool::Round::run(Ask&& ask) {
+  const Times its = times();
+  std::vector<std::thread> threads;
+  std::size_t most = kThreads;
+  Clock::TimePoint stuck = kNever;  // since when there are more peers than threads
+  {
+    const MutexLock lock(mu);
+    for (;;) {
+      const Clock::TimePoint now = Clock::real().now();
+      Clock::TimePoint until = ends(its);
+      if (now >= until) break;
+      const bool pending = std::ranges::any_of(attempts, [](Attempt one) { return one != Attempt::kOver; });
+      const std::size_t waiting = ready.sound.size() + ready.doubtful.size();
+      // Alone, it is asked without a thread: there is nobody to turn to meanwhile.
+      if (threads.empty() && waiting == 1 && !pending) {
+        ask_one(ask);
+        continue;
+      }
+      while (threads.size() < std::min(most, asking.all() + waiting)) {
+        std::thread thread;
+        if (!start_thread(&thread, [this, &ask] { work(ask); })) break;
+        threads.push_back(std::move(thread));
+      }
+      if (threads.empty() && waiting != 0) {  // none can be started
+        ask_one(ask);
+        continue;
+      }
+      if (threads.size() == most && asking.all() + waiting > most && most < kMostThreads) {
+        if (stuck == kNever) stuck = now;
+        if (now >= stuck + pool.options_.patience) {
+          most += kThreads;
+          stuck = kNever;
+          continue;
+        }
+        until = std::min(until, stuck + pool.options_.patience);
+      } else {
+        stuck = kNever;
+      }
+      if (until == kNever) {
+        changed.wait(mu);
+      } else {
+        Clock::real().wait_until(changed, mu, until);
+      }
+    }
+    over = true;  // attempts that end later have nothing to add
+    changed.notify_all();
+  }
+  passed_over.request_stop();
+  for (std::thread& thread : threads) thread.join();
 }
 
 void RemotePool::Round::did_not_answer() {
@@ -112,9 +213,12 @@ void RemotePool::Round::did_not_answer() {
 }
 
 void RemotePool::Round::end() {
-  const MutexLock lock(mu);
-  over = true;
-  changed.notify_all();
+  {
+    const MutexLock lock(mu);
+    over = true;
+    changed.notify_all();
+  }
+  passed_over.request_stop();
 }
 
 RemotePool::Round::Holding RemotePool::Round::holding(std::size_t i) const {
@@ -136,6 +240,7 @@ void RemotePool::Round::heard_from(Heard one) {
   const MutexLock lock(mu);
   heard.push_back(std::move(one));
   while (covered < hashes.size() && pool.recipe(holding(covered).sources)) ++covered;
+  if (covered == hashes.size() && !covered_at) covered_at = Clock::real().now();
   changed.notify_all();
 }
 
@@ -205,13 +310,11 @@ void RemotePool::ask(std::span<const std::string> addresses,
 
   const auto round = std::make_shared<Round>(*this, asked.hashes, asked.limits);
   const std::stop_callback on_stop(asked.limits.stop, [round] { round->end(); });
-  std::size_t most = addresses.size();
   {
     const MutexLock lock(round->mu);
     round->met = asked.peers;
     round->attempts.assign(addresses.size(), Round::Attempt::kTrying);
     for (const std::shared_ptr<RemotePeer>& peer : peers) round->add(peer);
-    most += round->ready.size();
   }
   for (std::size_t i = 0; i < addresses.size(); ++i) {
     const PeerReacher::Start start =
@@ -231,21 +334,15 @@ void RemotePool::ask(std::span<const std::string> addresses,
   }
   const FindRequest request{.hashes = {asked.hashes.begin(), asked.hashes.end()}};
   const std::vector<std::byte> bytes = request.encode();
-  const std::size_t threads = std::min(kMostAtOnce, most);
-  in_parallel(threads, threads, [&](std::size_t) {
-    while (const std::shared_ptr<RemotePeer> peer = round->next()) {
-      ask_peer(*round, peer, bytes);
-      round->asked();
-    }
-  });
+  round->run([&](const std::shared_ptr<RemotePeer>& peer) { ask_peer(*round, peer, bytes); });
 
   std::vector<TierRecord> records;
   std::vector<Sources> has;
   {
     const MutexLock lock(round->mu);
-    round->over = true;  // attempts that end later have nothing to add
     asked.peers = round->met;
-    for (const std::shared_ptr<RemotePeer>& late : round->ready) asked.peers.erase(late);
+    for (const auto* const left : {&round->ready.sound, &round->ready.doubtful})
+      for (const std::shared_ptr<RemotePeer>& late : *left) asked.peers.erase(late);
     asked.answered = asked.answered || !round->heard.empty();
     // Not in the order in which they answered: who is named as the place of a block does not depend on it.
     std::ranges::sort(round->heard, {}, [](const Round::Heard& one) { return one.source->number; });
@@ -276,16 +373,18 @@ void RemotePool::ask_peer(Round& round, const std::shared_ptr<RemotePeer>& peer,
     return;
   }
   if (rests(*source) || !source->peer->alive()) return round.did_not_answer();
-  const auto said =
-      source->peer->call(static_cast<std::uint16_t>(RemoteMethod::kFind), request, call_limits(round.limits));
+  const AnswerWatch::Question question = answers_.ask(peer->identity());
+  const auto said = peer->call(static_cast<std::uint16_t>(RemoteMethod::kFind), request,
+                               call_limits(round.limits), question.late());
   if (said) {
+    question.answered();
     if (Result<FindAnswer> answer = FindAnswer::decode(*said, round.hashes)) {
       source->load = answer->load;
       return round.heard_from({source, *std::move(answer)});
     }
   }
   round.did_not_answer();
-  if (!said && is_its_fault(said.error(), round.limits)) source->rests_until = clock_.now() + options_.rest;
+  if (!said && is_its_fault(said.error(), question)) source->rests_until = clock_.now() + options_.rest;
 }
 
 // Makes blocks known that peers have. Returns how many leading ones are.

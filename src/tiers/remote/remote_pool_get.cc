@@ -8,6 +8,7 @@
 #include "ashlar/transfer/block_checksum.h"
 #include "ashlar/transfer/transfer_plan.h"
 #include "base/in_parallel.h"
+#include "base/sort_by_key.h"
 #include "tiers/remote/remote_pool.h"
 
 namespace ashlar::tiers {
@@ -87,8 +88,8 @@ std::vector<RemotePool::Chunk> RemotePool::chunks_of(std::span<const SequenceHas
   const auto weight = [&](const std::shared_ptr<Source>& source) {
     const std::size_t depth = depths[source];
     const bool good = depth + 1 >= best;
-    return std::tuple(!good, good ? 0 : best - depth, source->load + source->in_flight + planned[source],
-                      source->number);
+    return std::tuple(answers_.owes(source->peer->identity()), !good, good ? 0 : best - depth,
+                      source->load + source->in_flight + planned[source], source->number);
   };
   std::vector<Chunk> chunks;
   std::map<std::vector<Number>, std::size_t> open;  // by who has the block: the chunk that takes more
@@ -99,7 +100,7 @@ std::vector<RemotePool::Chunk> RemotePool::chunks_of(std::span<const SequenceHas
     const auto found = open.find(key);
     if (found == open.end() || chunks[found->second].members.size() == kChunkBlocks) {
       Sources sources = has[k];
-      std::ranges::sort(sources, {}, weight);
+      sort_by_key(sources, weight);  // other threads change the loads
       Result<std::vector<Part>> parts = recipe(sources);
       if (!parts) continue;  // no longer known, or its sources rest
       for (const Part& part : *parts) planned[part.source] += kChunkBlocks * block_bytes();
@@ -175,6 +176,22 @@ transfer::LateAnswer RemotePool::give_back_late(const std::shared_ptr<transfer::
   };
 }
 
+Result<std::vector<std::byte>> RemotePool::ask_lease(const RemoteBlockSet& set, RemoteMethod method,
+                                                     std::span<const std::byte> request,
+                                                     const Limits& limits) {
+  const AnswerWatch::Question question = answers_.ask(set.peer()->identity());
+  Result<std::vector<std::byte>> said =
+      set.peer()->call(static_cast<std::uint16_t>(method), request, call_limits(limits),
+                       question.late(give_back_late(set.peer())));
+  if (said) {
+    question.answered();
+  } else if (is_its_fault(said.error(), question)) {
+    if (const std::shared_ptr<Source> source = source_of(set.peer()->identity()))
+      source->rests_until = clock_.now() + options_.rest;
+  }
+  return said;
+}
+
 Result<RemotePool::Leased> RemotePool::lease(const RemoteBlockSet& set, std::span<const SequenceHash> hashes,
                                              const RemotePart& part, const Limits& limits) {
   const FindRequest request{.lease = true,
@@ -183,8 +200,7 @@ Result<RemotePool::Leased> RemotePool::lease(const RemoteBlockSet& set, std::spa
                             .hashes = {hashes.begin(), hashes.end()}};
   const Clock::TimePoint sent = clock_.now();
   ASHLAR_TRY(const std::vector<std::byte> said,
-             set.peer()->call(static_cast<std::uint16_t>(RemoteMethod::kFind), request.encode(),
-                              call_limits(limits), give_back_late(set.peer())));
+             ask_lease(set, RemoteMethod::kFind, request.encode(), limits));
   Result<FindAnswer> answer = FindAnswer::decode(said, hashes);
   if (!answer) give_back_late(set.peer())(said);
   ASHLAR_RETURN_IF_ERROR(answer);
@@ -199,8 +215,7 @@ Result<RemotePool::Leased> RemotePool::lease_slots(const RemoteBlockSet& set,
                             .slots = {slots.begin(), slots.end()}};
   const Clock::TimePoint sent = clock_.now();
   ASHLAR_TRY(const std::vector<std::byte> said,
-             set.peer()->call(static_cast<std::uint16_t>(RemoteMethod::kSlots), request.encode(),
-                              call_limits(limits), give_back_late(set.peer())));
+             ask_lease(set, RemoteMethod::kSlots, request.encode(), limits));
   Result<FindAnswer> answer = FindAnswer::decode_slots(said, slots);
   if (!answer) give_back_late(set.peer())(said);
   ASHLAR_RETURN_IF_ERROR(answer);
@@ -231,12 +246,25 @@ void RemotePool::read(Chunk& chunk, std::span<const SequenceHash>, BytePool& to,
   settle(chunk, to, limits);
 }
 
+bool RemotePool::has_others(const Chunk& chunk) {
+  Sources others = holders(chunk.hashes[0]);
+  std::erase_if(others, [&](const auto& source) {
+    return rests(*source) ||
+           std::ranges::any_of(chunk.parts, [&](const Part& part) { return part.source == source; });
+  });
+  return recipe(others).has_value();
+}
+
 bool RemotePool::lease_parts(Chunk& chunk, const Limits& limits) {
   std::vector<std::optional<Error>> errors(chunk.parts.size());
+  // With half of the time gone, others that have the blocks are asked in place of who has not answered.
+  Limits its_limits = limits;
+  if (limits.deadline && has_others(chunk))
+    its_limits.deadline = *limits.deadline - (*limits.deadline - clock_.now()) / 2;
   in_parallel(chunk.parts.size(), chunk.parts.size(), [&](std::size_t p) {
     const Part& part = chunk.parts[p];
     Result<Leased> leased =
-        lease(*part.source->set, chunk.hashes, part.whole ? RemotePart() : part.part, limits);
+        lease(*part.source->set, chunk.hashes, part.whole ? RemotePart() : part.part, its_limits);
     if (leased) {
       part.source->load = leased->answer.load;
       chunk.leased[p] = *std::move(leased);
@@ -248,7 +276,7 @@ bool RemotePool::lease_parts(Chunk& chunk, const Limits& limits) {
     if (errors[p]) {
       const bool stopped =
           limits.stop.stop_requested() || (limits.deadline && clock_.now() >= *limits.deadline);
-      if (!stopped) chunk.parts[p].source->rests_until = clock_.now() + options_.rest;
+      if (!is_no_answer(*errors[p])) chunk.parts[p].source->rests_until = clock_.now() + options_.rest;
       failed(*chunk.parts[p].source, chunk.left.size());
       chunk.fail_left(stopped ? Moved::kStopped : Moved::kUnreachable, *errors[p], p);
       return false;

@@ -78,7 +78,7 @@ class AgentCore final : public LinkHost, public std::enable_shared_from_this<Age
   Result<std::shared_ptr<const RemoteBlockSet>> import(std::span<const std::byte> bytes,
                                                        const RemoteCallLimits& limits);
   Result<SetList> exchange(const std::shared_ptr<RemotePeer>& peer, const RemoteCallLimits& limits,
-                           bool again);
+                           bool again, const LateAnswer& late);
   SetList remote_blocksets() const;
   bool drop(const BlockSetOwner& set);
   bool is_dropped(const BlockSetOwner& set) const;

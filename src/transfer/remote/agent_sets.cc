@@ -226,11 +226,13 @@ Result<std::shared_ptr<const RemoteBlockSet>> AgentCore::import_record(
 }
 
 Result<AgentCore::SetList> AgentCore::exchange(const std::shared_ptr<RemotePeer>& peer,
-                                               const RemoteCallLimits& limits, bool again) {
+                                               const RemoteCallLimits& limits, bool again,
+                                               const LateAnswer& late) {
   if (peer == nullptr) return make_error(ErrorCode::kInvalidArgument, "exchange() needs a peer");
   std::uint64_t after = 0;
   for (bool more = true; more;) {
-    ASHLAR_TRY(const std::vector<std::byte> answer, peer->call(kListSets, bytes_of_number(after), limits));
+    ASHLAR_TRY(const std::vector<std::byte> answer,
+               peer->call(kListSets, bytes_of_number(after), limits, late));
     ByteReader in(answer);
     const auto count = in.get<std::uint32_t>();
     more = in.get<std::uint32_t>() != 0;

@@ -130,8 +130,9 @@ Result<std::shared_ptr<const RemoteBlockSet>> RemoteAgent::import_remote_blockse
   return core_->import(bytes, limits);
 }
 Result<std::vector<std::shared_ptr<const RemoteBlockSet>>> RemoteAgent::exchange(
-    const std::shared_ptr<RemotePeer>& peer, const RemoteCallLimits& limits, bool again) {
-  return core_->exchange(peer, limits, again);
+    const std::shared_ptr<RemotePeer>& peer, const RemoteCallLimits& limits, bool again,
+    const LateAnswer& late) {
+  return core_->exchange(peer, limits, again, late);
 }
 Result<BlockSetOwner> RemoteAgent::owner_of_blockset(std::span<const std::byte> bytes) {
   ASHLAR_TRY(const BlockSetRecord record, BlockSetRecord::deserialize(bytes));

@@ -38,7 +38,8 @@ inline KvOptions node(std::vector<std::string> peers = {}, std::uint32_t blocks 
                                 .peers = std::move(peers),
                                 .landing_blocks = 16,
                                 .call_limit = std::chrono::seconds(60),
-                                .rest = Clock::Duration(0)}};
+                                .rest = Clock::Duration(0),
+                                .patience = std::chrono::seconds(60)}};
 }
 
 inline std::string address(KvBlockManager& kv) {

@@ -55,8 +55,9 @@ TEST(RemotePeersTest, ASilentPeerDoesNotDelayTheAnswerOfALivingOne) {
   }
 }
 
+// The living one comes last, and may itself be slow: then it takes part in longer attempts.
 TEST(RemotePeersTest, ManySilentPeersDelayNobody) {
-  std::vector<SilentPlace> silent(PeerReacher::kMostAttempts - 1);
+  std::vector<SilentPlace> silent(3 * PeerReacher::kAtOnce + 5);
   std::vector<std::string> peers;
   for (SilentPlace& one : silent) {
     one.listen();
@@ -67,7 +68,32 @@ TEST(RemotePeersTest, ManySilentPeersDelayNobody) {
   FleetRank reader(kModel, patient(peers), undivided());
   const Hashes hashes = KvWorkload::sequence(2, 4);
   store(owner, hashes);
-  EXPECT_EQ(reader.onboard(hashes), 4u);
+  EXPECT_EQ(reader.onboard(hashes), 4u) << "one of them would take an hour";
+}
+
+// As above, with the threads in attempts of an earlier look-up.
+TEST(RemotePeersTest, SilentPeersOfAnEarlierLookUpDelayNobody) {
+  std::vector<SilentPlace> silent(2 * PeerReacher::kAtOnce);
+  const auto agent = transfer::RemoteAgent::create({.silence = std::chrono::minutes(2)}).value();
+  PeerReacher reacher(agent, {.call_limit = hours(1), .rest = hours(1), .clock = &Clock::real()});
+  const auto ignore = [](const PeerReacher::Outcome&) {};
+  for (SilentPlace& one : silent) {
+    one.listen();
+    EXPECT_EQ(reacher.reach(one.address(), ignore), PeerReacher::Start::kTrying);
+  }
+  for (SilentPlace& one : silent) one.accept();
+  for (SilentPlace& one : silent) one.accept();  // each is tried again, by the other threads
+  const auto living = transfer::RemoteAgent::create({.silence = std::chrono::minutes(2)}).value();
+  const auto reached = std::make_shared<std::latch>(1);
+  EXPECT_EQ(reacher.reach(living->address(),
+                          [reached](const PeerReacher::Outcome& outcome) {
+                            EXPECT_TRUE(outcome) << outcome.error();
+                            reached->count_down();
+                          }),
+            PeerReacher::Start::kTrying);
+  reached->wait();
+  for (const SilentPlace& one : silent)
+    EXPECT_NE(reacher.reach(one.address(), ignore), PeerReacher::Start::kKnown);
 }
 
 // What the living ones have is all there is; who failed before is not waited for.
@@ -157,7 +183,7 @@ TEST(RemotePeersTest, AttemptsAreShared) {
   };
   EXPECT_EQ(reacher.reach(silent.address(), count), PeerReacher::Start::kTrying);
   silent.accept();
-  for (int i = 0; i < 40; ++i) EXPECT_EQ(reacher.reach(silent.address(), count), PeerReacher::Start::kTrying);
+  for (int i = 0; i < 40; ++i) EXPECT_NE(reacher.reach(silent.address(), count), PeerReacher::Start::kKnown);
   EXPECT_EQ(*ended, 0);
   reacher.stop();
   EXPECT_EQ(*ended, 41);
@@ -252,6 +278,120 @@ TEST(RemotePeersTest, AReservationWhoseCommitIsNotSentIsGivenBack) {
   EXPECT_EQ(late.error().code(), ErrorCode::kTimeout) << late.error();
   eventually([&] { return owner.kv().remote()->status().reserved_blocks == 0; });
   EXPECT_EQ(owner.kv().remote()->status().reservations_expired, 0u);
+}
+
+// ---- peers that hang
+
+// Until it reads so many; each time with more time, because the machine may be busy.
+void reads_in_time(FleetRank& reader, const Hashes& hashes, std::size_t blocks) {
+  std::size_t read = 0;
+  for (milliseconds limit(200); read != blocks && limit < std::chrono::minutes(3); limit *= 2)
+    read = reader.kv().onboard(hashes, {.deadline = Clock::real().now() + limit}).size();
+  EXPECT_EQ(read, blocks);
+}
+
+TEST(RemotePeersTest, APeerThatHangsIsPassedOverWhereAnotherHasTheBlocks) {
+  SlowOwner hung;
+  FleetRank owner = rank_of(kModel, undivided());
+  KvOptions options = patient({address(*hung.rank), address(owner)});
+  options.remote->patience = milliseconds(1);
+  FleetRank reader(kModel, options, undivided());
+  const Hashes first = KvWorkload::sequence(40, 4);
+  const Hashes second = KvWorkload::sequence(41, 4);
+  store(owner, first);
+  store(owner, second);
+  ASSERT_TRUE(reader.kv().remote()->connect(address(owner)));
+  hung.hold(reader.kv().remote()->connect(address(*hung.rank)).value());
+  EXPECT_EQ(reader.onboard(first), 4u) << "which would take an hour";
+  EXPECT_EQ(reader.kv().onboard(second, {.deadline = Clock::real().now() + hours(1)}).size(), 4u);
+  // One whose sets are not known yet.
+  FleetRank other(kModel, options, undivided());
+  EXPECT_EQ(other.onboard(first), 4u);
+  hung.go_on();
+}
+
+// Half of the time is for reading what is known by then.
+TEST(RemotePeersTest, APeerThatHangsLeavesTimeToReadAPartFromOthers) {
+  SlowOwner hung;
+  FleetRank owner = rank_of(kModel, undivided());
+  FleetRank reader(kModel, patient({address(*hung.rank), address(owner)}), undivided());
+  const Hashes hashes = KvWorkload::sequence(42, 6);
+  store(owner, {hashes.begin(), hashes.begin() + 3});
+  ASSERT_TRUE(reader.kv().remote()->connect(address(owner)));
+  hung.hold(reader.kv().remote()->connect(address(*hung.rank)).value());
+  reads_in_time(reader, hashes, 3);
+  // It owes an answer now, and nobody waits for it who has another.
+  ASSERT_TRUE(reader.kv().reset(events::kTierId<events::G1>));
+  ASSERT_TRUE(reader.kv().reset(kHost));
+  EXPECT_EQ(reader.onboard(hashes), 3u);
+  hung.go_on();
+}
+
+TEST(RemotePeersTest, BlocksOfAPeerThatHangsAreReadFromAnotherThatHasThem) {
+  SlowOwner hung;
+  FleetRank owner = rank_of(kModel, undivided());
+  FleetRank reader(kModel, patient({address(*hung.rank), address(owner)}), undivided());
+  const Hashes hashes = KvWorkload::sequence(43, 4);
+  store(*hung.rank, hashes);
+  store(owner, hashes);
+  const auto peer = reader.kv().remote()->connect(address(*hung.rank)).value();  // the first: it is preferred
+  ASSERT_TRUE(reader.kv().remote()->connect(address(owner)));
+  EXPECT_EQ(reader.kv().find(hashes).size(), 1u);
+  hung.hold(peer);
+  reads_in_time(reader, hashes, 4);
+  hung.go_on();
+}
+
+TEST(RemotePeersTest, APeerThatHangsRestsHoweverShortTheDeadlinesAre) {
+  SlowOwner hung;
+  KvOptions options = node({address(*hung.rank)});
+  options.remote->call_limit = milliseconds(500);
+  options.remote->rest = hours(1);
+  FleetRank reader(kModel, options, undivided());
+  hung.hold(reader.kv().remote()->connect(address(*hung.rank)).value());
+  // One that rests is unreachable at once; until then these are late.
+  const Hashes hashes = KvWorkload::sequence(44, 2);
+  eventually([&] {
+    EXPECT_EQ(reader.kv().onboard(hashes, {.deadline = Clock::real().now() + milliseconds(50)}).size(), 0u);
+    return reader.misses(Miss::kUnreachable) > 0;
+  });
+  hung.go_on();
+}
+
+// More than there are threads for them at first.
+TEST(RemotePeersTest, ManyPeersThatHangDelayNobody) {
+  constexpr std::size_t kHung = 20;
+  constexpr std::uint16_t kGate = 99;
+  std::latch inside(kHung);
+  std::latch open(1);
+  std::vector<std::shared_ptr<transfer::RemoteAgent>> agents;
+  std::vector<transfer::RemoteOffer> gates;
+  std::vector<std::string> peers;
+  for (std::size_t i = 0; i < kHung; ++i) {
+    agents.push_back(
+        transfer::RemoteAgent::create({.silence = std::chrono::minutes(2), .handler_threads = 1}).value());
+    gates.push_back(agents.back()
+                        ->serve(kGate,
+                                [&](const auto&, auto) -> Result<std::vector<std::byte>> {
+                                  inside.count_down();
+                                  open.wait();
+                                  return std::vector<std::byte>();
+                                })
+                        .value());
+    peers.push_back(agents.back()->address());
+  }
+  FleetRank owner = rank_of(kModel, undivided());
+  peers.push_back(address(owner));
+  KvOptions options = patient(peers);
+  options.remote->patience = milliseconds(1);
+  FleetRank reader(kModel, options, undivided());
+  const Hashes hashes = KvWorkload::sequence(45, 4);
+  store(owner, hashes);
+  for (const auto& agent : agents)
+    ASSERT_TRUE(reader.kv().remote()->agent().connect(agent->address()).value()->notify(kGate, {}));
+  inside.wait();
+  EXPECT_EQ(reader.onboard(hashes), 4u);
+  open.count_down();
 }
 
 // ---- peers that rest
