@@ -273,6 +273,30 @@ TEST_F(RequestsTest, ABudgetOfSeveralGroupsBringsTheLongestPrefixThatFits) {
   }
 }
 
+TEST_F(RequestsTest, BlocksThatComeUpForARequestHaveTheirTokensAgain) {
+  KvOptions options = KvWorkload::options_in(folder_.path());
+  options.g1.pool.keep_tokens = true;
+  open(std::move(options));
+  Request first = request(text(1, 13));
+  prefill(first);
+  const std::vector<SequenceHash> names(first.sequence_hashes().begin(), first.sequence_hashes().end());
+  first.release();
+  only_in(kG2);
+  {
+    const auto by_name = kv_->onboard(names);
+    ASSERT_EQ(by_name.size(), 3u);
+    EXPECT_FALSE(kv_->g1().tokens_of(names[1])) << "nobody has said them";
+  }
+  kv_->reset(kG1).value();
+  Request again = request(text(1, 13));
+  EXPECT_EQ(again.match_prefix().value(), 12u);
+  const std::vector<Token> all = text(1, 12);
+  for (std::size_t i = 0; i < names.size(); ++i)
+    EXPECT_EQ(kv_->g1().tokens_of(names[i]),
+              std::vector<Token>(all.begin() + static_cast<std::ptrdiff_t>(4 * i),
+                                 all.begin() + static_cast<std::ptrdiff_t>(4 * i + 4)));
+}
+
 TEST_F(RequestsTest, HitsInG1CountInEveryGroup) {
   KvOptions options = KvWorkload::options_in(folder_.path());
   options.g1.block_count = 16;

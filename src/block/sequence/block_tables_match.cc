@@ -24,6 +24,10 @@ std::size_t BlockTables::acquire(Table& table, const SequenceText& text, std::si
                              table.registered = table.slots.size();
                            });
   if (worth_ != nullptr) set_worth(table, before, table.registered);
+  if (store_->options().keep_tokens && hits != 0)
+    store_->restore_tokens(std::span(table.slots).subspan(before, hits),
+                           std::span(text.prefixes).subspan(from, hits),
+                           std::span(text.tokens).subspan(from * block_size(), hits * block_size()));
   return hits;
 }
 

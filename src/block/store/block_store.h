@@ -89,6 +89,11 @@ class BlockStore final : public StoreFace,
   BlockIdentity identity(const HoldRef& hold) override;
   BlockRetention retention(const HoldRef& hold) override;
 
+  // Keeps the tokens of blocks that came up from another tier by name, where tokens are kept and the digest
+  // says that these are theirs. `prefixes` and `tokens`: of all of them, in order. Requires: a reference to
+  // each.
+  void restore_tokens(std::span<const SlotRef> slots, std::span<const tokens::PrefixDigest> prefixes,
+                      std::span<const tokens::Token> tokens);
   // The tokens of a registered block, where they are kept.
   std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash) override;
   // The registered blocks as the Stored events that would announce them, parents before children, and the

@@ -286,6 +286,21 @@ events::KvEvent BlockStore::event_locked(events::KvEventKind kind, std::uint32_t
   return event;
 }
 
+// Of a registered block tokens are read and written under the lock alone.
+void BlockStore::restore_tokens(std::span<const SlotRef> slots,
+                                std::span<const tokens::PrefixDigest> prefixes,
+                                std::span<const tokens::Token> tokens) {
+  const std::size_t size = options_.block_size;
+  ASHLAR_DCHECK(prefixes.size() == slots.size() && tokens.size() == slots.size() * size,
+                "%zu digests and %zu tokens for %zu blocks", prefixes.size(), tokens.size(), slots.size());
+  const MutexLock lock(mu_);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const std::uint32_t slot = slots[i].id;
+    if (slots_.has_tokens(slot) || !prefixes[i].is_known() || slots_.prefix(slot) != prefixes[i]) continue;
+    slots_.set_tokens(slot, tokens.subspan(i * size, size));
+  }
+}
+
 std::optional<std::vector<tokens::Token>> BlockStore::tokens_of(const tokens::SequenceHash& hash) {
   const MutexLock lock(mu_);
   const std::uint32_t slot = find_confirmed(hash);

@@ -112,7 +112,7 @@ class Onboarder {
     Miss why = Miss::kNone;  // why the next did not
   };
 
-  // What a thread of the onboarder does: runs queued calls, only those in memory, or only those that are late.
+  // Which queued calls a thread of the onboarder runs: all, those in memory, or those that are late.
   enum class Turn : std::uint8_t { kAny, kInMemory, kLate };
   void work(Turn turn);
   // Waits for a call of this kind, and moves it to the running ones. Null: the onboarder is stopping.
