@@ -18,8 +18,10 @@ namespace ashlar::testing {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
+using ::testing::StartsWith;
 
 // Engines with small caches, so that blocks are removed too, and a router with a journal before them.
 class PageTest : public ::testing::Test {
@@ -31,8 +33,9 @@ class PageTest : public ::testing::Test {
     ServeProcess serve;
 
     Site()
-        : serve({"--worker", worker_text(first, ",name=one"), "--worker", worker_text(second, ",name=two"),
-                 "--worker", "http://127.0.0.1:1,name=away,model=tiny", "--journal", folder.file("journal"),
+        : serve({"--worker", worker_text(first, ",name=one,g1=48"), "--worker",
+                 worker_text(second, ",name=two,g1=48"), "--worker",
+                 "http://127.0.0.1:1,name=away,model=tiny,g1=4", "--journal", folder.file("journal"),
                  "--event-patience", "5s"}) {}
     std::string address() const { return "http://127.0.0.1:" + std::to_string(serve.port()); }
   };
@@ -203,6 +206,12 @@ TEST_F(PageTest, ShowsWhatTheApiTells) {
   EXPECT_GT(shown["keys"]["totals.predictions_right"].number, 0);
   EXPECT_GT(shown["keys"]["sum.removed"].number, 0) << "the caches are small";
   EXPECT_GT(shown["keys"]["totals.hit_blocks.device"].number, 0);
+  // The devices are as large as the workers say; of the host's memory they say nothing.
+  const auto note = [](const std::string& tier) {
+    return browser->text("document.querySelector('[data-key=\"tiers." + tier + ".held\"]').dataset.note");
+  };
+  EXPECT_THAT(note("device"), StartsWith("of 100 "));
+  EXPECT_THAT(note("host"), HasSubstr(" held at most "));
   keep_picture("light");
 }
 

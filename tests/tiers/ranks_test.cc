@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -159,6 +161,41 @@ TEST_F(RanksTest, SayWhatTheyHold) {
   KvOptions odd = with_scales(on_disk({}, "g3"));
   odd.scales[0].num_layers = 3;
   refused(odd, "scales have the tokens and layers of model");
+}
+
+// A part of a model of 32 layers and 8 heads.
+KvOptions part_of(std::uint32_t layers, std::uint32_t heads, const ModelRank& rank) {
+  KvOptions options;
+  options.model = {
+      .num_layers = layers, .outer_dim = 2, .block_size = 16, .num_heads = heads, .head_dim = 64};
+  options.g4.emplace();
+  const Result<void> fits = rank.describe("model", options);
+  EXPECT_TRUE(fits) << fits.error().message();
+  return options;
+}
+
+TEST(ModelRankTest, NamesTheWholeModelForEveryPart) {
+  const KvOptions whole = part_of(32, 8, {});
+  EXPECT_EQ(whole.shard, layout::Shard::whole(whole.model));
+  const KvOptions half = part_of(32, 4, {.rank = 1, .ranks = 2});
+  EXPECT_EQ(half.shard, (layout::Shard{{0, 32}, {4, 4}, 1, 2}));
+  const KvOptions stage = part_of(8, 4, {.rank = 1, .ranks = 2, .first_layer = 24, .model_layers = 32});
+  EXPECT_EQ(stage.shard, (layout::Shard{{24, 8}, {4, 4}, 1, 2}));
+  const KvOptions replica = part_of(32, 1, {.rank = 5, .ranks = 16, .model_heads = 8});
+  EXPECT_EQ(replica.shard, (layout::Shard{{0, 32}, {2, 1}, 5, 16}));
+  for (const KvOptions* const part : {&half, &stage, &replica}) EXPECT_EQ(part->keys, whole.keys);
+  EXPECT_NE(part_of(32, 4, {}).keys, whole.keys) << "another model";
+  EXPECT_NE(part_of(8, 8, {}).keys, whole.keys);
+}
+
+TEST(ModelRankTest, AsksForTheShardsOfOtherDegreesWithoutItsOwn) {
+  const KvOptions half = part_of(32, 4, {.rank = 1, .ranks = 2, .other_ranks = {1, 2, 4}});
+  const std::vector<layout::Shard>& others = half.g4->other_shards;
+  ASSERT_EQ(others.size(), 6u) << "1, the other of 2, and 4";
+  EXPECT_EQ(others[0], (layout::Shard{{0, 32}, {0, 8}, 0, 1}));
+  EXPECT_EQ(others[1], (layout::Shard{{0, 32}, {0, 4}, 0, 2}));
+  EXPECT_EQ(others[5], (layout::Shard{{0, 32}, {6, 2}, 3, 4}));
+  EXPECT_EQ(std::ranges::count(others, half.shard), 0);
 }
 
 }  // namespace
