@@ -23,7 +23,7 @@ help:
 	@echo "make test          every test: plain, then ThreadSanitizer, then AddressSanitizer"
 	@echo "make test-release  every test against what ships, fully optimised, with the benchmarks parsed"
 	@echo "make test-sanitizers  all unit tests under AddressSanitizer, all of threads under ThreadSanitizer"
-	@echo "make test-long     the same, with 300 seconds for every stress and fuzz loop"
+	@echo "make test-long     make test with 300 seconds for every stress and fuzz loop, and all rounds over UCX"
 	@echo "make test-python   the Python package alone, and for the newest other Python of this machine"
 	@echo "make test-aarch64  cross build, unit tests under qemu-user"
 	@echo "make test-vllm     beside the real vLLM, on the CPU (installs some 6 GB)"
@@ -88,8 +88,10 @@ test-release:
 	@scripts/bootstrap test
 	$(call stage,release,all ashlar_unit_tests ashlar_concurrency_tests)
 
+# And those that a sanitizer keeps from most of their rounds, without one.
 test-long: export ASHLAR_TEST_SECONDS = 300
 test-long: test
+	$(call stage,test,ashlar_long_tests,test-long)
 
 test-python:
 	@scripts/bootstrap test

@@ -1,5 +1,5 @@
-// sort_by_key: a stable sort by keys that are read once. std::ranges::sort reads a projection again and again,
-// and leaves the range where two reads of one element differ, as those of counters of other threads do.
+// sort_by_key: a stable sort by keys that are read once. std::ranges::sort reads a projection again and
+// again, and leaves the range where two reads of one element differ, as those of counters of other threads do.
 //
 // Thread safety: free function.
 #pragma once

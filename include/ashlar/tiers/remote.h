@@ -79,7 +79,7 @@ class RemoteDirectory {
 // Remote: a tier of blocks that are in the G2 of other nodes. Give own_agent or agent.
 struct RemoteShape {
   std::optional<transfer::AgentOptions> own_agent = {};  // made with the manager
-  std::shared_ptr<transfer::RemoteAgent> agent = {};     // or supplied
+  std::shared_ptr<transfer::RemoteAgent> agent = {};     // or supplied; it serves one manager at a time
   // How many blocks of peers are tracked. One that is no longer tracked is found again by asking.
   std::uint32_t block_count = 65536;
   std::vector<std::string> peers = {};  // HOST:PORT; connected when first needed
@@ -194,7 +194,8 @@ class [[nodiscard]] RemoteBlocksMutable {
   // Tells the peer that block i holds the bytes of the local block `hashes[i]` of G2, whose transfer is done.
   // The peer compares checksums and registers what matches. Returns one result per block. Errors of a block:
   // kCorruption: other bytes arrived; kCapacity: the peer's G2 has no room; kNotFound: G2 here no longer has
-  // it. Errors of the call: those of RemotePeer::call(); kNotReady: the reservation is over.
+  // it. Errors of the call: those of RemotePeer::call(); kNotReady: the reservation is over, or its manager
+  // is gone.
   Result<std::vector<Result<void>>> commit(std::span<const tokens::SequenceHash> hashes,
                                            const transfer::RemoteCallLimits& limits = {}) &&;
 
@@ -266,7 +267,8 @@ class RemoteNode {
                                          std::optional<Clock::TimePoint> until = {});
 
   // Executes the `kv.fetch` actions of an envelope of KV hints (JSON): brings the blocks of these 64-bit
-  // engine hashes from the named agent into G2. Returns one outcome per action, in order. Errors:
+  // engine hashes from the named agent into G2. Returns one outcome per action, in order. Without `until` all
+  // of it ends after call_limit and copy_limit; a source that does not answer is asked once. Errors:
   // kInvalidArgument: not an envelope, with the place; kUnsupported: its protocol version.
   Result<std::vector<HintOutcome>> execute_hints(std::string_view envelope,
                                                  std::optional<Clock::TimePoint> until = {});

@@ -153,12 +153,14 @@ class RemoteBlockSet {
  public:
   // Made by the library.
   RemoteBlockSet(std::shared_ptr<RemotePeer> peer, std::uint64_t id, BlockSetNames names,
-                 std::shared_ptr<const BlockSet> blocks)
-      : peer_(std::move(peer)), id_(id), names_(names), blocks_(std::move(blocks)) {}
+                 std::shared_ptr<const BlockSet> blocks, std::uint64_t generation)
+      : peer_(std::move(peer)), id_(id), generation_(generation), names_(names), blocks_(std::move(blocks)) {}
 
   const std::shared_ptr<RemotePeer>& peer() const noexcept { return peer_; }
   // The owner's number of the set.
   std::uint64_t id() const noexcept { return id_; }
+  // Of two sets of one owner with one number the later one has the larger generation.
+  std::uint64_t generation() const noexcept { return generation_; }
   const BlockSetNames& names() const noexcept { return names_; }
   // Over RemoteStorage: one side of a plan.
   const std::shared_ptr<const BlockSet>& blocks() const noexcept { return blocks_; }
@@ -167,6 +169,7 @@ class RemoteBlockSet {
  private:
   std::shared_ptr<RemotePeer> peer_;
   std::uint64_t id_;
+  std::uint64_t generation_;
   BlockSetNames names_;
   std::shared_ptr<const BlockSet> blocks_;
 };
@@ -204,8 +207,8 @@ class RemoteAgent {
   Result<RemoteOffer> on_peer(std::function<void(const std::shared_ptr<RemotePeer>&)> callback);
 
   // Registers the memory of a set with the transport and offers it to peers, which are told when the offer is
-  // dropped. Peers write it only where `mode` lets them. `id` 0: the agent chooses. Errors: those of the
-  // transport; kAlreadyExists: `id` is taken;
+  // dropped; one that cannot be told, because it reads too slowly, is disconnected. Peers write it only where
+  // `mode` lets them. `id` 0: the agent chooses. Errors: those of the transport; kAlreadyExists: `id` is taken;
   // kUnsupported: a set that is not in memory; kCapacity: its description exceeds max_message_bytes.
   Result<RemoteOffer> export_blockset(std::shared_ptr<const BlockSet> set, const BlockSetNames& names,
                                       std::uint64_t id = 0,
@@ -217,11 +220,12 @@ class RemoteAgent {
   // Rebuilds a set of another agent from its bytes, which are not trusted, and connects to it where it is not
   // connected. One that was dropped is taken back. Errors: kCorruption, kInvalidArgument, kUnsupported: the
   // bytes, or an incompatible version or transport; kAlreadyExists: an own set, or one imported before;
-  // kUnavailable: the owner is gone, or is another incarnation; kCapacity: kMaxSetsPerPeer; those of
-  // connect().
+  // kUnavailable: the owner is gone, or is another incarnation; kNotFound: it withdrew the set meanwhile;
+  // kCapacity: kMaxSetsPerPeer; those of connect().
   Result<std::shared_ptr<const RemoteBlockSet>> import_remote_blockset(std::span<const std::byte> bytes,
                                                                        const RemoteCallLimits& limits = {});
-  // Asks a peer for its sets and imports those that are new, with `again` also those that were dropped.
+  // Asks a peer for its sets and imports those that are new, with `again` also those that were dropped. Sets
+  // that it does not offer any more, or has replaced, are no longer listed.
   // Returns all sets of this peer. `late`: as of RemotePeer::call(). Errors: those of RemotePeer::call(); as
   // import_remote_blockset().
   Result<std::vector<std::shared_ptr<const RemoteBlockSet>>> exchange(const std::shared_ptr<RemotePeer>& peer,

@@ -5,7 +5,7 @@
 // may be older than its node: where its incarnation is gone, whoever answers to the name now is asked for its
 // current set, with a random number that only a fresh reply carries.
 //
-// docs/remote.md ("Finding peers") has names and messages, and what a hostile record can do.
+// docs/remote_finding.md has names and messages, and what a hostile record can do.
 //
 // The group is listed, and its nodes are met, on threads of the finder: a record that leads nowhere keeps
 // nobody from a node that was met meanwhile, and nobody with other peers waits for what failed before.

@@ -10,8 +10,8 @@
 // have other peers need not wait for it. So is one that has not answered within kHurry.
 //
 // Thread safety: thread-safe. Callbacks run without a lock.
-// Complexity:    kAtOnce hurried attempts and kAtOnce others at a time, a thread each; those that failed before
-//                come last.
+// Complexity:    kAtOnce hurried attempts and kAtOnce others at a time, a thread each; those that failed
+//                before come last.
 #pragma once
 
 #include <chrono>

@@ -43,8 +43,9 @@ class RemoteCore {
 class RemoteReservation {
  public:
   RemoteReservation(std::shared_ptr<const transfer::RemoteBlockSet> set, std::uint64_t id,
-                    std::vector<std::uint32_t> slots, BytePool& g2, const transfer::BlockSetNames& names)
-      : set_(std::move(set)), id_(id), slots_(std::move(slots)), g2_(g2), names_(names) {}
+                    std::vector<std::uint32_t> slots, std::weak_ptr<RemoteCore> core,
+                    const transfer::BlockSetNames& names)
+      : set_(std::move(set)), id_(id), slots_(std::move(slots)), core_(std::move(core)), names_(names) {}
   ~RemoteReservation();
   RemoteReservation(const RemoteReservation&) = delete;
   RemoteReservation& operator=(const RemoteReservation&) = delete;
@@ -58,7 +59,7 @@ class RemoteReservation {
   const std::shared_ptr<const transfer::RemoteBlockSet> set_;
   const std::uint64_t id_;
   const std::vector<std::uint32_t> slots_;
-  BytePool& g2_;
+  const std::weak_ptr<RemoteCore> core_;  // of the manager, whose blocks are committed
   const transfer::BlockSetNames names_;
   bool over_ = false;
 };

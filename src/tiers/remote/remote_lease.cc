@@ -12,6 +12,7 @@ namespace ashlar::tiers {
 namespace {
 
 constexpr std::size_t kOwnersAtOnce = 16;
+constexpr Clock::Duration kLeastInterval = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -37,39 +38,54 @@ void LeaseKeeper::stop() {
   if (thread.joinable()) thread.join();
 }
 
+Clock::Duration LeaseKeeper::interval(const RemoteLease& lease) const {
+  return std::max<Clock::Duration>(std::min(renew_, lease.granted() / 3), kLeastInterval);
+}
+
 void LeaseKeeper::keep(const std::shared_ptr<RemoteLease>& lease) {
   const MutexLock lock(mu_);
   if (stopping_) return;
-  std::erase_if(leases_, [](const std::weak_ptr<RemoteLease>& one) { return one.expired(); });
-  leases_.push_back(lease);
+  std::erase_if(leases_, [](const Kept& one) { return one.lease.expired(); });
+  leases_.push_back({lease, clock_.now() + interval(*lease)});
   if (!started_) {
     started_ = static_cast<bool>(start_thread(&thread_, [this] { run(); }));
-  } else if (leases_.size() == 1) {
-    changed_.notify_all();
+  } else {
+    changed_.notify_all();  // it may be due before the others
   }
 }
 
 void LeaseKeeper::run() {
-  Clock::TimePoint due = clock_.now() + renew_;
   for (;;) {
     std::vector<std::shared_ptr<RemoteLease>> leases;
     {
       const MutexLock lock(mu_);
-      std::erase_if(leases_, [](const std::weak_ptr<RemoteLease>& one) { return one.expired(); });
-      while (!stopping_ && leases_.empty()) {
-        changed_.wait(mu_);
-        due = clock_.now() + renew_;
-      }
+      std::erase_if(leases_, [](const Kept& one) { return one.lease.expired(); });
+      while (!stopping_ && leases_.empty()) changed_.wait(mu_);
       if (stopping_) return;
-      if (clock_.now() < due) {
+      const Clock::TimePoint now = clock_.now();
+      const Clock::TimePoint due = std::ranges::min_element(leases_, {}, &Kept::due)->due;
+      if (now < due) {
         clock_.wait_until(changed_, mu_, due);
         continue;
       }
-      for (const std::weak_ptr<RemoteLease>& one : leases_)
-        if (std::shared_ptr<RemoteLease> lease = one.lock()) leases.push_back(std::move(lease));
+      for (Kept& one : leases_) {
+        if (now < one.due) continue;
+        if (std::shared_ptr<RemoteLease> lease = one.lease.lock()) {
+          one.due = now + interval(*lease);
+          leases.push_back(std::move(lease));
+        }
+      }
     }
-    due = clock_.now() + renew_;
     renew(leases, {.deadline = Clock::real().now() + call_limit_});
+    // One that has ended is not renewed again.
+    std::erase_if(leases, [](const std::shared_ptr<RemoteLease>& one) { return one->active(); });
+    if (leases.empty()) continue;
+    const MutexLock lock(mu_);
+    std::erase_if(leases_, [&](const Kept& kept) {
+      return std::ranges::any_of(leases, [&](const std::shared_ptr<RemoteLease>& ended) {
+        return !kept.lease.owner_before(ended) && !ended.owner_before(kept.lease);
+      });
+    });
   }
 }
 

@@ -33,6 +33,8 @@ class RemoteLease {
 
   const std::shared_ptr<transfer::RemotePeer>& peer() const noexcept { return peer_; }
   std::uint64_t id() const noexcept { return id_; }
+  // What the owner grants at a time.
+  Clock::Duration granted() const noexcept { return granted_; }
   bool active() const { return peer_->alive() && clock_.now() < end_.load(); }
   void renewed(Clock::TimePoint sent) { end_ = sent + granted_; }
   // The owner ended it.
@@ -52,13 +54,20 @@ class LeaseKeeper {
       : clock_(clock), lease_(lease), renew_(renew), call_limit_(call_limit) {}
   ~LeaseKeeper();
 
-  // Renews the lease until it is dropped. Without a thread it is not renewed, and ends in its time.
+  // Renews the lease until it is dropped, every `renew`, and at least three times while what its owner grants
+  // lasts: that may be less than what was asked for. Without a thread it is not renewed, and ends in its
+  // time.
   void keep(const std::shared_ptr<RemoteLease>& lease);
   // Asks the owner whether the lease lasts. False: no, or it does not answer.
   bool confirm(const std::shared_ptr<RemoteLease>& lease, const transfer::RemoteCallLimits& limits);
   void stop();
 
  private:
+  struct Kept {
+    std::weak_ptr<RemoteLease> lease;
+    Clock::TimePoint due;
+  };
+  Clock::Duration interval(const RemoteLease& lease) const;
   void run();
   // At all owners at once: who does not answer costs the others nothing. False: one did not.
   bool renew(const std::vector<std::shared_ptr<RemoteLease>>& leases,
@@ -70,7 +79,7 @@ class LeaseKeeper {
   const Clock::Duration call_limit_;
   Mutex mu_;
   CondVar changed_;
-  std::vector<std::weak_ptr<RemoteLease>> leases_ ASHLAR_GUARDED_BY(mu_);
+  std::vector<Kept> leases_ ASHLAR_GUARDED_BY(mu_);
   bool started_ ASHLAR_GUARDED_BY(mu_) = false;
   bool stopping_ ASHLAR_GUARDED_BY(mu_) = false;
   std::thread thread_ ASHLAR_GUARDED_BY(mu_);

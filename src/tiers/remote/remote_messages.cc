@@ -293,10 +293,12 @@ std::vector<std::byte> CommitAnswer::encode() const {
   return std::move(out.bytes());
 }
 
-Result<CommitAnswer> CommitAnswer::decode(std::span<const std::byte> bytes) {
+Result<CommitAnswer> CommitAnswer::decode(std::span<const std::byte> bytes, std::size_t blocks) {
   ByteReader in(bytes);
   const std::optional<std::uint32_t> count = get_count(in, 1);
   if (!count) return malformed("list of outcomes");
+  if (*count != blocks)
+    return make_error(ErrorCode::kInvalidArgument, "a peer answers for %u of %zu blocks", *count, blocks);
   CommitAnswer answer;
   answer.blocks.reserve(*count);
   for (std::uint32_t i = 0; i < *count && in.ok(); ++i) {

@@ -120,7 +120,8 @@ struct CommitAnswer {
   std::vector<Result<void>> blocks;
 
   std::vector<std::byte> encode() const;
-  static Result<CommitAnswer> decode(std::span<const std::byte> bytes);
+  // `blocks`: of the request; another number of outcomes is kInvalidArgument.
+  static Result<CommitAnswer> decode(std::span<const std::byte> bytes, std::size_t blocks);
 };
 
 }  // namespace ashlar::tiers

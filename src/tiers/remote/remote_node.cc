@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <unordered_set>
 #include <utility>
 
@@ -68,39 +69,43 @@ Result<std::vector<Result<void>>> RemoteReservation::commit(std::span<const Sequ
   if (hashes.size() > slots_.size())
     return make_error(ErrorCode::kInvalidArgument, "%zu blocks were written into a reservation of %zu",
                       hashes.size(), slots_.size());
+  const std::shared_ptr<RemoteCore> core = core_.lock();
+  if (core == nullptr)
+    return make_error(ErrorCode::kNotReady, "the manager whose blocks were written into it is gone");
+  BytePool& g2 = *core->g2;
   const layout::Shard& theirs = set_->shard();
   CommitRequest request{.reservation = id_, .records = {}};
   std::vector<Result<void>> outcomes(hashes.size());
   for (std::size_t i = 0; i < hashes.size(); ++i) {
     TierRecord& record = request.records.emplace_back();
-    const std::optional<block::Hold> held = g2_.hold(hashes[i]);
+    const std::optional<block::Hold> held = g2.hold(hashes[i]);
     if (!held) {
       outcomes[i] =
           make_error(ErrorCode::kNotFound, "G2 no longer has block %s", hashes[i].to_string().c_str());
       continue;
     }
-    if (g2_.records().precondition(*held)) {
+    if (g2.records().precondition(*held)) {
       outcomes[i] = make_error(ErrorCode::kNotFound, "block %s of G2 is still being written",
                                hashes[i].to_string().c_str());
       continue;
     }
-    const BytePool::Place place = g2_.place(held->block_id());
+    const BytePool::Place place = g2.place(held->block_id());
     // A part is trusted only if the whole is.
-    if (const std::optional<transfer::BlockChecksum> whole = g2_.records().checksum(*held))
+    if (const std::optional<transfer::BlockChecksum> whole = g2.records().checksum(*held))
       if (const Result<void> good =
-              transfer::verify_block(*g2_.blocks(place.part), place.slot, {hashes[i], names_.keys}, *whole,
+              transfer::verify_block(*g2.blocks(place.part), place.slot, {hashes[i], names_.keys}, *whole,
                                      events::StorageTier::kHost);
           !good) {
         outcomes[i] = good.error();
         continue;
       }
-    const auto made = transfer::checksum_part(*g2_.blocks(place.part), place.slot, {hashes[i], names_.keys},
+    const auto made = transfer::checksum_part(*g2.blocks(place.part), place.slot, {hashes[i], names_.keys},
                                               theirs.layers, theirs.heads);
     if (!made) {
       outcomes[i] = made.error();
       continue;
     }
-    record = g2_.record(*held);
+    record = g2.record(*held);
     record.checksum = *made;
   }
   over_ = true;  // the peer takes it out, whatever it answers
@@ -111,10 +116,7 @@ Result<std::vector<Result<void>>> RemoteReservation::commit(std::span<const Sequ
     static_cast<void>(set_->peer()->notify(static_cast<std::uint16_t>(RemoteMethod::kAbort),
                                            encode_numbers(std::span(&id_, 1))));
   ASHLAR_RETURN_IF_ERROR(said);
-  ASHLAR_TRY(CommitAnswer answer, CommitAnswer::decode(*said));
-  if (answer.blocks.size() != hashes.size())
-    return make_error(ErrorCode::kInvalidArgument, "a peer answers for %zu of %zu blocks",
-                      answer.blocks.size(), hashes.size());
+  ASHLAR_TRY(CommitAnswer answer, CommitAnswer::decode(*said, hashes.size()));
   for (std::size_t i = 0; i < hashes.size(); ++i)
     if (outcomes[i]) outcomes[i] = std::move(answer.blocks[i]);
   return outcomes;
@@ -278,8 +280,8 @@ Result<RemoteBlocksMutable> RemoteNode::get_remote_blocks_mutable(const transfer
                       "a peer reserves %zu blocks in place of %zu, %zu of them among its %u",
                       answer.empty() ? 0 : answer.size() - 1, n, slots.size(), set->blocks()->block_count());
   }
-  return RemoteBlocksMutable(std::make_shared<RemoteReservation>(std::move(set), answer[0], std::move(slots),
-                                                                 *core_->g2, core_->names));
+  return RemoteBlocksMutable(
+      std::make_shared<RemoteReservation>(std::move(set), answer[0], std::move(slots), core_, core_->names));
 }
 
 Result<std::vector<Result<void>>> RemoteNode::push(const transfer::AgentIdentity& peer,
@@ -357,6 +359,8 @@ Result<std::vector<Result<void>>> RemoteNode::push_some(const transfer::AgentIde
 Result<std::vector<HintOutcome>> RemoteNode::execute_hints(std::string_view envelope,
                                                            std::optional<Clock::TimePoint> until) {
   ASHLAR_TRY(const std::vector<KvHint> hints, parse_hints(envelope));
+  if (!until) until = core_->clock->now() + core_->pool->longest_fetch();
+  std::map<std::string, std::string> dead;  // sources that did not answer: why
   std::vector<HintOutcome> outcomes;
   for (const KvHint& hint : hints) {
     HintOutcome& outcome = outcomes.emplace_back();
@@ -368,12 +372,21 @@ Result<std::vector<HintOutcome>> RemoteNode::execute_hints(std::string_view enve
       continue;
     }
     const auto fetch = [&]() -> Result<void> {
-      const transfer::RemoteCallLimits limits = core_->pool->call_limits({.deadline = until});
-      ASHLAR_TRY(const std::shared_ptr<RemotePeer> peer, core_->pool->connect(hint.source, limits));
-      ASHLAR_TRY(const std::vector<std::byte> said,
-                 peer->call(static_cast<std::uint16_t>(RemoteMethod::kNames),
-                            encode_numbers(hint.block_hashes), limits));
-      ASHLAR_TRY(std::vector<SequenceHash> names, decode_hashes(said));
+      if (const auto why = dead.find(hint.source); why != dead.end())
+        return Error(ErrorCode::kUnavailable, why->second);
+      if (core_->clock->now() >= *until)
+        return make_error(ErrorCode::kTimeout, "the time for this envelope was over");
+      const auto said = [&]() -> Result<std::vector<std::byte>> {
+        ASHLAR_TRY(const std::shared_ptr<RemotePeer> peer,
+                   core_->pool->reach(hint.source, {.deadline = until}));
+        return peer->call(static_cast<std::uint16_t>(RemoteMethod::kNames), encode_numbers(hint.block_hashes),
+                          core_->pool->call_limits({.deadline = until}));
+      }();
+      if (!said &&
+          (said.error().code() == ErrorCode::kUnavailable || said.error().code() == ErrorCode::kTimeout))
+        dead.emplace(hint.source, said.error().message());
+      ASHLAR_RETURN_IF_ERROR(said);
+      ASHLAR_TRY(std::vector<SequenceHash> names, decode_hashes(*said));
       // A name of 64 bits may stand for several blocks; all of them are fetched, in the order of their chain.
       const std::unordered_set<std::uint64_t> wanted(hint.block_hashes.begin(), hint.block_hashes.end());
       std::erase_if(names, [&](const SequenceHash& name) { return !wanted.contains(name.chain()); });

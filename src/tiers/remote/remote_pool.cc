@@ -49,8 +49,7 @@ RemotePool::~RemotePool() {
 }
 
 Result<void> RemotePool::start() {
-  ASHLAR_TRY(
-      transfer::RemoteOffer offer,
+  Result<transfer::RemoteOffer> offer =
       agent_->serve(static_cast<std::uint16_t>(RemoteMethod::kWithdraw),
                     [ends = ends_](const std::shared_ptr<RemotePeer>& peer,
                                    std::span<const std::byte> bytes) -> Result<std::vector<std::byte>> {
@@ -58,8 +57,15 @@ Result<void> RemotePool::start() {
                       const MutexLock lock(ends->mu);
                       if (ends->pool != nullptr) ends->pool->withdrawn(peer->identity(), hashes);
                       return std::vector<std::byte>();
-                    }));
-  offers_.push_back(std::move(offer));
+                    });
+  if (!offer && offer.error().code() == ErrorCode::kAlreadyExists)
+    return make_error(
+        ErrorCode::kAlreadyExists,
+        "agent %s at %s serves another KvBlockManager; give each manager an agent (own_agent, or "
+        "another one that listens on a port of its own)",
+        agent_->identity().to_string().c_str(), agent_->address().c_str());
+  ASHLAR_RETURN_IF_ERROR(offer);
+  offers_.push_back(*std::move(offer));
   return {};
 }
 
@@ -249,6 +255,40 @@ Result<std::shared_ptr<RemotePeer>> RemotePool::connect(std::string_view address
   ASHLAR_TRY(Sets sets, agent_->exchange(peer, limits, again));
   ASHLAR_RETURN_IF_ERROR(adopt(peer, std::move(sets), since));
   return peer;
+}
+
+Result<std::shared_ptr<RemotePeer>> RemotePool::reach(const std::string& address, const Limits& limits) {
+  struct Reaching {
+    Mutex mu;  // a leaf
+    CondVar changed;
+    std::optional<PeerReacher::Outcome> outcome ASHLAR_GUARDED_BY(mu);
+  };
+  const auto reaching = std::make_shared<Reaching>();
+  reacher_.reach(address, [reaching](const PeerReacher::Outcome& outcome) {
+    const MutexLock lock(reaching->mu);
+    reaching->outcome.emplace(outcome);
+    reaching->changed.notify_all();
+  });
+  const transfer::RemoteCallLimits until = call_limits(limits);
+  std::shared_ptr<RemotePeer> peer;
+  {
+    const MutexLock lock(reaching->mu);
+    while (!reaching->outcome) {
+      if (Clock::real().now() >= *until.deadline)
+        return make_error(ErrorCode::kUnavailable, "the agent at %s did not answer in time", address.c_str());
+      Clock::real().wait_until(reaching->changed, reaching->mu, *until.deadline);
+    }
+    ASHLAR_RETURN_IF_ERROR(*reaching->outcome);
+    peer = **reaching->outcome;
+  }
+  bool silent = false;
+  if (meet(peer, limits, &silent) != nullptr) return peer;
+  if (silent)
+    return make_error(ErrorCode::kUnavailable, "the agent at %s does not say what it shares",
+                      address.c_str());
+  const std::shared_ptr<Source> source = source_of(peer->identity());
+  return make_error(ErrorCode::kUnsupported, "%s",
+                    source == nullptr ? "its blocks are not part of this tier" : source->refusal.c_str());
 }
 
 std::uint64_t RemotePool::drops() const {

@@ -80,11 +80,19 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   Result<void> remove(const tokens::SequenceHash& hash) override;
   std::size_t forget_all();
 
+  // Limits of a call, by the clock of the pool.
+  struct Limits {
+    std::optional<Clock::TimePoint> deadline = {};
+    std::stop_token stop = {};
+  };
   // Connects to a peer and makes its blocks part of this tier; with `again` also those that were dropped.
   // Errors: see RemoteNode::connect().
   Result<std::shared_ptr<transfer::RemotePeer>> connect(std::string_view address,
                                                         const transfer::RemoteCallLimits& limits,
                                                         bool again = false);
+  // Returns the peer at an address, whose blocks are part of this tier. One that rests is not asked. Errors:
+  // kUnavailable: it cannot be reached, or does not answer; kUnsupported: see RemotePeerStatus::refusal.
+  Result<std::shared_ptr<transfer::RemotePeer>> reach(const std::string& address, const Limits& limits);
   using Sets = std::vector<std::shared_ptr<const transfer::RemoteBlockSet>>;
   // Takes over sets that the agent has imported; those of a peer that was dropped after drop number `since`
   // are not. Errors: as connect().
@@ -98,11 +106,6 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   std::shared_ptr<const transfer::RemoteBlockSet> set_of(const transfer::AgentIdentity& peer,
                                                          std::uint64_t id = kG2Set) const;
 
-  // Limits of a call, by the clock of the pool.
-  struct Limits {
-    std::optional<Clock::TimePoint> deadline = {};
-    std::stop_token stop = {};
-  };
   // Asks peers for the leading `hashes`, until one is absent: `sources` first, the others where those do not
   // have the first block. Returns how many leading hashes are known now. `why`: of the next one.
   std::size_t probe(std::span<const tokens::SequenceHash> hashes, const Limits& limits,
@@ -133,6 +136,8 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   // The name of a peer by its number in event locations; empty: no such peer.
   std::string peer_name(std::uint16_t number) const;
   std::vector<std::pair<std::uint16_t, std::string>> peer_names() const;
+  // Of a request, and of copying: for calls without a deadline.
+  Clock::Duration longest_fetch() const noexcept { return options_.call_limit + options_.copy_limit; }
   // The limits of a call of the agent, whose clock is the machine's.
   transfer::RemoteCallLimits call_limits(const Limits& limits) const;
   // For tests: stops the process unless blocks and peers agree. Requires: no other call runs.

@@ -49,7 +49,7 @@ class AgentCore final : public LinkHost, public std::enable_shared_from_this<Age
 
   // The agent's own methods.
   static constexpr std::uint16_t kListSets = 1;     // u64: sets with larger ids; answers a part of the list
-  static constexpr std::uint16_t kWithdrawSet = 2;  // u64: a set that is no longer on offer
+  static constexpr std::uint16_t kWithdrawSet = 2;  // 2 × u64: a set that is no longer on offer, generation
   static constexpr std::size_t kOpeners = 4;
   static constexpr std::size_t kMaxDropped = 4096;  // sets whose drop is remembered; the oldest is forgotten
 
@@ -118,7 +118,15 @@ class AgentCore final : public LinkHost, public std::enable_shared_from_this<Age
     std::shared_ptr<const BlockSet> set;
     std::vector<std::unique_ptr<MemoryRegistration>> registrations;
     std::vector<std::byte> bytes;
+    std::uint64_t generation = 0;
   };
+  // While sets of a peer are being imported: what it withdraws meanwhile.
+  struct Importing {
+    AgentIdentity owner;
+    std::map<std::uint64_t, std::uint64_t> withdrawn = {};  // generation by set
+    bool overflow = false;                                  // more than are kept
+  };
+  class ImportScope;
 
   Result<void> start();
   std::shared_ptr<PeerLink> make_link(Handshake::Role role, std::string where, Clock::TimePoint deadline);
@@ -137,10 +145,13 @@ class AgentCore final : public LinkHost, public std::enable_shared_from_this<Age
   // `again`: also where it was dropped.
   Result<std::shared_ptr<const RemoteBlockSet>> import_record(const BlockSetRecord& record,
                                                               const std::shared_ptr<RemotePeer>& peer,
-                                                              bool again);
+                                                              bool again, const Importing& importing);
   std::shared_ptr<const RemoteBlockSet> find_import(const BlockSetOwner& key) const;
-  // The owner has withdrawn the set, or is gone: nothing is left of it.
-  void forget_set(const BlockSetOwner& key);
+  // The owner has withdrawn the set up to a generation, or is gone: nothing is left of it.
+  void forget_set(const BlockSetOwner& key, std::uint64_t generation = UINT64_MAX);
+  // Forgets the sets of a peer that its list, which has all of its sets up to a generation, does not have.
+  void forget_unlisted(const AgentIdentity& owner, const std::map<std::uint64_t, std::uint64_t>& listed,
+                       std::uint64_t complete);
 
   AgentOptions options_;
   std::shared_ptr<RemoteTransport> transport_;
@@ -159,6 +170,8 @@ class AgentCore final : public LinkHost, public std::enable_shared_from_this<Age
 
   mutable Mutex sets_mu_;
   std::map<std::uint64_t, std::shared_ptr<Exported>> exports_ ASHLAR_GUARDED_BY(sets_mu_);
+  std::uint64_t generations_ ASHLAR_GUARDED_BY(sets_mu_) = 0;
+  std::vector<Importing*> importing_ ASHLAR_GUARDED_BY(sets_mu_);
   std::map<BlockSetOwner, std::shared_ptr<const RemoteBlockSet>> imports_ ASHLAR_GUARDED_BY(sets_mu_);
   std::map<BlockSetOwner, std::uint64_t> dropped_ ASHLAR_GUARDED_BY(sets_mu_);  // by which drop
   std::uint64_t drops_ ASHLAR_GUARDED_BY(sets_mu_) = 0;

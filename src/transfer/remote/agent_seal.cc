@@ -1,4 +1,5 @@
-// Bytes of an agent for a way that anybody may write to. docs/remote.md ("Finding peers") has the format.
+// Bytes of an agent for a way that anybody may write to. docs/remote_finding.md has
+// the format.
 #include <string>
 #include <utility>
 

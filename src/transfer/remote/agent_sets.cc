@@ -14,6 +14,8 @@ namespace {
 
 // Of a list of sets in one answer, besides the sets.
 constexpr std::size_t kListHead = 64;
+// Withdrawals of one peer that are kept while its sets are imported. More than any peer can have meant.
+constexpr std::size_t kMostWithdrawn = 4096;
 
 Result<std::uint64_t> only_number(std::span<const std::byte> request) {
   ByteReader in(request);
@@ -21,6 +23,16 @@ Result<std::uint64_t> only_number(std::span<const std::byte> request) {
   if (!in.ok() || in.left() != 0)
     return make_error(ErrorCode::kInvalidArgument, "a request of %zu bytes; it has 8", request.size());
   return number;
+}
+
+// A set that is withdrawn, and up to which generation. Agents without generations send the set alone.
+Result<std::pair<std::uint64_t, std::uint64_t>> withdrawal(std::span<const std::byte> notice) {
+  ByteReader in(notice);
+  const auto id = in.get<std::uint64_t>();
+  const std::uint64_t generation = in.left() == 0 ? UINT64_MAX : in.get<std::uint64_t>();
+  if (!in.ok() || in.left() != 0)
+    return make_error(ErrorCode::kInvalidArgument, "a withdrawal of %zu bytes; it has 16", notice.size());
+  return std::pair(id, generation);
 }
 
 std::vector<std::byte> bytes_of_number(std::uint64_t number) {
@@ -50,6 +62,7 @@ Result<RemoteOffer> AgentCore::export_blockset(std::shared_ptr<const BlockSet> s
       id = random_word();
       if (exports_.contains(id)) id = 0;
     }
+    exported->generation = ++generations_;
     exports_.emplace(id, exported);  // without bytes: taken, and not on offer yet
   }
   RemoteOffer offer = make_remote_offer([weak = weak_from_this(), id] {
@@ -61,7 +74,8 @@ Result<RemoteOffer> AgentCore::export_blockset(std::shared_ptr<const BlockSet> s
                         .transport = card_.transport,
                         .transport_address = card_.transport_address,
                         .id = id,
-                        .names = names};
+                        .names = names,
+                        .generation = exported->generation};
   std::map<const storage::Storage*, std::uint32_t> known;
   for (std::size_t p = 0; p < set->planes().size(); ++p) {
     BlockSetRecord::RecordPlane plane{set->describe(p, id, names.keys, names.scheme_fingerprint), {}};
@@ -104,9 +118,14 @@ void AgentCore::withdraw_export(std::uint64_t id) {
     exports_.erase(found);
   }
   if (!offered) return;
-  // A peer that does not learn it finds out when it uses the set.
-  for (const std::shared_ptr<RemotePeer>& peer : peers()) [[maybe_unused]]
-    const Result<void> told = peer->notify(kWithdrawSet, bytes_of_number(id));
+  ByteWriter notice;
+  notice.put(id);
+  notice.put(withdrawn->generation);
+  // A peer that cannot be told would use the set for ever. Without its connection it has none of these sets.
+  for (const std::shared_ptr<RemotePeer>& peer : peers())
+    if (const Result<void> told = peer->notify(kWithdrawSet, notice.bytes()); !told)
+      peer->close(make_error(ErrorCode::kCapacity, "it cannot be told that block set %llu is withdrawn: %s",
+                             wide(id), told.error().message().c_str()));
 }
 
 std::vector<std::vector<std::byte>> AgentCore::exports() const {
@@ -122,8 +141,12 @@ Result<std::vector<std::byte>> AgentCore::list_sets(std::span<const std::byte> r
   std::uint32_t count = 0;
   bool more = false;
   ByteWriter body;
+  std::uint64_t complete = 0;  // up to which generation the list has all sets
   {
     MutexLock lock(sets_mu_);
+    complete = generations_;
+    for (const auto& [id, exported] : exports_)
+      if (exported->bytes.empty()) complete = std::min(complete, exported->generation - 1);
     for (auto at = exports_.upper_bound(after); at != exports_.end() && !more; ++at) {
       const std::vector<std::byte>& bytes = at->second->bytes;
       if (bytes.empty()) continue;
@@ -139,19 +162,41 @@ Result<std::vector<std::byte>> AgentCore::list_sets(std::span<const std::byte> r
   out.put(count);
   out.put(std::uint32_t{more ? 1u : 0u});
   out.put_bytes(body.bytes());
+  out.put(complete);
   return std::move(out.bytes());
 }
 
 Result<std::vector<std::byte>> AgentCore::own_method(const PeerLink::Job& job) {
   if (job.frame.method == kListSets) return list_sets(job.frame.body);
   if (job.frame.method == kWithdrawSet) {
-    ASHLAR_TRY(const std::uint64_t id, only_number(job.frame.body));
-    forget_set({job.peer->identity(), id});
+    ASHLAR_TRY(const auto notice, withdrawal(job.frame.body));
+    forget_set({job.peer->identity(), notice.first}, notice.second);
     return std::vector<std::byte>();
   }
   return make_error(ErrorCode::kUnsupported, "agent %s has no method %u of its own", card_.name.c_str(),
                     job.frame.method);
 }
+
+// Registers an Importing with the core.
+class AgentCore::ImportScope {
+ public:
+  ImportScope(AgentCore& core, const AgentIdentity& owner) : core_(core), importing{owner} {
+    MutexLock lock(core_.sets_mu_);
+    core_.importing_.push_back(&importing);
+  }
+  ~ImportScope() {
+    MutexLock lock(core_.sets_mu_);
+    std::erase(core_.importing_, &importing);
+  }
+  ImportScope(const ImportScope&) = delete;
+  ImportScope& operator=(const ImportScope&) = delete;
+
+ private:
+  AgentCore& core_;
+
+ public:
+  Importing importing;
+};
 
 std::shared_ptr<const RemoteBlockSet> AgentCore::find_import(const BlockSetOwner& key) const {
   MutexLock lock(sets_mu_);
@@ -168,19 +213,22 @@ Result<std::shared_ptr<const RemoteBlockSet>> AgentCore::import(std::span<const 
     return make_error(ErrorCode::kUnsupported,
                       "block set %llu is reached through the transport '%s'; this agent has '%s'",
                       wide(record.id), record.transport.c_str(), card_.transport.c_str());
-  if (find_import({record.owner, record.id}) != nullptr)
+  if (const auto known = find_import({record.owner, record.id});
+      known != nullptr && known->generation() >= record.generation)
     return make_error(ErrorCode::kAlreadyExists, "block set %llu of agent %s was imported before",
                       wide(record.id), record.owner.to_string().c_str());
   if (record.address == card_.address)
     return make_error(ErrorCode::kUnavailable,
                       "block set %llu is of incarnation %s, whose address %s is this agent's now",
                       wide(record.id), record.owner.to_string().c_str(), record.address.c_str());
+  const ImportScope scope(*this, record.owner);
   ASHLAR_TRY(const std::shared_ptr<RemotePeer> peer, connect(record.address, limits, &record.owner));
-  return import_record(record, peer, true);
+  return import_record(record, peer, true, scope.importing);
 }
 
 Result<std::shared_ptr<const RemoteBlockSet>> AgentCore::import_record(
-    const BlockSetRecord& record, const std::shared_ptr<RemotePeer>& peer, bool again) {
+    const BlockSetRecord& record, const std::shared_ptr<RemotePeer>& peer, bool again,
+    const Importing& importing) {
   if (record.owner != peer->identity())
     return make_error(ErrorCode::kUnavailable,
                       "block set %llu is of incarnation %s; at %s answers %s. Exchange sets again",
@@ -196,13 +244,20 @@ Result<std::shared_ptr<const RemoteBlockSet>> AgentCore::import_record(
     opened.push_back(std::move(storage));
   }
   ASHLAR_TRY(std::shared_ptr<const BlockSet> blocks, record.build(opened));
-  const auto set = std::make_shared<const RemoteBlockSet>(peer, record.id, record.names, std::move(blocks));
+  const auto set = std::make_shared<const RemoteBlockSet>(peer, record.id, record.names, std::move(blocks),
+                                                          record.generation);
   const BlockSetOwner key{record.owner, record.id};
   std::shared_ptr<const RemoteBlockSet> dead;
   {
     MutexLock lock(sets_mu_);
+    const auto withdrawn = importing.withdrawn.find(record.id);
+    if (importing.overflow ||
+        (withdrawn != importing.withdrawn.end() && withdrawn->second >= record.generation))
+      return make_error(ErrorCode::kNotFound, "block set %llu of agent %s is withdrawn", wide(record.id),
+                        record.owner.to_string().c_str());
     const auto found = imports_.find(key);
-    if (found != imports_.end() && found->second->peer()->alive())
+    if (found != imports_.end() && found->second->peer()->alive() &&
+        found->second->generation() >= record.generation)
       return make_error(ErrorCode::kAlreadyExists, "block set %llu of agent %s was imported before",
                         wide(record.id), record.owner.to_string().c_str());
     if (!again && dropped_.contains(key))
@@ -229,7 +284,10 @@ Result<AgentCore::SetList> AgentCore::exchange(const std::shared_ptr<RemotePeer>
                                                const RemoteCallLimits& limits, bool again,
                                                const LateAnswer& late) {
   if (peer == nullptr) return make_error(ErrorCode::kInvalidArgument, "exchange() needs a peer");
+  const ImportScope scope(*this, peer->identity());
   std::uint64_t after = 0;
+  std::map<std::uint64_t, std::uint64_t> listed;  // generation by set
+  std::optional<std::uint64_t> complete;          // of the first part of the list, if the peer says so
   for (bool more = true; more;) {
     ASHLAR_TRY(const std::vector<std::byte> answer,
                peer->call(kListSets, bytes_of_number(after), limits, late));
@@ -249,14 +307,20 @@ Result<AgentCore::SetList> AgentCore::exchange(const std::shared_ptr<RemotePeer>
         return make_error(ErrorCode::kCorruption, "agent %s lists its sets out of order",
                           peer->identity().to_string().c_str());
       after = record.id;
-      if (find_import({record.owner, record.id}) != nullptr) continue;
+      listed[record.id] = record.generation;
+      const auto known = find_import({record.owner, record.id});
+      if (known != nullptr && known->generation() >= record.generation) continue;
       if (!again && is_dropped({record.owner, record.id})) continue;
-      const Result<std::shared_ptr<const RemoteBlockSet>> imported = import_record(record, peer, again);
-      // Another thread may have been faster, to import it or to drop it.
-      if (!imported && imported.error().code() != ErrorCode::kAlreadyExists)
+      const Result<std::shared_ptr<const RemoteBlockSet>> imported =
+          import_record(record, peer, again, scope.importing);
+      // Another thread may have been faster, to import it or to drop it; or its owner, to withdraw it.
+      if (!imported && imported.error().code() != ErrorCode::kAlreadyExists &&
+          imported.error().code() != ErrorCode::kNotFound)
         return Unexpected(imported.error());
     }
+    if (!complete && in.left() >= sizeof(std::uint64_t)) complete = in.get<std::uint64_t>();
   }
+  if (complete) forget_unlisted(peer->identity(), listed, *complete);
   SetList all = remote_blocksets();
   std::erase_if(all, [&](const std::shared_ptr<const RemoteBlockSet>& set) {
     return set->peer()->identity() != peer->identity();
@@ -290,14 +354,38 @@ bool AgentCore::is_dropped(const BlockSetOwner& set) const {
   return dropped_.contains(set);
 }
 
-void AgentCore::forget_set(const BlockSetOwner& key) {
+void AgentCore::forget_set(const BlockSetOwner& key, std::uint64_t generation) {
   std::shared_ptr<const RemoteBlockSet> gone;  // after the lock
   MutexLock lock(sets_mu_);
-  dropped_.erase(key);
+  for (Importing* const one : importing_) {
+    if (one->owner != key.owner) continue;
+    if (one->withdrawn.size() >= kMostWithdrawn) one->overflow = true;
+    if (one->overflow) continue;
+    std::uint64_t& latest = one->withdrawn[key.id];
+    latest = std::max(latest, generation);
+  }
   const auto found = imports_.find(key);
+  if (found != imports_.end() && found->second->generation() > generation) return;
+  dropped_.erase(key);
   if (found == imports_.end()) return;
   gone = std::move(found->second);
   imports_.erase(found);
+}
+
+void AgentCore::forget_unlisted(const AgentIdentity& owner,
+                                const std::map<std::uint64_t, std::uint64_t>& listed,
+                                std::uint64_t complete) {
+  SetList gone;  // after the lock
+  MutexLock lock(sets_mu_);
+  const auto end = imports_.upper_bound({owner, UINT64_MAX});
+  for (auto next = imports_.lower_bound({owner, 0}); next != end;) {
+    const auto at = next++;
+    const auto offered = listed.find(at->first.id);
+    const std::uint64_t generation = at->second->generation();
+    if (generation > complete || (offered != listed.end() && generation >= offered->second)) continue;
+    gone.push_back(std::move(at->second));
+    imports_.erase(at);
+  }
 }
 
 }  // namespace ashlar::transfer

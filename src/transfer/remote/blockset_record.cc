@@ -145,6 +145,7 @@ std::vector<std::byte> BlockSetRecord::serialize() const {
     out.put_bytes(descriptor);
     for (const std::uint32_t in : plane.memories) out.put(in);
   }
+  out.put(generation);
   const auto total = static_cast<std::uint32_t>(out.bytes().size() + kSetSumBytes);
   for (std::size_t i = 0; i < 4; ++i) out.bytes()[12 + i] = static_cast<std::byte>(total >> (8 * i) & 0xFF);
   out.put(std::uint64_t{XXH3_64bits(out.bytes().data(), out.bytes().size())});
@@ -200,6 +201,7 @@ Result<BlockSetRecord> BlockSetRecord::deserialize(std::span<const std::byte> by
       within.push_back(in.get<std::uint32_t>());
     record.planes.push_back({std::move(plane), std::move(within)});
   }
+  if (version >= 3) record.generation = in.get<std::uint64_t>();
   if (!in.ok() || nothing != 0 || in.left() != kSetSumBytes || record.memories.size() != memory_count ||
       record.planes.size() != plane_count)
     return make_error(ErrorCode::kInvalidArgument,

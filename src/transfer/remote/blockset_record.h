@@ -25,7 +25,7 @@
 namespace ashlar::transfer {
 
 struct BlockSetRecord {
-  static constexpr std::uint16_t kVersion = 2;
+  static constexpr std::uint16_t kVersion = 3;
   static constexpr std::size_t kMaxBytes = std::size_t{8} << 20;
   static constexpr std::size_t kMaxPlanes = 64;
   static constexpr std::size_t kMaxMemories = 4096;
@@ -53,6 +53,8 @@ struct BlockSetRecord {
   std::vector<std::byte> transport_address = {};
   std::uint64_t id = 0;
   BlockSetNames names = {};
+  // Grows with every set that this incarnation offers: of two sets with one id the larger is the later one.
+  std::uint64_t generation = 0;
   std::vector<Memory> memories = {};
   std::vector<RecordPlane> planes = {};
 

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <chrono>
@@ -92,6 +93,13 @@ class SilentPlace {
   void accept() {
     held_.emplace_back(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     EXPECT_TRUE(held_.back().valid());
+  }
+  // Connections that were made by now and not accepted yet.
+  std::size_t waiting() {
+    std::size_t count = 0;
+    pollfd one = {fd_.get(), POLLIN, 0};
+    for (; ::poll(&one, 1, 0) == 1; ++count) accept();
+    return count;
   }
   const std::string& address() const noexcept { return address_; }
 

@@ -102,7 +102,7 @@ TEST(RemoteMessagesTest, WhatIsWrittenIsRead) {
   CommitAnswer outcomes;
   outcomes.blocks.emplace_back();
   outcomes.blocks.emplace_back(Error(ErrorCode::kCorruption, "other bytes"));
-  const CommitAnswer heard = CommitAnswer::decode(outcomes.encode()).value();
+  const CommitAnswer heard = CommitAnswer::decode(outcomes.encode(), outcomes.blocks.size()).value();
   ASSERT_EQ(heard.blocks.size(), 2u);
   EXPECT_TRUE(heard.blocks[0]);
   EXPECT_EQ(heard.blocks[1].error().code(), ErrorCode::kCorruption);
@@ -159,7 +159,7 @@ TEST(RemoteMessagesTest, HostileBytesAreErrors) {
     refused += !FindAnswer::decode_slots(bytes, slots);
     refused += !SlotRequest::decode(bytes);
     refused += !CommitRequest::decode(bytes);
-    refused += !CommitAnswer::decode(bytes);
+    refused += !CommitAnswer::decode(bytes, outcomes.blocks.size());
     refused += !decode_numbers(bytes);
     refused += !decode_hashes(bytes);
   }

@@ -472,6 +472,20 @@ TEST(RemotePeersTest, BlocksOfAManagerThatIsGoneAreAMissAndThoseOfItsSuccessorAr
   }
 }
 
+TEST(RemotePeersTest, AnAgentServesOneManagerAtATime) {
+  KvOptions options = node();
+  options.remote->own_agent.reset();
+  options.remote->agent = transfer::RemoteAgent::create({}).value();
+  {
+    const FleetRank first(kModel, options, undivided());
+    const auto second = KvBlockManager::create(options);
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().code(), ErrorCode::kAlreadyExists);
+    EXPECT_THAT(second.error().message(), HasSubstr("give each manager an agent"));
+  }
+  EXPECT_TRUE(KvBlockManager::create(options));
+}
+
 // ---- sets that are dropped
 
 TEST(RemotePeersTest, ADroppedSetStaysDroppedUntilItIsTakenBack) {

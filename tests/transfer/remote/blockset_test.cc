@@ -97,11 +97,11 @@ std::vector<std::size_t> mode_bytes(std::span<const std::byte> bytes) {
 }
 
 // The format is a promise: docs/formats/blockset.md.
-TEST(BlockSetRecordTest, HasTheBytesOfVersionTwo) {
+TEST(BlockSetRecordTest, HasTheBytesOfVersionThree) {
   const std::vector<std::byte> bytes = exported_bytes();
   const auto at = [&](std::size_t i) { return std::to_integer<int>(bytes[i]); };
   EXPECT_EQ(::ashlar::testing::text_of(std::span(bytes).first(7)), "ASHBSET");
-  EXPECT_EQ(at(8), 2);
+  EXPECT_EQ(at(8), 3);
   EXPECT_EQ(at(12) + 256 * at(13), static_cast<int>(bytes.size()));
   EXPECT_EQ(at(32), 77);  // set
   EXPECT_EQ(at(40), 1);   // namespace, high half
@@ -111,9 +111,26 @@ TEST(BlockSetRecordTest, HasTheBytesOfVersionTwo) {
   EXPECT_EQ(at(72), 5);  // bytes of the name
   EXPECT_EQ(::ashlar::testing::text_of(std::span(bytes).subspan(74, 5)), "owner");
   for (const std::size_t mode : mode_bytes(bytes)) EXPECT_EQ(at(mode), 1) << "for reading";
+  EXPECT_EQ(at(bytes.size() - 16), 1);  // generation
 }
 
-// Version 1 has no modes; its owners let peers write.
+// A record of an older version: without the generation, and with the total of what is left.
+std::vector<std::byte> as_version(std::vector<std::byte> bytes, int version) {
+  bytes.erase(bytes.end() - 16, bytes.end() - 8);
+  bytes[8] = static_cast<std::byte>(version);
+  for (std::size_t i = 0; i < 4; ++i) bytes[12 + i] = static_cast<std::byte>(bytes.size() >> (8 * i) & 0xFF);
+  return resealed_set(bytes);
+}
+
+TEST(BlockSetRecordTest, VersionTwoHasNoGeneration) {
+  const std::vector<std::byte> bytes = exported_bytes();
+  BlockSetRecord expected = BlockSetRecord::deserialize(bytes).value();
+  EXPECT_NE(expected.generation, 0u);
+  expected.generation = 0;
+  EXPECT_EQ(BlockSetRecord::deserialize(as_version(bytes, 2)).value(), expected);
+}
+
+// Version 1 has no modes either; its owners let peers write.
 TEST(BlockSetRecordTest, VersionOneIsReadAsOpenForWriting) {
   std::vector<std::byte> bytes = exported_bytes();
   const BlockSetRecord now = BlockSetRecord::deserialize(bytes).value();
@@ -121,11 +138,10 @@ TEST(BlockSetRecordTest, VersionOneIsReadAsOpenForWriting) {
   ASSERT_THAT(modes, SizeIs(4));
   for (auto at = modes.rbegin(); at != modes.rend(); ++at)
     bytes.erase(bytes.begin() + static_cast<std::ptrdiff_t>(*at));
-  bytes[8] = std::byte{1};
-  for (std::size_t i = 0; i < 4; ++i) bytes[12 + i] = static_cast<std::byte>(bytes.size() >> (8 * i) & 0xFF);
-  const Result<BlockSetRecord> old = BlockSetRecord::deserialize(resealed_set(bytes));
+  const Result<BlockSetRecord> old = BlockSetRecord::deserialize(as_version(bytes, 1));
   ASSERT_TRUE(old) << old.error();
   BlockSetRecord expected = now;
+  expected.generation = 0;
   for (BlockSetRecord::Memory& memory : expected.memories) memory.mode = storage::AccessMode::kReadWrite;
   EXPECT_EQ(*old, expected);
 }
@@ -140,7 +156,7 @@ TEST(BlockSetRecordTest, EveryCutAndEveryChangedBitIsSeen) {
     EXPECT_FALSE(BlockSetRecord::deserialize(changed)) << bit;
   }
   std::vector<std::byte> newer = bytes;
-  newer[8] = std::byte{3};
+  newer[8] = std::byte{BlockSetRecord::kVersion + 1};
   EXPECT_EQ(BlockSetRecord::deserialize(resealed_set(newer)).error().code(), ErrorCode::kUnsupported);
 }
 
@@ -328,6 +344,84 @@ TEST(RemoteBlockSetTest, ASetThatIsOfferedAnewIsNotTheOneThatWasDropped) {
   offer = {};
   offer = owner->export_blockset(scaled_set(), kNames, 5).value();
   await([&] { return !reader->exchange(peer).value().empty(); });
+}
+
+// Where the memory of a set is.
+const void* place_of(const BlockSet& set) {
+  return set.planes()[0].regions[0].storage->address();
+}
+
+// Its owner has withdrawn it, and a reader that heard of it too early keeps it not.
+TEST(RemoteBlockSetTest, ASetThatIsWithdrawnWhileItIsImportedIsNotImported) {
+  for (const bool by_bytes : {false, true}) {
+    const auto owner = make_agent(fake_options("owner"));
+    AgentOptions options = fake_options("reader");
+    const auto transport = std::make_shared<FakeTransport>();
+    std::latch opening(1);
+    std::latch withdrawn(1);
+    std::atomic<bool> first = true;
+    transport->on_open = [&] {
+      if (!first.exchange(false)) return;
+      opening.count_down();
+      withdrawn.wait();
+    };
+    options.transport = transport;
+    options.handler_threads = 1;  // one message after the other
+    const auto reader = make_agent(options);
+    const RemoteOffer echo = ::ashlar::testing::serve_echo(*reader);
+    const auto set = scaled_set();
+    RemoteOffer offer = owner->export_blockset(set, kNames, 5).value();
+    const std::vector<std::byte> bytes = owner->exports().at(0);
+    const auto peer = reader->connect(owner->address()).value();
+    std::thread importing([&] {
+      if (by_bytes) {
+        refused_with(reader->import_remote_blockset(bytes), ErrorCode::kNotFound, "set 5 of agent");
+      } else {
+        EXPECT_THAT(reader->exchange(peer).value(), IsEmpty());
+      }
+    });
+    opening.wait();
+    offer = {};
+    ASSERT_TRUE(owner->peers().at(0)->call(::ashlar::testing::kEcho, {}));  // the reader has heard of it
+    withdrawn.count_down();
+    importing.join();
+    EXPECT_THAT(reader->remote_blocksets(), IsEmpty());
+    const auto next = scaled_set();
+    offer = owner->export_blockset(next, kNames, 5).value();
+    const auto sets = reader->exchange(peer).value();
+    ASSERT_THAT(sets, SizeIs(1));
+    EXPECT_EQ(place_of(*sets[0]->blocks()), place_of(*next));
+  }
+}
+
+// Bytes travel any way, and may be older than the withdrawal of their set.
+TEST(RemoteBlockSetTest, AnExchangeReplacesAndForgetsSetsThatAreNoLongerOffered) {
+  const auto owner = make_agent(fake_options("owner"));
+  const auto reader = make_agent(fake_options("reader"));
+  const auto first = scaled_set();
+  RemoteOffer offer = owner->export_blockset(first, kNames, 5).value();
+  const std::vector<std::byte> old = owner->exports().at(0);
+  offer = {};
+  const auto peer = reader->connect(owner->address()).value();
+  const auto imported = reader->import_remote_blockset(old).value();
+  EXPECT_THAT(reader->remote_blocksets(), SizeIs(1));
+  EXPECT_THAT(reader->exchange(peer).value(), IsEmpty());
+  ASSERT_TRUE(reader->import_remote_blockset(old));
+  const auto second = scaled_set();
+  offer = owner->export_blockset(second, kNames, 5).value();
+  const auto sets = reader->exchange(peer).value();
+  ASSERT_THAT(sets, SizeIs(1));
+  EXPECT_EQ(place_of(*sets[0]->blocks()), place_of(*second));
+  EXPECT_GT(sets[0]->generation(), imported->generation());
+  refused_with(reader->import_remote_blockset(old), ErrorCode::kAlreadyExists, "was imported before");
+  // By bytes too.
+  offer = {};
+  await([&] { return reader->remote_blocksets().empty(); });
+  ASSERT_TRUE(reader->import_remote_blockset(old));
+  offer = owner->export_blockset(second, kNames, 5).value();
+  EXPECT_EQ(place_of(*reader->import_remote_blockset(owner->exports().at(0)).value()->blocks()),
+            place_of(*second));
+  EXPECT_THAT(reader->remote_blocksets(), SizeIs(1));
 }
 
 // A peer cannot make a reader open memory without end.

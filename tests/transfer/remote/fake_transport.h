@@ -25,9 +25,11 @@ class FakeTransport final : public transfer::RemoteTransport {
  public:
   class Path final : public transfer::RemotePath {
    public:
-    explicit Path(const transfer::AgentIdentity& peer) : peer_(peer) {}
+    Path(const transfer::AgentIdentity& peer, std::function<void()> on_open)
+        : peer_(peer), on_open_(std::move(on_open)) {}
 
     Result<std::shared_ptr<storage::RemoteStorage>> open(storage::RemoteMemory memory) override {
+      if (on_open_) on_open_();
       if (const std::optional<Error> why = failure()) return Unexpected(*why);
       if (memory.agent != peer_.agent || memory.incarnation != peer_.incarnation || memory.key.size() != 4)
         return make_error(ErrorCode::kInvalidArgument, "not a key of this path");
@@ -44,6 +46,7 @@ class FakeTransport final : public transfer::RemoteTransport {
 
    private:
     const transfer::AgentIdentity peer_;
+    const std::function<void()> on_open_;
     mutable Mutex mu_;
     std::optional<Error> failure_ ASHLAR_GUARDED_BY(mu_);
   };
@@ -79,7 +82,7 @@ class FakeTransport final : public transfer::RemoteTransport {
     if (unreachable) return make_error(ErrorCode::kUnavailable, "no way");
     MutexLock lock(mu_);
     failures_.push_back(std::move(on_failure));
-    return std::shared_ptr<transfer::RemotePath>(std::make_shared<Path>(peer));
+    return std::shared_ptr<transfer::RemotePath>(std::make_shared<Path>(peer, on_open));
   }
   transfer::Executor& executor() noexcept override { return *executor_; }
 
@@ -97,6 +100,7 @@ class FakeTransport final : public transfer::RemoteTransport {
   std::atomic<bool> unreachable = false;
   // Set before use.
   std::function<void(const transfer::AgentIdentity& peer, Clock::TimePoint deadline)> on_connect = {};
+  std::function<void()> on_open = {};  // memory of a peer is about to be opened
 
  private:
   std::string name_;

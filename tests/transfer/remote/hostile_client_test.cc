@@ -8,6 +8,8 @@
 #include <mutex>
 
 #include "ashlar/base/log.h"
+#include "ashlar/storage/allocator.h"
+#include "support/block_images.h"
 #include "support/rounds.h"
 #include "transfer/remote/agent_fixture.h"
 #include "transfer/remote/frame.h"
@@ -240,6 +242,37 @@ TEST_F(HostileClientTest, RubbishIsClosed) {
     EXPECT_THAT(socket.receive_all(), IsEmpty());
   }
   EXPECT_THAT(agent_->peers(), IsEmpty());
+}
+
+// It would read memory for ever that is no longer offered.
+TEST_F(HostileClientTest, APeerThatCannotBeToldOfAWithdrawalIsDisconnected) {
+  storage::SystemAllocator memory;
+  const std::vector<PlaneShape> shapes = {
+      {layout::Layout::create(small_shape(6, 3, 2), layout::order::kBlockFirstNhd, layout::Regions::kPerLayer)
+           .value(),
+       {{4, 3}, {2, 2}, 1, 2}}};
+  const auto set = BlockSet::allocate(shapes, memory).value();
+  RemoteOffer offer = agent_->export_blockset(set, {}).value();
+  RawPeer slow(agent_->address(), kSecret);
+  ASSERT_FALSE(slow.refused);
+  const auto peer = its_peer();
+  const auto friendly = make_agent(fake_options("friendly"));
+  const auto friend_of = friendly->connect(agent_->address()).value();
+  ASSERT_THAT(friendly->exchange(friend_of).value(), SizeIs(1));
+  const ByteVector much(peer->max_message_bytes());
+  // Until the withdrawal finds no room: the system may still take some of what waits.
+  while (peer->alive()) {
+    while (peer->notify(99, much)) {
+    }
+    while (peer->notify(99, {})) {
+    }
+    offer = {};
+    if (peer->alive()) offer = agent_->export_blockset(set, {}).value();
+  }
+  EXPECT_THAT(peer->failure()->message(), HasSubstr("cannot be told that block set"));
+  offer = {};
+  await([&] { return friendly->remote_blocksets().empty(); });
+  EXPECT_TRUE(friend_of->alive());
 }
 
 TEST_F(HostileClientTest, EveryChangedBitOfTheHelloEndsInNoPeer) {
