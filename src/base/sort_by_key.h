@@ -1,5 +1,5 @@
 // sort_by_key: a stable sort by keys that are read once. std::ranges::sort reads a projection again and
-// again, and leaves the range where two reads of one element differ, as those of counters of other threads do.
+// again, and leaves the range where two reads of one element differ, as those of counters of other threads.
 //
 // Thread safety: free function.
 #pragma once
@@ -22,7 +22,9 @@ void sort_by_key(std::vector<T>& elements, Key&& key) {
   for (const T& element : elements) keys.push_back(std::invoke(key, element));
   std::vector<std::size_t> order(elements.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, {}, [&keys](std::size_t at) -> const auto& { return keys[at]; });
+  std::ranges::sort(order, [&keys](std::size_t a, std::size_t b) {
+    return keys[a] < keys[b] || (!(keys[b] < keys[a]) && a < b);
+  });
   std::vector<T> sorted;
   sorted.reserve(elements.size());
   for (const std::size_t at : order) sorted.push_back(std::move(elements[at]));

@@ -208,8 +208,8 @@ class RemoteAgent {
 
   // Registers the memory of a set with the transport and offers it to peers, which are told when the offer is
   // dropped; one that cannot be told, because it reads too slowly, is disconnected. Peers write it only where
-  // `mode` lets them. `id` 0: the agent chooses. Errors: those of the transport; kAlreadyExists: `id` is taken;
-  // kUnsupported: a set that is not in memory; kCapacity: its description exceeds max_message_bytes.
+  // `mode` lets them. `id` 0: the agent chooses. Errors: those of the transport; kAlreadyExists: `id` is
+  // taken; kUnsupported: a set that is not in memory; kCapacity: its description exceeds max_message_bytes.
   Result<RemoteOffer> export_blockset(std::shared_ptr<const BlockSet> set, const BlockSetNames& names,
                                       std::uint64_t id = 0,
                                       storage::AccessMode mode = storage::AccessMode::kRead);

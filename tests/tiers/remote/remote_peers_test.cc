@@ -106,10 +106,13 @@ TEST(RemotePeersTest, APeerThatFailedBeforeDoesNotDelayAPartOfTheAnswer) {
   EXPECT_EQ(reader.onboard(hashes), 5u);  // connections to the other are refused
   EXPECT_EQ(reader.misses(Miss::kUnreachable), 1u);
   silent.listen();
-  EXPECT_EQ(reader.onboard(hashes), 5u);  // it is tried, and does not answer
-  silent.accept();
+  std::uint64_t looks = 1;
+  do {  // until it is tried anew, and does not answer: an attempt of before may still be on its way
+    EXPECT_EQ(reader.onboard(hashes), 5u);
+    ++looks;
+  } while (silent.waiting() == 0);
   EXPECT_EQ(reader.onboard(hashes), 5u);
-  EXPECT_EQ(reader.misses(Miss::kUnreachable), 3u);
+  EXPECT_EQ(reader.misses(Miss::kUnreachable), looks + 1);
 }
 
 // With nobody else to ask it is waited for: it may be back.
