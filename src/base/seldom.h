@@ -1,4 +1,4 @@
-// Seldom: lets a line that may come thousands of times be logged once in a while, with how many were left out.
+// Seldom: lets a line that may come thousands of times be logged now and then, with how many were left out.
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -16,8 +16,8 @@ class Seldom {
  public:
   static constexpr Clock::Duration kPause = std::chrono::seconds(10);
 
-  // Counts an event. Returns: nothing, where it is to be left out; otherwise how many were since the last that
-  // was not.
+  // Counts an event. Returns: nothing, where it is to be left out; otherwise how many were since the last
+  // that was not.
   std::optional<std::uint64_t> next(Clock::TimePoint now) noexcept {
     std::int64_t due = due_.load(std::memory_order_relaxed);  // relaxed, all: they publish nothing
     const std::int64_t at = now.time_since_epoch().count();

@@ -56,10 +56,11 @@ class JsonReader {
   // Appends the rest of the innermost open array, all of them integers in 0..2^32-1. Those of up to seven
   // digits with nothing but commas between them, as engines write lists of tokens, are read a word at a time.
   template <class Number>
-  bool read_numbers(std::vector<Number>& out, const char* what) {
+  bool read_numbers(std::vector<Number>& out, const char* what, std::size_t most = SIZE_MAX) {
     bool more = false;
     while (next_item(more) && more) {
-      while (take_short_number()) out.emplace_back(short_number_);
+      while (out.size() < most && take_short_number()) out.emplace_back(short_number_);
+      if (out.size() >= most) return fail("the list is too long");
       std::uint64_t number = 0;
       if (!read_unsigned(number, UINT32_MAX, what)) return false;
       out.emplace_back(static_cast<std::uint32_t>(number));

@@ -153,8 +153,8 @@ class ApproximateIndex {
   const Inner& get() const noexcept { return state_->index; }
 
   // The worker will hold these blocks from the start of a sequence. All or nothing; real blocks among them do
-  // not change. Returns: kApplied; kEmpty for no blocks; kFull for more than the limit, or what the inner index
-  // says when it takes no more.
+  // not change. Returns: kApplied; kEmpty for no blocks; kFull for more than the limit, or what the inner
+  // index says when it takes no more.
   StoreVerdict predict(const Worker& worker, std::span<const LocalHash> locals) {
     return state_->ledger.predict(worker, locals);
   }

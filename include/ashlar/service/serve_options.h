@@ -166,8 +166,8 @@ class ServeConfig {
 // kCapacity: it is longer than `most` bytes.
 Result<std::string> read_whole_file(const std::string& path, std::size_t most = std::size_t{16} << 20);
 
-// Fills in the keys of the workers. Errors: kInvalidArgument: a key cannot be read, or is none; no message has
-// a part of one.
+// Fills in the keys of the workers. Errors: kInvalidArgument: a key cannot be read, or is none; no message
+// has a part of one.
 Result<void> read_worker_keys(const ServeOptions& options,
                               const std::map<std::string, std::string>& environment,
                               std::span<WorkerOptions> workers);

@@ -1,4 +1,4 @@
-// ReplyBudget: how many bytes of a proxy's own large replies are held for clients that have not read them yet.
+// ReplyBudget: how many bytes of a proxy's own large replies are held for clients that have not read them.
 //
 // One reply goes whatever its size is, if no other is held.
 //

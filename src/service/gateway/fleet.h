@@ -152,8 +152,8 @@ class Fleet {
                                              std::span<const events::WorkerId> left_out) const;
   TokenWorkers& token_workers() noexcept { return token_workers_; }
 
-  // What became of a request there. `is_failure`: it could not be reached, or broke; otherwise it was answered
-  // to its end.
+  // What became of a request there. `is_failure`: it could not be reached, or broke; otherwise it was
+  // answered to its end.
   void note(events::WorkerId worker, bool is_failure, std::string_view detail = {});
   // No connection to it came about, for a request that does not tell whether it is well.
   void note_unreachable(events::WorkerId worker, std::string_view detail);

@@ -442,6 +442,8 @@ PromptTokens::~PromptTokens() = default;
 
 PromptTokens::Lookup PromptTokens::look_up(const RequestView& view, std::string_view body) {
   if (view.prompts > 1) return NoTokens{"the request has several prompts"};
+  if (view.is_too_long)
+    return NoTokens{"the request has more than " + std::to_string(kMostTokenIds) + " token ids"};
   if (view.is_opaque)
     return NoTokens{"the request has embeddings, or goes on with an answer that only its engine has"};
   if (view.prompt_tokens && !view.is_rewritten) {

@@ -49,7 +49,7 @@ class RequestBodyReader {
   RequestBodyReader(Endpoint endpoint, std::string_view body) : in_(body) { view_.endpoint = endpoint; }
 
   Result<RequestView> read() {
-    if (!read_object() || !in_.at_end()) {
+    if ((!read_object() || !in_.at_end()) && !view_.is_too_long) {
       in_.fail("something stands behind the object");
       return make_error(ErrorCode::kInvalidArgument,
                         "the body is no request that can be read: %s, at byte %zu", in_.fault(),
@@ -376,7 +376,13 @@ class RequestBodyReader {
 
   // Requires: the array is open.
   bool read_tokens(std::vector<tokens::Token>& out) {
-    return in_.read_numbers(out, "a token id, from 0 to 4294967295, should be here");
+    if (in_.read_numbers(out, "a token id, from 0 to 4294967295, should be here", kMostTokenIds)) return true;
+    view_.is_too_long = out.size() >= kMostTokenIds;
+    if (view_.is_too_long) {
+      view_.prompt_tokens.reset();
+      other_tokens_ = {};
+    }
+    return false;
   }
 
   JsonReader in_;

@@ -50,6 +50,9 @@ struct JsonSlice {
   std::string_view of(std::string_view body) const { return body.substr(begin, end - begin); }
 };
 
+// Token ids of a request beyond which they are not read.
+inline constexpr std::size_t kMostTokenIds = std::size_t{2} << 20;
+
 struct RequestView {
   Endpoint endpoint = Endpoint::kOther;
   std::string model;
@@ -66,6 +69,8 @@ struct RequestView {
   bool is_rewritten = false;
   // No endpoint gives its tokens: it goes on with an answer that only its engine has, or has embeddings.
   bool is_opaque = false;
+  // It has more token ids than any context: they are not kept, and what follows them is not read.
+  bool is_too_long = false;
   // The engine computes the whole prompt, whatever it has cached: the request asks for the logprobs of prompt
   // tokens (prompt_logprobs, or echo with logprobs). What it computes it stores as always.
   bool skips_cache = false;

@@ -304,5 +304,21 @@ TEST(RequestView, DeepNestingIsRefusedNotFollowed) {
   EXPECT_NE(refusal(Endpoint::kMessages, body).find("nested too deep"), std::string::npos);
 }
 
+TEST(RequestView, ReadsNoMoreTokenIdsThanContextsHave) {
+  std::string body = R"({"model":"m","prompt":[7)";
+  for (std::size_t i = 1; i < kMostTokenIds; ++i) body += i % 1000 == 0 ? ",12345678" : ",7";
+  const Result<RequestView> longest =
+      read_request(Endpoint::kCompletions, body.substr(0, body.size() - 2) + "]}");
+  ASSERT_TRUE(longest) << longest.error();
+  EXPECT_EQ(longest->prompt_tokens->size(), kMostTokenIds - 1);
+  EXPECT_FALSE(longest->is_too_long);
+  // What follows is not even looked at.
+  const Result<RequestView> longer = read_request(Endpoint::kCompletions, body + ",7,,,");
+  ASSERT_TRUE(longer) << longer.error();
+  EXPECT_TRUE(longer->is_too_long);
+  EXPECT_FALSE(longer->prompt_tokens);
+  EXPECT_EQ(longer->model, "m");
+}
+
 }  // namespace
 }  // namespace ashlar::service
