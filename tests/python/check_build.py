@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 
-WANTED = ("src/module.cc", "ashlar/apps/ashlar/", "ashlar/src/CMakeFiles/ashlar_memory.dir/")
+WANTED = ("src/module.cc", "ashlar/apps/ashlar/", "ashlar/src/CMakeFiles/ashlar_tiers.dir/")
 UNWANTED = ("/examples/", "/tests/", "/bench/", "/ashlar_c.dir/")
 
 

@@ -112,17 +112,21 @@ def below(**options):
 
 
 class BusyOnboarding:
-    """Keeps the one thread that onboards in a callback."""
+    """Keeps the threads that onboard in callbacks: the one for all calls, and the one that calls whose blocks
+    are in memory have while the other is busy."""
 
     def __init__(self, kv, names):
-        self.begun, self.go_on = threading.Event(), threading.Event()
-        self.handle = kv.onboard_async(names[:1], on_done=self.wait)
-        self.begun.wait()
+        self.go_on, self.handles = threading.Event(), []
+        for _ in range(2):
+            begun = threading.Event()
+            self.handles.append(kv.onboard_async(names[:1], on_done=lambda begun=begun: self.wait(begun)))
+            begun.wait()
 
-    def wait(self):
-        self.begun.set()
+    def wait(self, begun):
+        begun.set()
         self.go_on.wait()
 
     def end(self):
         self.go_on.set()
-        self.handle.wait().release()
+        for handle in self.handles:
+            handle.wait().release()

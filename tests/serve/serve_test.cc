@@ -322,7 +322,8 @@ TEST(Serve, ASecondRouterStartsFromTheFirst) {
     const HttpAnswer answer = asking.post("/v1/chat/completions", body(0));
     ASSERT_EQ(answer.status, 200) << answer.body;
     double expected = 0;
-    for (const Json& candidate : second.receipt(answer)["candidates"].list)
+    const Json receipt = second.receipt(answer);
+    for (const Json& candidate : receipt["candidates"].list)
       expected += candidate["predicted_depth"].number - candidate["depth"].number;
     EXPECT_GT(expected, 0) << snapshot;
     EXPECT_EQ(answer.header("x-ashlar-worker"), chosen[0]) << snapshot;
