@@ -1,9 +1,9 @@
 // EngineRank: the blocks that one rank of an engine holds, and those that wait to be placed, by the rules of
 // EngineIngest (ashlar/feed/engine_session.h).
 //
-// A held block has its content, its tiers, and how many copies the device has; it is forgotten when no tier has
-// it. Children keep their own content, so a chain exists only through the names of its blocks. A block that gets its content
-// releases the blocks that wait for it, iteratively, after the run that named it.
+// A held block has its content, its tiers, and how many copies the device has; it is forgotten when no tier
+// has it. Children keep their own content, so a chain exists only through the names of its blocks. A block
+// that gets its content releases the blocks that wait for it, iteratively, after the run that named it.
 //
 // Thread safety: thread-compatible.
 #pragma once

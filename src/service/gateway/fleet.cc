@@ -390,6 +390,8 @@ void Fleet::told(std::uint64_t number, Result<Answer> answer) {
           now + (answer && answer->status == 200 ? kModelsInterval : options_.health_interval);
     }
   }
+  ASHLAR_DCHECK(!came_back || is_up, "a worker comes back by answering that it is well");
+  ASHLAR_DCHECK(!went_down || !is_up, "a worker goes down by not answering");
   if (is_health) {
     // Without events nobody else says that it lost what it held.
     if (came_back && member->options.events.empty())

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/events/index_sink.h"
 #include "ashlar/events/router_event_json.h"
 #include "events/json_reader.h"
@@ -59,7 +60,10 @@ class PrefixCollector final : public events::IndexSink {
       for (const auto& [name, path] : names) {
         if (is_continued.contains(path)) continue;
         std::vector<tokens::LocalHash> locals;
-        for (std::size_t at = path; at != kStart; at = nodes_[at].before) locals.push_back(nodes_[at].local);
+        for (std::size_t at = path; at != kStart; at = nodes_[at].before) {
+          ASHLAR_DCHECK(nodes_[at].before + 1 <= at, "block %zu is stored before the one it follows", at);
+          locals.push_back(nodes_[at].local);
+        }
         fn(worker, std::vector<tokens::LocalHash>(locals.rbegin(), locals.rend()));
       }
     }

@@ -442,6 +442,9 @@ void RouteCore::expect(Group& group, bool has_events, const Worker& worker, std:
   const auto [noted, is_new] = group.expected.try_emplace(prompt_key(worker, identity), now);
   if (!is_new && now - noted->second < ttl / kRenewals) return;
   noted->second = now;
+  ASHLAR_DCHECK(options_.max_predicted_blocks <= options_.max_predictions,
+                "one request may predict %zu blocks, all of them %zu", options_.max_predicted_blocks,
+                options_.max_predictions);
   const std::size_t kept = std::min(locals.size(), options_.max_predicted_blocks);
   group.cut += locals.size() - kept;
   (has_events ? group.soon : group.lasting).predict(worker, locals.first(kept));
