@@ -277,7 +277,7 @@ TEST_F(JournalTest, AReplayBeginsWithAnyFile) {
     const std::vector<Decision> made = record_files(seed, 900, 6000);
     const std::vector<std::string> files = run_files();
     ASSERT_GT(files.size(), 3u);
-    std::size_t last = made.size() + 1;
+    std::size_t last = made.size();
     for (std::size_t first = 0; first < files.size(); ++first) {
       std::vector<Decision> told;
       const ReplayReport report =
@@ -291,11 +291,12 @@ TEST_F(JournalTest, AReplayBeginsWithAnyFile) {
       EXPECT_TRUE(report.is_replayed);
       EXPECT_EQ(report.removed_files, first);
       EXPECT_EQ(report.differences, 0u) << "seed " << seed << " file " << first;
-      ASSERT_LT(told.size(), last) << "each begins later";
+      ASSERT_LE(told.size(), last) << "each begins later, with no decision in between perhaps";
       last = told.size();
       EXPECT_TRUE(std::equal(told.rbegin(), told.rend(), made.rbegin())) << "seed " << seed;
       if (HasFailure()) return;
     }
+    EXPECT_LT(last, made.size());
     for (std::size_t i = 0; i < made.size(); i += 50) {
       const std::string file = file_of_decision(files, key_, made[i].id).value();
       bool is_there = false;
