@@ -1,6 +1,5 @@
 #include "backend/ucx/engine.h"
 
-#include <arpa/inet.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -68,8 +67,12 @@ Result<std::shared_ptr<Engine>> Engine::create(const UcxOptions& options) {
 
 Result<void> Engine::open() {
   ASHLAR_TRY(std::unique_ptr<UcxWorker> worker, UcxWorker::create(context_));
+  WorkerAddress address{.machine = machine_,
+                        .process = static_cast<std::uint32_t>(getpid()),
+                        .transports = options_.transports,
+                        .hosts = host_addresses(options_.devices)};
   if (shares_memory_) {
-    ASHLAR_TRY(packed_, worker->address());
+    ASHLAR_TRY(address.packed, worker->address());
   }
   std::unique_ptr<DeviceCopies> devices;
   if (options_.device_executor != nullptr) {
@@ -78,77 +81,16 @@ Result<void> Engine::open() {
   }
   ASHLAR_TRY(service_,
              Responder::create(std::move(worker), table_, std::move(devices), options_.reply_limit));
-  {
-    const MutexLock lock(mu_);
-    ASHLAR_TRY(address_, encode_address(host_addresses(options_.devices)));
-  }
+  address.port = service_->port();
+  address_ = encode(address);
+  if (address_.size() > transfer::RemoteTransport::kMaxAddressBytes)
+    return make_error(ErrorCode::kUnsupported,
+                      "the address has %zu bytes, more than %zu; name fewer network devices", address_.size(),
+                      transfer::RemoteTransport::kMaxAddressBytes);
   if (epoll_ < 0 || wake_ < 0 || !watch(epoll_, wake_, kWakeEvent) ||
       !watch(epoll_, service_->worker().event_fd(), kServiceEvent))
     return make_error(ErrorCode::kCapacity, "no descriptors for the ucx transport (errno %d)", errno);
   return {};
-}
-
-Result<std::vector<std::byte>> Engine::encode_address(std::string hosts) {
-  WorkerAddress address{.machine = machine_,
-                        .process = static_cast<std::uint32_t>(getpid()),
-                        .transports = options_.transports,
-                        .hosts = std::move(hosts)};
-  address.port = service_->port();
-  address.packed = packed_;
-  std::vector<std::byte> out = encode(address);
-  if (out.size() > transfer::RemoteTransport::kMaxAddressBytes)
-    return make_error(ErrorCode::kUnsupported,
-                      "the address has %zu bytes, more than %zu; name fewer network devices", out.size(),
-                      transfer::RemoteTransport::kMaxAddressBytes);
-  return out;
-}
-
-std::vector<std::byte> Engine::address() const {
-  const MutexLock lock(mu_);
-  return address_;
-}
-
-// The listener belongs to the worker, which is the thread's.
-Result<void> Engine::listen_at(std::string_view host) {
-  in_addr parsed{};
-  const std::string text(host);
-  if (inet_pton(AF_INET, text.c_str(), &parsed) != 1 || parsed.s_addr == htonl(INADDR_ANY)) return {};
-  {
-    const MutexLock lock(mu_);
-    while (next_host_) heard_.wait(mu_);
-    if (host_ == host) return {};
-    if (!host_.empty())
-      return make_error(ErrorCode::kUnsupported,
-                        "the ucx transport listens at %s for another agent, and not at %s; give each agent a "
-                        "transport",
-                        host_.c_str(), text.c_str());
-    next_host_ = text;
-    listening_.reset();
-  }
-  attend(nullptr);
-  const MutexLock lock(mu_);
-  while (!listening_) heard_.wait(mu_);
-  return *listening_;
-}
-
-void Engine::listen_anew() {
-  std::string host;
-  {
-    const MutexLock lock(mu_);
-    if (!next_host_) return;
-    host = *next_host_;
-  }
-  Result<void> done = service_->listen(host);
-  Result<std::vector<std::byte>> address = encode_address(host);
-  if (done && !address) done = address.error();
-  const MutexLock lock(mu_);
-  if (done) {
-    address_ = *std::move(address);
-    host_ = host;
-  }
-  next_host_.reset();
-  listening_ = std::move(done);
-  heard_.notify_all();
 }
 
 Engine::~Engine() {
@@ -249,7 +191,6 @@ void Engine::run() {
   unsigned stalled = 0;
   for (unsigned round = 1;; ++round) {
     take_calls();
-    listen_anew();
     bool moved = false;
     for (int i = 0; i < kServiceRounds && service_->progress(); ++i) moved = true;
     moved = service_->close_stalled(machine_now()) || moved;

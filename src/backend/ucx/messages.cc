@@ -47,39 +47,26 @@ Result<std::unique_ptr<Responder>> Responder::create(std::unique_ptr<UcxWorker> 
   take_messages(*out->worker_, kQuestion, asked, out.get());
   take_messages(*out->worker_, kGet, wants_bytes, out.get());
   take_messages(*out->worker_, kPut, brings_bytes, out.get());
-  ASHLAR_RETURN_IF_ERROR(out->listen("0.0.0.0"));
-  return out;
-}
-
-Result<void> Responder::listen(const std::string& host) {
-  sockaddr_in here{};
-  here.sin_family = AF_INET;
-  if (inet_pton(AF_INET, host.c_str(), &here.sin_addr) != 1)
-    return make_error(ErrorCode::kInvalidArgument, "UCX listens at IPv4 addresses, not at %s", host.c_str());
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
   ucp_listener_params_t parameters{};
   parameters.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-  parameters.sockaddr = {reinterpret_cast<const sockaddr*>(&here), sizeof here};
-  parameters.conn_handler = {connected, this};
-  ucp_listener_h listener = nullptr;
+  parameters.sockaddr = {reinterpret_cast<const sockaddr*>(&any), sizeof any};
+  parameters.conn_handler = {connected, out.get()};
   ucs_status_t status = UCS_OK;
   {
     const DescriptorGate::Opening alone;
-    status = ucx().ucp_listener_create(worker_->handle(), &parameters, &listener);
+    status = ucx().ucp_listener_create(out->worker_->handle(), &parameters, &out->listener_);
   }
   ucp_listener_attr_t attributes{};
   attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
-  if (status == UCS_OK) status = ucx().ucp_listener_query(listener, &attributes);
-  if (status != UCS_OK) {
-    if (listener != nullptr) ucx().ucp_listener_destroy(listener);
-    return make_error(ErrorCode::kIo, "UCX cannot listen for peers at %s: %s", host.c_str(),
-                      reason(status).c_str());
-  }
-  if (listener_ != nullptr) ucx().ucp_listener_destroy(listener_);
-  listener_ = listener;
+  if (status == UCS_OK) status = ucx().ucp_listener_query(out->listener_, &attributes);
+  if (status != UCS_OK)
+    return make_error(ErrorCode::kIo, "UCX cannot listen for peers: %s", reason(status).c_str());
   sockaddr_in bound{};
   std::memcpy(&bound, &attributes.sockaddr, sizeof bound);
-  port_ = ntohs(bound.sin_port);
-  return {};
+  out->port_ = ntohs(bound.sin_port);
+  return out;
 }
 
 Responder::~Responder() {
@@ -108,14 +95,8 @@ bool Responder::progress() {
     arrivals_.pop_back();
     ucp_ep_h endpoint = nullptr;
     // A peer that is gone already is nobody's loss.
-    if (ucx().ucp_ep_create(worker_->handle(), &parameters, &endpoint) == UCS_OK) {
-      const auto peer = std::make_shared<Peer>();
-      peer->since = Clock::real().now();
-      peers_.emplace(endpoint, peer);
-      ++mute_;
-      ++strangers_;
-      bound_strangers();
-    }
+    if (ucx().ucp_ep_create(worker_->handle(), &parameters, &endpoint) == UCS_OK)
+      peers_.emplace(endpoint, std::make_shared<Peer>());
     moved = true;
   }
   while (!lost_.empty()) {
@@ -130,10 +111,7 @@ bool Responder::progress() {
 }
 
 void Responder::disconnect(ucp_ep_h endpoint) {
-  const auto found = peers_.find(endpoint);
-  if (found == peers_.end()) return;  // before UCX found it lost
-  heard(endpoint, true);
-  peers_.erase(found);
+  if (peers_.erase(endpoint) == 0) return;  // before UCX found it lost
   if (devices_ != nullptr) devices_->forget(endpoint);
   ucp_request_param_t force{};
   force.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
@@ -142,40 +120,18 @@ void Responder::disconnect(ucp_ep_h endpoint) {
   if (UCS_PTR_IS_PTR(closing)) ucx().ucp_request_free(closing);
 }
 
-void Responder::heard(ucp_ep_h endpoint, bool has_key) {
-  const auto found = peers_.find(endpoint);
-  if (found == peers_.end()) return;
-  Peer& peer = *found->second;
-  ASHLAR_DCHECK((!peer.mute || mute_ > 0) && (peer.known || strangers_ > 0),
-                "a stranger is counted until it has asked for memory, or is gone");
-  if (std::exchange(peer.mute, false)) --mute_;
-  if (has_key && !std::exchange(peer.known, true)) --strangers_;
-}
-
-void Responder::bound_strangers() {
-  if (strangers_ <= kMostStrangers) return;
-  auto oldest = peers_.end();
-  for (auto at = peers_.begin(); at != peers_.end(); ++at)
-    if (!at->second->known && (oldest == peers_.end() || at->second->since < oldest->second->since))
-      oldest = at;
-  disconnect(oldest->first);
-}
-
 bool Responder::close_stalled(Clock::TimePoint now) {
-  if ((replies_ == 0 && mute_ == 0) || now - checked_ < kCheckStalledEvery) return false;
+  if (replies_ == 0 || now - checked_ < kCheckStalledEvery) return false;
   checked_ = now;
   const DescriptorGate::Closing together;
   std::vector<ucp_ep_h> stalled;
   for (const auto& [endpoint, peer] : peers_)
-    if ((peer->replies != 0 && now - peer->moved >= reply_limit_) ||
-        (peer->mute && now - peer->since >= reply_limit_))
-      stalled.push_back(endpoint);
+    if (peer->replies != 0 && now - peer->moved >= reply_limit_) stalled.push_back(endpoint);
   for (const ucp_ep_h endpoint : stalled) {
-    if (peers_.at(endpoint)->replies != 0)
-      ASHLAR_LOG(LogLevel::kWarn, "ucx",
-                 "a peer is disconnected: %zu replies wait, and it took none of them for %lld ms",
-                 peers_.at(endpoint)->replies,
-                 static_cast<long long>(reply_limit_ / std::chrono::milliseconds(1)));
+    ASHLAR_LOG(LogLevel::kWarn, "ucx",
+               "a peer is disconnected: %zu replies wait, and it took none of them for %lld ms",
+               peers_.at(endpoint)->replies,
+               static_cast<long long>(reply_limit_ / std::chrono::milliseconds(1)));
     disconnect(endpoint);
   }
   if (!stalled.empty()) worker_->progress();
@@ -245,10 +201,8 @@ void Responder::sent(void* request, ucs_status_t, void* user) {
 
 ucs_status_t Responder::asked(void* user, const void*, std::size_t, void*, std::size_t,
                               const ucp_am_recv_param_t* parameters) {
-  if ((parameters->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == 0) return UCS_OK;
-  auto* responder = static_cast<Responder*>(user);
-  responder->heard(parameters->reply_ep, false);
-  responder->reply(parameters->reply_ep, kAnswer, {});
+  if ((parameters->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0)
+    static_cast<Responder*>(user)->reply(parameters->reply_ep, kAnswer, {});
   return UCS_OK;
 }
 
@@ -258,7 +212,6 @@ ucs_status_t Responder::wants_bytes(void* user, const void* header, std::size_t 
   RequestHeader request;
   if (request_of(header, header_length, parameters, &request) == nullptr) return UCS_OK;
   std::shared_ptr<storage::Storage> memory = responder->table_->find(request);
-  responder->heard(parameters->reply_ep, memory != nullptr);
   if (memory == nullptr) {
     responder->reply(parameters->reply_ep, kReply, {request.tag, Verdict::kNotOffered});
   } else if (memory->host_accessible()) {
@@ -279,7 +232,6 @@ ucs_status_t Responder::brings_bytes(void* user, const void* header, std::size_t
   const std::span<const std::byte> bytes(static_cast<const std::byte*>(data), length);
   bool on_device = false;
   Verdict verdict = here ? responder->table_->write(request, bytes, &on_device) : Verdict::kNotOffered;
-  responder->heard(parameters->reply_ep, on_device || verdict == Verdict::kGranted);
   // UCX's bytes are gone after this call.
   if (on_device) {
     if (responder->devices_->add({.endpoint = parameters->reply_ep,

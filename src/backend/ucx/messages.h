@@ -6,8 +6,7 @@
 // and a range inside it.
 //
 // UCX reports peers that are gone, not those that hang. A peer that takes none of its replies for a while is
-// disconnected, because they keep memory and buffers; so is one that connects and says nothing, and of many
-// that have not used a key the one that connected first.
+// disconnected, because they keep memory and buffers.
 //
 // Thread safety: confined to the thread that progresses its worker.
 #pragma once
@@ -17,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -50,25 +48,20 @@ class Responder {
   Responder(const Responder&) = delete;
   Responder& operator=(const Responder&) = delete;
 
-  // Listens at one IPv4 address in place of where it did. Errors: kIo.
-  Result<void> listen(const std::string& host);
   UcxWorker& worker() noexcept { return *worker_; }
   std::uint16_t port() const noexcept { return port_; }
   // Whether anything happened.
   bool progress();
-  // Disconnects peers that take no replies, or have not said a word. Whether there was one.
+  // Disconnects peers that take no replies. Whether there was one.
   bool close_stalled(Clock::TimePoint now);
   // Whether both are to be called every few milliseconds, event or not.
   bool needs_ticks() const noexcept {
-    return replies_ != 0 || mute_ != 0 || (devices_ != nullptr && devices_->waits_for_executor());
+    return replies_ != 0 || (devices_ != nullptr && devices_->waits_for_executor());
   }
 
  private:
-  // A peer that connected by TCP. A path asks a question at once, and has a key when it asks for bytes.
+  // A peer that connected by TCP.
   struct Peer {
-    bool mute = true;             // it has asked nothing
-    bool known = false;           // it has asked for memory that is offered
-    Clock::TimePoint since = {};  // when it connected
     std::size_t replies = 0;      // on their way
     Clock::TimePoint moved = {};  // when it took one, or when the first of them was sent
   };
@@ -80,13 +73,6 @@ class Responder {
     DeviceCopies::Buffer buffer;
     std::shared_ptr<Peer> peer;  // null over shared memory, where nobody can be disconnected
   };
-
-  // Of peers that have not asked for memory that is offered.
-  static constexpr std::size_t kMostStrangers = 1024;
-
-  void heard(ucp_ep_h endpoint, bool has_key);
-  // Disconnects the stranger that connected first, where there are too many.
-  void bound_strangers();
 
   static ucs_status_t asked(void* user, const void* header, std::size_t header_length, void* data,
                             std::size_t length, const ucp_am_recv_param_t* parameters);
@@ -123,9 +109,7 @@ class Responder {
   std::unordered_map<Sending*, std::unique_ptr<Sending>> sending_;
   std::vector<DeviceCopies::Buffer> returned_;  // given back outside UCX's callbacks
   std::unordered_map<ucp_ep_h, std::shared_ptr<Peer>> peers_;
-  std::size_t replies_ = 0;    // on their way to a Peer
-  std::size_t mute_ = 0;       // of peers_
-  std::size_t strangers_ = 0;  // of peers_
+  std::size_t replies_ = 0;  // on their way to a Peer
   Clock::TimePoint checked_ = {};
 };
 

@@ -154,10 +154,6 @@ std::vector<std::byte> UcxTransport::address() const {
   return impl_->engine->address();
 }
 
-Result<void> UcxTransport::listen_at(std::string_view host) {
-  return impl_->engine->listen_at(host == "::1" ? "127.0.0.1" : host);
-}
-
 Result<std::unique_ptr<transfer::MemoryRegistration>> UcxTransport::register_memory(
     std::shared_ptr<storage::Storage> storage, storage::AccessMode mode) {
   const bool on_device = storage != nullptr && storage->kind() == StorageKind::kDevice;

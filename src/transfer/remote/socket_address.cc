@@ -127,16 +127,6 @@ bool SocketAddress::is_any() const noexcept {
   return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_addr);
 }
 
-std::string SocketAddress::host() const {
-  char text[INET6_ADDRSTRLEN] = {};
-  if (storage_.ss_family == AF_INET) {
-    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(&storage_)->sin_addr, text, sizeof text);
-  } else {
-    ::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_addr, text, sizeof text);
-  }
-  return text;
-}
-
 std::string SocketAddress::to_string() const {
   char host[INET6_ADDRSTRLEN] = {};
   std::uint16_t port = 0;

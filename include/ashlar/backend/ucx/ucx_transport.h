@@ -84,9 +84,6 @@ class UcxTransport final : public transfer::RemoteTransport {
 
   std::string_view name() const noexcept override { return "ucx"; }
   std::vector<std::byte> address() const override;
-  // Until this is called every IPv4 address of the machine is listened at. An IPv6 host but ::1 changes
-  // nothing.
-  Result<void> listen_at(std::string_view host) override;
   Result<std::unique_ptr<transfer::MemoryRegistration>> register_memory(
       std::shared_ptr<storage::Storage> storage, storage::AccessMode mode) override;
   Result<std::shared_ptr<transfer::RemotePath>> connect(
