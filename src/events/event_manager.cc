@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -277,6 +279,61 @@ EventCounters EventManager::counters() const {
   out.resyncs = parts_->state.counters().resyncs;
   out.present = parts_->state.present();
   for (const auto& queue : parts_->queues) out.sinks.push_back(queue->counters());
+  return out;
+}
+
+Result<std::vector<MetricRegistration>> EventManager::add_metrics(MetricRegistry& metrics,
+                                                                  const MetricLabels& labels) const {
+  std::vector<MetricRegistration> out;
+  const auto keep = [&](Result<MetricRegistration> added) -> Result<void> {
+    if (!added) return std::move(added).error();
+    out.push_back(*std::move(added));
+    return {};
+  };
+  struct OfStream {
+    const char* name;
+    const char* help;
+    std::uint64_t EventCounters::* member;
+  };
+  static constexpr OfStream kOfStream[] = {
+      {"ashlar_events_total", "Events of the stream.", &EventCounters::events},
+      {"ashlar_events_lost_total", "Events lost by logs that overflowed.", &EventCounters::lost},
+      {"ashlar_event_repairs_total", "Overflows that were made good from the owner's list.",
+       &EventCounters::repaired},
+      {"ashlar_event_resyncs_total", "Overflows that removed a log's blocks.", &EventCounters::resyncs},
+  };
+  for (const OfStream& one : kOfStream)
+    ASHLAR_RETURN_IF_ERROR(keep(metrics.add_counter(
+        {one.name, one.help, labels}, [this, member = one.member] { return counters().*member; })));
+  ASHLAR_RETURN_IF_ERROR(
+      keep(metrics.add({"ashlar_event_blocks", "Blocks in the state of the stream.", labels},
+                       [this] { return static_cast<double>(counters().present); })));
+  ASHLAR_RETURN_IF_ERROR(keep(
+      metrics.add({"ashlar_event_waiting", "Events that wait for the sinks, of all sinks.", labels}, [this] {
+        std::size_t waiting = 0;
+        for (const SinkCounters& sink : counters().sinks) waiting += sink.waiting;
+        return static_cast<double>(waiting);
+      })));
+  struct OfSink {
+    const char* name;
+    const char* help;
+    std::uint64_t SinkCounters::* member;
+  };
+  static constexpr OfSink kOfSink[] = {
+      {"ashlar_event_sink_batches_total", "Batches that the sink took.", &SinkCounters::batches},
+      {"ashlar_event_sink_events_total", "Events of these batches.", &SinkCounters::events},
+      {"ashlar_event_sink_snapshots_total", "Snapshots that the sink took.", &SinkCounters::snapshots},
+      {"ashlar_event_sink_failures_total", "Batches that the sink failed to take.", &SinkCounters::failures},
+      {"ashlar_event_sink_dropped_total", "Events that a snapshot replaced for the sink.",
+       &SinkCounters::dropped},
+  };
+  for (const OfSink& one : kOfSink)
+    ASHLAR_RETURN_IF_ERROR(
+        keep(metrics.add_counters({one.name, one.help, labels}, "sink", [this, member = one.member] {
+          std::map<std::string, std::uint64_t> by_sink;
+          for (const SinkCounters& sink : counters().sinks) by_sink[sink.sink] += sink.*member;
+          return by_sink;
+        })));
   return out;
 }
 

@@ -349,6 +349,18 @@ Result<std::vector<MetricRegistration>> KvBlockManager::add_metrics(MetricRegist
   ASHLAR_RETURN_IF_ERROR(add_route(assembly_->to_g2.get(), stack.g1.get()));
   ASHLAR_RETURN_IF_ERROR(add_route(assembly_->to_g3.get(), stack.g2.get()));
   ASHLAR_RETURN_IF_ERROR(add_route(assembly_->to_g4.get(), stack.g2.get()));
+  for (const bool queued : {true, false}) {
+    MetricLabels stage = labels;
+    stage.emplace_back("stage", queued ? "queued" : "running");
+    ASHLAR_TRY(
+        MetricRegistration added,
+        metrics.add({"ashlar_onboard_calls", "Onboard calls on threads of the manager, by stage.", stage},
+                    [&onboarder = *assembly_->onboarder, queued] {
+                      const Onboarder::Calls calls = onboarder.calls();
+                      return static_cast<double>(queued ? calls.queued : calls.running);
+                    }));
+    out.push_back(std::move(added));
+  }
   if (stack.g4 != nullptr) ASHLAR_RETURN_IF_ERROR(stack.g4->add_metrics(metrics, labels, out));
   return out;
 }

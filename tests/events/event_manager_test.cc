@@ -7,8 +7,10 @@
 #include <map>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
+#include "ashlar/base/metrics.h"
 #include "ashlar/base/random.h"
 #include "events/batch_recorder.h"
 #include "events/event_samples.h"
@@ -428,6 +430,44 @@ TEST_F(EventManagerTest, BadOptionsAreNamed) {
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(manager->add_sink(nullptr).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(manager->add_source(nullptr).error().code(), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(EventManagerTest, CountersAreOnThePageWhileTheyAreRegistered) {
+  auto manager = EventManager::create({.stream = {{WorkerId(3), 1}, 9}}).value();
+  MetricRegistry registry;
+  {
+    const auto metrics = manager->add_metrics(registry, {{"worker", "3"}});
+    ASSERT_TRUE(metrics) << metrics.error().to_string();
+    sink_->fail(2);
+    ASSERT_TRUE(manager->add_sink(sink_, {.retry = std::chrono::milliseconds(1)}));
+    const PublishHandle handle = manager->publish({.hash = tokens::SequenceHash::root(1)});
+    ASSERT_TRUE(manager->flush(soon()));
+    const std::string page = registry.prometheus_text();
+    const EventCounters counters = manager->counters();
+    ASSERT_EQ(counters.sinks.size(), 1u);
+    const auto expect = [&](const std::string& sample, std::uint64_t value) {
+      EXPECT_NE(page.find("\n" + sample + " " + std::to_string(value) + "\n"), std::string::npos)
+          << sample << " " << value << " is not on the page:\n"
+          << page;
+    };
+    EXPECT_EQ(counters.events, 1u);
+    expect("ashlar_events_total{worker=\"3\"}", 1);
+    expect("ashlar_events_lost_total{worker=\"3\"}", 0);
+    expect("ashlar_event_repairs_total{worker=\"3\"}", 0);
+    expect("ashlar_event_resyncs_total{worker=\"3\"}", 0);
+    expect("ashlar_event_blocks{worker=\"3\"}", 1);
+    expect("ashlar_event_waiting{worker=\"3\"}", 0);
+    const SinkCounters& sink = counters.sinks[0];
+    const std::string labels = "{sink=\"recorder\",worker=\"3\"}";
+    EXPECT_EQ(sink.failures, 2u);
+    expect("ashlar_event_sink_batches_total" + labels, sink.batches);
+    expect("ashlar_event_sink_events_total" + labels, sink.events);
+    expect("ashlar_event_sink_snapshots_total" + labels, sink.snapshots);
+    expect("ashlar_event_sink_failures_total" + labels, 2);
+    expect("ashlar_event_sink_dropped_total" + labels, 0);
+    EXPECT_FALSE(manager->add_metrics(registry, {{"worker", "3"}})) << "the same names twice";
+  }
+  EXPECT_EQ(registry.prometheus_text(), "");
 }
 
 }  // namespace

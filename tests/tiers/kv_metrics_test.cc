@@ -138,6 +138,8 @@ class KvMetricsTest : public ::testing::Test {
     expect_route("g2", *status.to_g2);
     expect_route("g3", *status.to_g3);
     expect_route("g4", *status.to_g4);
+    EXPECT_EQ(page("ashlar_onboard_calls{model=\"m\",stage=\"queued\"}"), 0u);
+    EXPECT_EQ(page("ashlar_onboard_calls{model=\"m\",stage=\"running\"}"), 0u);
     EXPECT_EQ(page.count("ashlar_offload_"), 3u * 19);
     EXPECT_EQ(page.count("ashlar_manager_"), 4u * 16);
     EXPECT_EQ(page.count("ashlar_pool_"), 4u * 8);

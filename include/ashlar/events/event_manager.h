@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "ashlar/base/clock.h"
+#include "ashlar/base/metrics.h"
 #include "ashlar/base/result.h"
 #include "ashlar/events/access_sampler.h"
 #include "ashlar/events/event_batch.h"
@@ -137,6 +138,11 @@ class EventManager final : public SnapshotSource {
   OwnedBatch snapshot() override;
   const StreamId& stream() const noexcept;
   EventCounters counters() const;
+  // Registers views of the counters, which end with the result: those of the stream, and those of the sinks
+  // there are at each scrape, by name. The result must go before the manager.
+  // Errors: those of MetricRegistry::add().
+  Result<std::vector<MetricRegistration>> add_metrics(MetricRegistry& metrics,
+                                                      const MetricLabels& labels = {}) const;
   // Aborts if the state of the stream or the queue of a sink is inconsistent. For tests; O(n log n) in the
   // blocks present.
   void check_invariants() const;

@@ -84,6 +84,15 @@ class Onboarder {
   // Runs the call on a thread of the onboarder. Errors: kCapacity: no thread; kCancelled: after stop().
   Result<void> start(std::shared_ptr<OnboardCall> call);
   // For tests: stops the process unless running and queued calls agree with the threads. Safe at any time.
+  // Calls that do not run on their callers' threads: those that wait for a thread, and those that run.
+  struct Calls {
+    std::size_t queued = 0;
+    std::size_t running = 0;
+  };
+  Calls calls() const {
+    const MutexLock lock(queue_mu_);
+    return {queue_.size(), running_.size()};
+  }
   void check_invariants();
 
  private:
@@ -154,7 +163,7 @@ class Onboarder {
   CondVar released_;
   std::unordered_set<tokens::SequenceHash> coming_ ASHLAR_GUARDED_BY(mu_);  // being onboarded
 
-  Mutex queue_mu_;
+  mutable Mutex queue_mu_;
   CondVar queued_;     // for threads_
   CondVar in_memory_;  // for memory_thread_
   CondVar deadline_;   // for deadline_thread_
