@@ -83,7 +83,6 @@ class Onboarder {
   };
   // Runs the call on a thread of the onboarder. Errors: kCapacity: no thread; kCancelled: after stop().
   Result<void> start(std::shared_ptr<OnboardCall> call);
-  // For tests: stops the process unless running and queued calls agree with the threads. Safe at any time.
   // Calls that do not run on their callers' threads: those that wait for a thread, and those that run.
   struct Calls {
     std::size_t queued = 0;
@@ -93,6 +92,7 @@ class Onboarder {
     const MutexLock lock(queue_mu_);
     return {queue_.size(), running_.size()};
   }
+  // For tests: stops the process unless running and queued calls agree with the threads. Safe at any time.
   void check_invariants();
 
  private:
