@@ -110,7 +110,8 @@ def test_batches_give_the_gil_up():
 
 
 def test_a_busy_request_is_not_added_to_a_batch():
-    # The one thread that onboards is in a callback, so that finish_match() waits.
+    # Both threads that onboard are in callbacks, so that finish_match() waits: the one for all calls, and the
+    # one that calls whose blocks are in memory have while the other is busy.
     kv = ashlar.KvBlockManager(layers=1, heads=1, head_dim=8, block_size=4, g1_blocks=16, g2_blocks=16,
                                onboard_threads=1)
     prompt = np.arange(18, dtype=np.uint32)
@@ -118,9 +119,11 @@ def test_a_busy_request_is_not_added_to_a_batch():
     kv.g1.register(kv.g1.allocate(4).stage(names)).release()
     kv.drain()
     kv.reset("g1")
-    begun, go_on = threading.Event(), threading.Event()
-    kv.onboard_async(names[:1], on_done=lambda: (begun.set(), go_on.wait()))
-    begun.wait()
+    go_on = threading.Event()
+    for _ in range(2):
+        begun = threading.Event()
+        kv.onboard_async(names[:1], on_done=lambda event=begun: (event.set(), go_on.wait()))
+        begun.wait()
     request, batch = ashlar.RequestSequence(kv.g1, prompt, hasher=kv.hasher()), ashlar.SequenceBatch()
     assert request.begin_match(lambda: None).pending
     waiting = threading.Thread(target=request.finish_match)
