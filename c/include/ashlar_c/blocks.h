@@ -13,8 +13,8 @@ extern "C" {
 typedef struct ashlar_registry_options {
   uint32_t struct_size;
   uint32_t reserved;
-  uint64_t
-      frequency_capacity;  // hashes whose uses are counted, for eviction "multi_lru": 16 per block; 0: none
+  // Hashes whose uses are counted, for eviction "multi_lru": 16 per block; 0: none.
+  uint64_t frequency_capacity;
 } ashlar_registry_options;
 #define ASHLAR_REGISTRY_OPTIONS_INIT {.struct_size = sizeof(ashlar_registry_options)}
 
