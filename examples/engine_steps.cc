@@ -65,17 +65,21 @@ int main() {
   feed::StreamReceiver router(*source, listener);
 
   const std::vector<tokens::Token> prompt(100, tokens::Token(42));
-  auto request = block::RequestSequence<G1>::create(kv->g1(), prompt).value();
-  const std::size_t cached = request.match_prefix().value();  // from whichever tier has it
-  request.schedule_prefill(request.tokens_to_compute()).value();
-  // … compute the KV of the new blocks of request.block_table() …
-  request.apply_prefill(tokens::Token(7)).value();  // registered, offloaded, announced
-  request.release();
+  for (const char* turn : {"first", "later"}) {
+    auto request = block::RequestSequence<G1>::create(kv->g1(), prompt).value();
+    const std::size_t cached = request.match_prefix().value();  // from whichever tier has it
+    request.schedule_prefill(request.tokens_to_compute()).value();
+    // … compute the KV of the new blocks of request.block_table() …
+    request.apply_prefill(tokens::Token(7)).value();  // registered, offloaded, announced
+    std::printf("%s: %zu of %zu tokens came from the tiers\n", turn, cached, prompt.size());
+    request.release();
+    kv->drain();
+    kv->reset(events::kTierId<G1>).value();  // as if others had taken its place
+  }
 
   kv->shutdown().value();
   events->flush(Clock::real().now() + std::chrono::seconds(10)).value();
   while (router.poll({}).value() != 0) continue;
-  std::printf("%zu of %zu tokens were cached; the router knows %zu blocks\n", cached, prompt.size(),
-              index.sizes().blocks);
+  std::printf("the router knows %zu blocks\n", index.sizes().blocks);
   kv->detach_events();
 }
