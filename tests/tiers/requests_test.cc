@@ -398,6 +398,90 @@ TEST_F(RequestsTest, LayersArriveOneByOne) {
   expect_counts_exact();
 }
 
+// As requests do: without waiting, layer by layer, and nothing is kept by who leaves.
+TEST_F(RequestsTest, SequencesNeedNotWaitForTheTiers) {
+  open();
+  const block::SequenceManager<G1> sequences(kv_->g1(), {.onboard = {.by_layer = true}});
+  const auto wrong = [](const auto& refused) {
+    return refused.error().reason == block::SequenceError::Reason::kWrongState;
+  };
+  const auto make = [&] { return sequences.make_sequence(text(1, 22)).value(); };
+  {
+    auto first = make();
+    ASSERT_TRUE(sequences.allocate(first));
+    const Request names = request(text(1, 22));
+    for (std::size_t i = 0; i < 5; ++i) work_->compute(first.block_table()[i], name(names, i, 0));
+    ASSERT_TRUE(sequences.computed(first, 22));
+  }
+  for (const auto leave : {0, 1, 2}) {
+    SCOPED_TRACE(leave);
+    only_in(kG2);
+    auto waits = std::optional(make());
+    std::atomic<int> called{0};
+    EXPECT_TRUE(waits->arrived());
+    EXPECT_EQ(waits->wait_layer(0).error().code(), ErrorCode::kNotReady);
+    EXPECT_TRUE(wrong(sequences.finish_allocate(*waits)));
+    const block::MatchStart start = sequences.begin_allocate(*waits, [&] { ++called; }).value();
+    EXPECT_EQ(start.cached, 0u);
+    ASSERT_TRUE(start.pending);
+    EXPECT_TRUE(wrong(sequences.allocate(*waits)));
+    EXPECT_TRUE(wrong(sequences.begin_allocate(*waits, [] {})));
+    EXPECT_TRUE(wrong(sequences.may_append(*waits)));
+    EXPECT_TRUE(wrong(sequences.computed(*waits, 1)));
+    if (leave == 0) {
+      const std::vector<SequenceHash> names(waits->sequence_hashes().begin(), waits->sequence_hashes().end());
+      std::vector<block::BlockId> ids;
+      for (std::uint32_t layer = 0; layer < KvWorkload::model().num_layers; ++layer) {
+        ids = waits->wait_layer(layer).value();
+        EXPECT_TRUE(work_->layer_right(ids, names, layer));
+      }
+      EXPECT_EQ(sequences.finish_allocate(*waits).value(), 20u);
+      EXPECT_EQ(waits->cached_tokens(), 20u);
+      ASSERT_EQ(waits->block_table().size(), 6u);
+      EXPECT_TRUE(std::ranges::equal(waits->block_table().first(5), ids)) << "the same blocks";
+      // What is all in G1 is allocated at once.
+      auto at_once = make();
+      const block::MatchStart all = sequences.begin_allocate(at_once, [&] { called += 100; }).value();
+      EXPECT_EQ(all.cached, 20u);
+      EXPECT_FALSE(all.pending);
+      EXPECT_EQ(at_once.block_table().size(), 6u);
+      ASSERT_TRUE(sequences.deallocate(at_once));
+      ASSERT_TRUE(sequences.deallocate(*waits));
+    } else if (leave == 1) {
+      ASSERT_TRUE(sequences.deallocate(*waits));
+      EXPECT_TRUE(waits->block_table().empty());
+    } else {
+      waits.reset();
+    }
+    while (called == 0) std::this_thread::yield();  // once, also for who has gone
+    EXPECT_EQ(called, 1);
+    while (kv_->g1().available_blocks() != 8) std::this_thread::yield();
+  }
+  expect_counts_exact();
+}
+
+// The blocks for the rest went to others meanwhile: what arrived stays in the cache.
+TEST_F(RequestsTest, ASequenceWithoutRoomForItsRestHasNoBlocks) {
+  open();
+  const block::SequenceManager<G1> sequences(kv_->g1());
+  {
+    Request first = request(text(1, 9));
+    prefill(first);
+  }
+  only_in(kG2);
+  auto waits = sequences.make_sequence(text(1, 18)).value();
+  std::atomic<bool> ready{false};
+  ASSERT_TRUE(sequences.begin_allocate(waits, [&] { ready = true; }).value().pending);
+  while (!ready) std::this_thread::yield();
+  const auto others = kv_->get_mutable_blocks(6).value();
+  EXPECT_EQ(sequences.finish_allocate(waits).error().reason, block::SequenceError::Reason::kNoRoom);
+  EXPECT_TRUE(waits.block_table().empty());
+  EXPECT_EQ(waits.cached_tokens(), 0u);
+  Request again = request(text(1, 9));
+  EXPECT_EQ(again.match_prefix().value(), 8u);
+  EXPECT_TRUE(right(again));
+}
+
 // Two kinds of attention: the blocks of a window come up without those before it.
 TEST_F(RequestsTest, GroupsComeUpTogether) {
   open();

@@ -35,8 +35,14 @@ struct PrefixBudget {
   // How fast the caller computes: blocks that it recomputes sooner stay below. Empty: all are brought.
   std::optional<double> compute_tokens_per_second = {};
   // Layer by layer over all blocks, so that computing can begin with the first
-  // (RequestSequence::begin_match()).
+  // (RequestSequence::wait_layer(), Sequence::wait_layer()).
   bool by_layer = false;
+};
+
+// How a match began that does not wait: RequestSequence::begin_match(), SequenceManager::begin_allocate().
+struct MatchStart {
+  std::size_t cached = 0;  // tokens that the manager has now
+  bool pending = false;    // more is on its way: on_ready will be called
 };
 
 class PrefixSource {

@@ -126,12 +126,6 @@ struct StepPlan {
   std::span<const BlockCopy> copies;  // valid until the step is applied or reverted
 };
 
-// How a match began.
-struct MatchStart {
-  std::size_t cached = 0;  // tokens that the manager has now
-  bool pending = false;    // more is on its way: on_ready will be called
-};
-
 // The outcome of applying a step.
 struct StepOutcome {
   std::size_t registered = 0;  // blocks that others can find now

@@ -10,6 +10,8 @@
 //   sequences.may_append(sequence).value();               // a block for it, if one is needed
 //   sequences.deallocate(sequence).value();               // the last block first
 //
+// begin_allocate() … finish_allocate() is allocate() without waiting for the tiers below the manager.
+//
 // A hit never covers the last token of a sequence: the engine must compute it to get logits, so the last full
 // block of a prompt that ends on a block boundary is computed again, unless reuse_last_token is set. Prefix
 // digests are compared on every hit: a matched block has the sequence's tokens from position 0 on.
@@ -22,6 +24,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -66,7 +69,7 @@ struct SequenceManagerOptions {
   RetentionPlan retention{};
   // The caller's own number in the events of their blocks, and with them in every tier.
   std::uint32_t metadata = 0;
-  // What allocate() may bring from the tiers below the manager.
+  // What allocate() and begin_allocate() may bring from the tiers below the manager.
   PrefixBudget onboard{};
 };
 
@@ -92,6 +95,9 @@ class UntypedSequenceManager {
                                   std::vector<tokens::SequenceHash> hashes) const;
   Result<void, AllocationRefusal> can_allocate(UntypedSequence& sequence) const;
   Result<std::size_t, SequenceError> allocate(UntypedSequence& sequence) const;
+  Result<MatchStart, SequenceError> begin_allocate(UntypedSequence& sequence,
+                                                   std::function<void()> on_ready) const;
+  Result<std::size_t, SequenceError> finish_allocate(UntypedSequence& sequence) const;
   Result<void, SequenceError> deallocate(UntypedSequence& sequence) const;
   Result<void, AllocationRefusal> can_append(const UntypedSequence& sequence) const;
   Result<AppendOutcome, SequenceError> may_append(UntypedSequence& sequence) const;
@@ -100,6 +106,10 @@ class UntypedSequenceManager {
 
  private:
   std::size_t match_limit(const UntypedSequence& sequence) const;
+  // Why allocate() and begin_allocate() would refuse the sequence.
+  Result<void, SequenceError> may_allocate(UntypedSequence& sequence) const;
+  // Blocks for what is left behind `hits` cached ones. On an error the sequence has none.
+  Result<std::size_t, SequenceError> allocate_rest(UntypedSequence& sequence, std::size_t hits) const;
   AllocationRefusal other_manager(const UntypedSequence& sequence) const;
 
   std::shared_ptr<BlockStore> store_;
@@ -119,6 +129,9 @@ struct SequenceView {
   static std::size_t cached(const UntypedSequence& sequence) noexcept;
   static std::size_t computed(const UntypedSequence& sequence) noexcept;
   static std::uint32_t block_size(const UntypedSequence& sequence) noexcept;
+  static bool arrived(const UntypedSequence& sequence);
+  static Result<std::vector<BlockId>> wait_layer(UntypedSequence& sequence, std::uint32_t layer,
+                                                 std::optional<Clock::TimePoint> until);
   static std::span<const tokens::SequenceHash> hashes(UntypedSequence& sequence);
   static SequenceBlock block(UntypedSequence& sequence, std::size_t i);
   static std::size_t use_count(const UntypedSequence& sequence, std::size_t i) noexcept;
@@ -144,7 +157,8 @@ class [[nodiscard]] Sequence {
     const std::uint32_t block_size = detail::SequenceView::block_size(untyped());
     return (size() + block_size - 1) / block_size;
   }
-  // The blocks in order; empty while nothing is allocated. Valid until the sequence changes.
+  // The blocks in order; empty while nothing is allocated, and until finish_allocate() the cached prefix of
+  // begin_allocate(). Valid until the sequence changes.
   std::span<const BlockId> block_table() const noexcept { return detail::SequenceView::table(untyped()); }
   // The names of all full blocks. Computes missing ones: not for two threads at once. Valid until the
   // sequence changes.
@@ -157,6 +171,14 @@ class [[nodiscard]] Sequence {
   // References to block `i`, this sequence's included; 0: none is allocated. A hint under concurrency.
   std::size_t use_count(std::size_t i) const noexcept {
     return detail::SequenceView::use_count(untyped(), i);
+  }
+  // True when finish_allocate() will not wait.
+  bool arrived() const { return detail::SequenceView::arrived(untyped()); }
+  // Between begin_allocate() and finish_allocate(): waits until a layer of every arriving block is in the
+  // manager's memory. Returns the arriving blocks, which follow those of block_table(). Errors: as
+  // RequestSequence::wait_layer().
+  Result<std::vector<BlockId>> wait_layer(std::uint32_t layer, std::optional<Clock::TimePoint> until = {}) {
+    return detail::SequenceView::wait_layer(untyped(), layer, until);
   }
   // Leading tokens that allocate() found in the cache.
   std::size_t cached_tokens() const noexcept { return detail::SequenceView::cached(untyped()); }
@@ -203,6 +225,19 @@ class SequenceManager {
   // Errors: kWrongState when it has blocks; kNothingToCompute for an empty sequence; kNoRoom.
   Result<std::size_t, SequenceError> allocate(Sequence<Tier>& sequence) const {
     return manager_.allocate(sequence.untyped());
+  }
+  // The same without waiting for the tiers below. If nothing is on its way it has allocated. Else the
+  // sequence is onboarding until finish_allocate(), and `on_ready` is called once, on a thread of the source,
+  // perhaps before this returns or after the sequence has gone; it must not use the sequence. deallocate(),
+  // and dropping the sequence, cancel what is on its way. Errors: as allocate().
+  Result<MatchStart, SequenceError> begin_allocate(Sequence<Tier>& sequence,
+                                                   std::function<void()> on_ready) const {
+    return manager_.begin_allocate(sequence.untyped(), std::move(on_ready));
+  }
+  // Takes what has arrived, and blocks for the rest; waits unless Sequence::arrived(). Returns the cached
+  // tokens. Errors: kWrongState unless onboarding; kNoRoom: the sequence has no blocks, as before.
+  Result<std::size_t, SequenceError> finish_allocate(Sequence<Tier>& sequence) const {
+    return manager_.finish_allocate(sequence.untyped());
   }
   // Returns the blocks, the last first, so that the head of a prefix is evicted last. Errors: kWrongState
   // when it has none.

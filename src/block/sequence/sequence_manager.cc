@@ -1,5 +1,7 @@
 // Sequences of the simple interface: one table, no steps.
 #include <algorithm>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -13,19 +15,28 @@ namespace ashlar::block::detail {
 
 using Reason = SequenceError::Reason;
 
+namespace {
+constexpr std::string_view kAllocated = "allocated";
+constexpr std::string_view kNotAllocated = "not allocated";
+constexpr std::string_view kOnboarding = "onboarding";
+}  // namespace
+
 class UntypedSequence {
  public:
   UntypedSequence(SequenceText given, BlockTables empty) : text(std::move(given)), tables(std::move(empty)) {}
 
   std::size_t block_size() const noexcept { return text.rules->block_size; }
   std::size_t block_count() const noexcept { return (text.tokens.size() + block_size() - 1) / block_size(); }
-  bool allocated() const noexcept { return tables.size() != 0; }
-  SequenceError refusal(Reason reason, std::size_t asked = 0, std::size_t limit = 0) const {
-    return {reason, allocated() ? "allocated" : "not allocated", asked, limit, std::nullopt};
+  bool allocated() const noexcept { return arriving == nullptr && tables.size() != 0; }
+  std::string_view state() const noexcept {
+    return arriving != nullptr ? kOnboarding : allocated() ? kAllocated : kNotAllocated;
   }
-  SequenceError wrong_state() const {
+  SequenceError refusal(Reason reason, std::size_t asked = 0, std::size_t limit = 0) const {
+    return {reason, state(), asked, limit, std::nullopt};
+  }
+  SequenceError wrong_state(std::string_view needed) const {
     SequenceError error = refusal(Reason::kWrongState);
-    error.needed = allocated() ? "not allocated" : "allocated";
+    error.needed = needed;
     return error;
   }
   SequenceError no_room(const AllocationRefusal& refused) const {
@@ -37,6 +48,12 @@ class UntypedSequence {
     SequenceError error = refusal(Reason::kPrefillOverrun, tokens, limit);
     error.computed_before = computed;
     return error;
+  }
+  // Also what is on its way.
+  void give_back() noexcept {
+    arriving.reset();
+    tables.release();
+    cached = computed = 0;
   }
   // Registers the full blocks of the first `tokens` tokens. Returns how many it registered. Throws
   // std::bad_alloc without changing anything.
@@ -71,6 +88,7 @@ class UntypedSequence {
   SequenceText text;
   BlockTables tables;
   std::optional<FenceSignal> writes;  // published at once, for observers
+  BlockTables::Arrival arriving;      // between begin_allocate() and finish_allocate()
   std::size_t cached = 0;
   std::size_t computed = 0;
 };
@@ -98,6 +116,17 @@ std::uint32_t SequenceView::block_size(const UntypedSequence& sequence) noexcept
   return sequence.text.rules->block_size;
 }
 
+bool SequenceView::arrived(const UntypedSequence& sequence) {
+  return sequence.arriving == nullptr || sequence.arriving->done();
+}
+Result<std::vector<BlockId>> SequenceView::wait_layer(UntypedSequence& sequence, std::uint32_t layer,
+                                                      std::optional<Clock::TimePoint> until) {
+  if (sequence.arriving == nullptr)
+    return make_error(ErrorCode::kNotReady,
+                      "the sequence is %s; layers arrive between begin_allocate() and finish_allocate()",
+                      std::string(sequence.state()).c_str());
+  return sequence.arriving->wait_layer(layer, until);
+}
 std::span<const tokens::SequenceHash> SequenceView::hashes(UntypedSequence& sequence) {
   return sequence.text.names(sequence.text.full_blocks());
 }
@@ -162,39 +191,77 @@ Result<void, AllocationRefusal> UntypedSequenceManager::can_allocate(UntypedSequ
       });
 }
 
-Result<std::size_t, SequenceError> UntypedSequenceManager::allocate(UntypedSequence& sequence) const {
+Result<void, SequenceError> UntypedSequenceManager::may_allocate(UntypedSequence& sequence) const {
   if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kOtherManager);
-  if (sequence.allocated()) return sequence.wrong_state();
+  if (sequence.allocated() || sequence.arriving != nullptr) return sequence.wrong_state(kNotAllocated);
   if (sequence.text.tokens.empty()) return sequence.refusal(Reason::kNothingToCompute);
-  const std::size_t blocks = sequence.block_count();
   // A hit followed by a refusal would reorder the cached blocks, so check first where a refusal is possible.
-  if (!store_->can_allocate(blocks)) {
+  if (!store_->can_allocate(sequence.block_count())) {
     if (auto room = can_allocate(sequence); !room) return sequence.no_room(std::move(room).error());
   }
+  return {};
+}
+
+Result<std::size_t, SequenceError> UntypedSequenceManager::allocate_rest(UntypedSequence& sequence,
+                                                                         std::size_t hits) const {
+  if (auto taken = sequence.tables.extend(0, sequence.block_count()); !taken) {
+    sequence.give_back();
+    return sequence.no_room(std::move(taken).error());
+  }
+  if (register_blocks_ == RegisterBlocks::kAtOnce) sequence.publish_at_once();
+  return sequence.cached = sequence.computed = hits * sequence.block_size();
+}
+
+Result<std::size_t, SequenceError> UntypedSequenceManager::allocate(UntypedSequence& sequence) const {
+  ASHLAR_RETURN_IF_ERROR(may_allocate(sequence));
   try {
-    const std::size_t hits =
-        sequence.tables.match_with_source(sequence.text, match_limit(sequence), onboard_);
-    if (auto taken = sequence.tables.extend(0, blocks); !taken) {
-      sequence.tables.release();
-      return sequence.no_room(std::move(taken).error());
-    }
-    if (register_blocks_ == RegisterBlocks::kAtOnce) {
-      sequence.publish_at_once();
-    }
-    sequence.cached = sequence.computed = hits * sequence.block_size();
+    return allocate_rest(sequence,
+                         sequence.tables.match_with_source(sequence.text, match_limit(sequence), onboard_));
   } catch (const std::bad_alloc&) {
-    sequence.tables.release();
+    sequence.give_back();
     return sequence.refusal(Reason::kOutOfMemory);
   }
-  return sequence.cached;
+}
+
+Result<MatchStart, SequenceError> UntypedSequenceManager::begin_allocate(
+    UntypedSequence& sequence, std::function<void()> on_ready) const {
+  ASHLAR_RETURN_IF_ERROR(may_allocate(sequence));
+  try {
+    const std::size_t limit = match_limit(sequence);
+    const std::size_t hits = sequence.tables.match(sequence.text, limit);
+    sequence.arriving = sequence.tables.bring(sequence.text, hits, limit, onboard_, std::move(on_ready));
+    if (sequence.arriving == nullptr) {
+      ASHLAR_TRY(const std::size_t cached, allocate_rest(sequence, hits));
+      return MatchStart{cached, false};
+    }
+    sequence.cached = sequence.computed = hits * sequence.block_size();
+    return MatchStart{sequence.cached, true};
+  } catch (const std::bad_alloc&) {
+    sequence.give_back();
+    return sequence.refusal(Reason::kOutOfMemory);
+  }
+}
+
+Result<std::size_t, SequenceError> UntypedSequenceManager::finish_allocate(UntypedSequence& sequence) const {
+  if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kOtherManager);
+  if (sequence.arriving == nullptr) return sequence.wrong_state(kOnboarding);
+  try {
+    std::size_t hits = sequence.cached / sequence.block_size();
+    if (sequence.arriving->wait() != 0)
+      hits = sequence.tables.match_further(sequence.text, hits, match_limit(sequence));
+    sequence.arriving.reset();
+    return allocate_rest(sequence, hits);
+  } catch (const std::bad_alloc&) {
+    sequence.give_back();
+    return sequence.refusal(Reason::kOutOfMemory);
+  }
 }
 
 Result<void, SequenceError> UntypedSequenceManager::deallocate(UntypedSequence& sequence) const {
   if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kOtherManager);
-  if (!sequence.allocated()) return sequence.wrong_state();
+  if (!sequence.allocated() && sequence.arriving == nullptr) return sequence.wrong_state(kAllocated);
   sequence.step_done();
-  sequence.tables.release();
-  sequence.cached = sequence.computed = 0;
+  sequence.give_back();
   return {};
 }
 
@@ -206,7 +273,7 @@ Result<void, AllocationRefusal> UntypedSequenceManager::can_append(const Untyped
 
 Result<AppendOutcome, SequenceError> UntypedSequenceManager::may_append(UntypedSequence& sequence) const {
   if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kOtherManager);
-  if (!sequence.allocated()) return sequence.wrong_state();
+  if (!sequence.allocated()) return sequence.wrong_state(kAllocated);
   const std::size_t before = sequence.tables.size();
   try {
     sequence.step_done();
@@ -227,7 +294,7 @@ Result<std::size_t, SequenceError> UntypedSequenceManager::computed(UntypedSeque
                                                                     std::size_t tokens,
                                                                     std::optional<Fence> after) const {
   if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kOtherManager);
-  if (!sequence.allocated()) return sequence.wrong_state();
+  if (!sequence.allocated()) return sequence.wrong_state(kAllocated);
   const std::size_t limit =
       std::min(sequence.text.tokens.size(), sequence.tables.size() * sequence.block_size());
   if (tokens > limit || tokens < sequence.computed) return sequence.overrun(tokens, limit);

@@ -154,12 +154,19 @@ TEST_P(GroupMatchTest, ReturnsBeforeTheVolumeAnswers) {
     Ended ended;
     GroupRequest waits = begin(ended, {.by_layer = by_layer});
     gate.open();
-    if (by_layer) {
-      EXPECT_FALSE(waits.wait_layer(KvWorkload::model().num_layers - 1).value().empty());
-    }
+    std::vector<block::BlockId> arrived;
+    if (by_layer) arrived = waits.wait_layer(KvWorkload::model().num_layers - 1).value();
     ended.wait();
     EXPECT_TRUE(waits.match_ready());
     EXPECT_EQ(waits.finish_match().value(), expected_);
+    if (by_layer) {
+      // By position, and for each the groups that need it.
+      std::vector<block::BlockId> needed;
+      for (std::size_t i = 0; i < expected_ / kBlockSize; ++i)
+        for (std::uint32_t g = 0; g < waits.group_count(); ++g)
+          if (const block::BlockId id = waits.block_table(g)[i]; id != block::kNoBlock) needed.push_back(id);
+      EXPECT_EQ(arrived, needed);
+    }
     EXPECT_EQ(waits.state(), RequestState::kIdle);
     EXPECT_TRUE(right(waits));
     EXPECT_EQ(ended.times(), 1);
