@@ -116,6 +116,7 @@ class TierSetup {
     const auto registered = kv_->register_blocks(std::move(complete)).value();
   }
   ~TierSetup() {
+    table_.clear();
     kv_.reset();
     if (!g3_.empty()) std::filesystem::remove(g3_);
     if (!volume_.empty()) std::filesystem::remove_all(volume_);
@@ -131,6 +132,7 @@ class TierSetup {
   }
 
   void clear(int tier) {
+    table_.clear();
     const auto cleared = kv_->reset(events::TierId(static_cast<std::uint8_t>(tier)));
     if (!cleared) stop(cleared.error());
   }
@@ -140,10 +142,10 @@ class TierSetup {
     if (!done) stop(done.error());
     expect(done->arrived);
   }
+  // Its blocks stay in use until clear().
   void onboard() {
     table_ = kv_->onboard(names_);
     expect(table_.size());
-    table_.clear();
   }
   void prefetch() {
     const auto handle = kv_->prefetch(names_).value();

@@ -244,6 +244,9 @@ class BlockManager {
 
   // ---- by hash
 
+  // Whether it has a block of the hash, in use or inactive. Counts no use, and takes a lock only while blocks
+  // of the hash change.
+  bool contains(const tokens::SequenceHash& hash) const noexcept { return store_->contains(hash); }
   // Pins the primary block of a hash, in use or inactive. Errors: kNotFound; those of ImmutableBlock::pin().
   [[nodiscard]] Result<Pin> pin(const tokens::SequenceHash& hash, Clock::Duration ttl) {
     return store_->pin(hash, ttl).transform([](detail::PinRef pin) { return Pin(std::move(pin)); });

@@ -141,6 +141,9 @@ class BlockStore final : public StoreFace,
   // facts about blocks (facts.cc)
   void set_retention(const SlotRef& slot, const BlockRetention& retention) noexcept;
   Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) override;
+  bool contains(const tokens::SequenceHash& hash) noexcept override {
+    return holds(hash, tokens::PrefixDigest());
+  }
   Result<void> set_metadata(const tokens::SequenceHash& hash, std::uint32_t metadata) override;
   void touched(std::span<const tokens::SequenceHash> hashes) noexcept override;
 

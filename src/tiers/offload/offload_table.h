@@ -74,10 +74,13 @@ class OffloadTable : public std::enable_shared_from_this<OffloadTable> {
     tokens::SequenceHash hash;
     std::vector<block::Fence> after = {};  // preconditions beside that of its registration
   };
-  // Adds blocks that passed the policy, for a call, or permanently when `call` is null. `filtered`: how many
-  // did not. Requires: the hashes differ, and are pending in the call.
-  void offer(std::span<const Wanted> wanted, std::uint8_t priority,
-             const std::shared_ptr<OffloadCall>& call = {}, std::size_t filtered = 0);
+  // Adds blocks that passed the policy, for a call, or permanently when `call` is null; blocks that did not
+  // pass end for the call. A few at a time: it holds the lock meanwhile. Requires: the hashes differ, and are
+  // pending in the call.
+  void offer(std::span<const Wanted> wanted, std::span<const tokens::SequenceHash> filtered,
+             std::uint8_t priority, const std::shared_ptr<OffloadCall>& call = {});
+  // All blocks of the call were offered: its deadline counts from here on.
+  void offered(const std::shared_ptr<OffloadCall>& call);
   OffloadProgress progress(OffloadCall& call);
   // Waits until the call has ended, at most until `when`. Errors: see OffloadHandle.
   Result<OffloadProgress> wait(OffloadCall& call, std::optional<Clock::TimePoint> when);

@@ -11,33 +11,15 @@ namespace ashlar::tiers {
 
 using tokens::SequenceHash;
 
-namespace {
-
-constexpr std::size_t kOfferedAtATime = 64;  // under one hold of the lock
-
-}  // namespace
-
-void OffloadTable::offer(std::span<const Wanted> wanted, std::uint8_t priority,
-                         const std::shared_ptr<OffloadCall>& call, std::size_t filtered) {
-  // The worker starts while the rest is offered.
-  for (std::size_t first = 0; first < wanted.size(); first += kOfferedAtATime) {
-    {
-      Aftermath after;
-      const MutexLock lock(mu_);
-      for (const Wanted& one : wanted.subspan(first, std::min(kOfferedAtATime, wanted.size() - first)))
-        join(one, priority, call, after);
-      work_.notify_all();
-    }
-    if (first == 0) refill();
-  }
+void OffloadTable::offer(std::span<const Wanted> wanted, std::span<const SequenceHash> filtered,
+                         std::uint8_t priority, const std::shared_ptr<OffloadCall>& call) {
   {
     Aftermath after;
     const MutexLock lock(mu_);
-    counters_.filtered += filtered;
-    if (call != nullptr && call->deadline && !call->pending.empty()) {
-      deadlines_.emplace(*call->deadline, call);
-      expire(after);  // it may have passed
-    }
+    for (const Wanted& one : wanted) join(one, priority, call, after);
+    counters_.filtered += filtered.size();
+    for (const SequenceHash& hash : filtered)
+      if (call != nullptr) call->end(hash, &OffloadProgress::filtered);
     work_.notify_all();
   }
   const block::Fence* before = nullptr;
@@ -46,6 +28,19 @@ void OffloadTable::offer(std::span<const Wanted> wanted, std::uint8_t priority,
       if (before == nullptr || *before != fence) watch(fence);
       before = &fence;
     }
+  refill();
+}
+
+void OffloadTable::offered(const std::shared_ptr<OffloadCall>& call) {
+  if (!call->deadline) return;
+  {
+    Aftermath after;
+    const MutexLock lock(mu_);
+    if (call->pending.empty()) return;
+    deadlines_.emplace(*call->deadline, call);
+    expire(after);  // it may have passed
+    work_.notify_all();
+  }
   refill();
 }
 

@@ -40,6 +40,8 @@ Result<void> OffloadWorkerOptions::validate() const {
 
 namespace {
 
+constexpr std::size_t kOfferedAtATime = 64;
+
 std::size_t largest_batch(const OffloadWorkerOptions& options, const TierPool& from) {
   return std::clamp<std::uint64_t>(options.batch_bytes / std::max<std::uint64_t>(1, from.block_bytes()), 1,
                                    options.batch_blocks);
@@ -96,19 +98,27 @@ OffloadHandle OffloadWorker::offload(std::span<const SequenceHash> hashes, const
   ASHLAR_CHECK(options.after.size() <= 1 || options.after.size() == hashes.size(),
                "%zu preconditions for %zu blocks", options.after.size(), hashes.size());
   const auto call = std::make_shared<OffloadCall>(hashes.size(), options, table_);
+  std::vector<std::size_t> named;
+  named.reserve(hashes.size());
+  for (std::size_t i = 0; i < hashes.size(); ++i)
+    if (call->name(hashes[i])) named.push_back(i);
+  // The first are copied while the policy looks at the rest.
   std::vector<OffloadTable::Wanted> wanted;
-  wanted.reserve(hashes.size());
   std::vector<SequenceHash> filtered;
-  for (std::size_t i = 0; i < hashes.size(); ++i) {
-    if (!call->name(hashes[i])) continue;
-    if (passes(hashes[i], options.priority)) {
-      wanted.push_back({hashes[i], precondition(i, options.after)});
-    } else {
-      filtered.push_back(hashes[i]);
+  for (std::size_t first = 0; first < named.size(); first += kOfferedAtATime) {
+    wanted.clear();
+    filtered.clear();
+    for (const std::size_t i :
+         std::span(named).subspan(first, std::min(kOfferedAtATime, named.size() - first))) {
+      if (passes(hashes[i], options.priority)) {
+        wanted.push_back({hashes[i], precondition(i, options.after)});
+      } else {
+        filtered.push_back(hashes[i]);
+      }
     }
+    table_->offer(wanted, filtered, options.priority, call);
   }
-  for (const SequenceHash& hash : filtered) call->end(hash, &OffloadProgress::filtered);
-  table_->offer(wanted, options.priority, call, filtered.size());
+  table_->offered(call);
   return OffloadHandle(call);
 }
 
@@ -117,9 +127,19 @@ void OffloadWorker::suggest(std::span<const SequenceHash> hashes, std::uint8_t p
   ASHLAR_CHECK(after.size() <= 1 || after.size() == hashes.size(), "%zu preconditions for %zu blocks",
                after.size(), hashes.size());
   std::vector<OffloadTable::Wanted> wanted;
-  for (std::size_t i = 0; i < hashes.size(); ++i)
-    if (passes(hashes[i], priority)) wanted.push_back({hashes[i], precondition(i, after)});
-  table_->offer(wanted, priority, {}, hashes.size() - wanted.size());
+  std::vector<SequenceHash> filtered;
+  for (std::size_t first = 0; first < hashes.size(); first += kOfferedAtATime) {
+    wanted.clear();
+    filtered.clear();
+    for (std::size_t i = first; i < std::min(first + kOfferedAtATime, hashes.size()); ++i) {
+      if (passes(hashes[i], priority)) {
+        wanted.push_back({hashes[i], precondition(i, after)});
+      } else {
+        filtered.push_back(hashes[i]);
+      }
+    }
+    table_->offer(wanted, filtered, priority);
+  }
 }
 
 void OffloadWorker::run() {

@@ -288,22 +288,29 @@ OnboardTable Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
   Miss why = Miss::kNone;
   // References keep arrived blocks in place while the rest is onboarded.
   const auto match = [&](std::size_t most) {
-    const std::size_t before = table.size();
-    std::size_t count = 0;
-    Miss other = Miss::kNone;
-    while (count < most && other == Miss::kNone) {
-      other = other_content(call, *stack_.g1, hashes[before + count]);
-      if (other == Miss::kNone) ++count;
+    // A part at a time: what lies behind the first block that is not in G1 need not be looked at.
+    while (most != 0 && why == Miss::kNone) {
+      const std::size_t part = std::min(most, kBatchBlocks);
+      const std::size_t before = table.size();
+      std::size_t count = 0;
+      Miss other = Miss::kNone;
+      while (count < part && other == Miss::kNone) {
+        other = other_content(call, *stack_.g1, hashes[before + count]);
+        if (other == Miss::kNone) ++count;
+      }
+      // With digests again: a block may have been replaced by another of its name since.
+      std::vector<tokens::PrefixDigest> prefixes;
+      for (const SequenceHash& hash : hashes.subspan(before, count)) prefixes.push_back(call.prefix_of(hash));
+      stack_.g1_manager->match_blocks(hashes.subspan(before, count), prefixes, table);
+      for (std::size_t i = before; i < table.size(); ++i) {
+        stack_.g1->records().hit(table[i].block_id());
+        call.hit(i);
+      }
+      const std::size_t matched = table.size() - before;
+      if (matched < count) return;
+      if (count < part) why = other;
+      most -= matched;
     }
-    // With digests again: a block may have been replaced by another of its name since.
-    std::vector<tokens::PrefixDigest> prefixes;
-    for (const SequenceHash& hash : hashes.subspan(before, count)) prefixes.push_back(call.prefix_of(hash));
-    stack_.g1_manager->match_blocks(hashes.subspan(before, count), prefixes, table);
-    for (std::size_t i = before; i < table.size(); ++i) {
-      stack_.g1->records().hit(table[i].block_id());
-      call.hit(i);
-    }
-    if (count < most && table.size() - before == count) why = other;
   };
   std::optional<Batch> next;
   bool alone = false;  // no room for two batches at once

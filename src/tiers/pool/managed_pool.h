@@ -81,9 +81,7 @@ class ManagedPool : public Base {
     if (!held) return std::nullopt;
     return *std::move(held);
   }
-  bool has(const tokens::SequenceHash& hash) final {
-    return manager_.block_registry().template check_presence<Tier>(std::span(&hash, 1))[0];
-  }
+  bool has(const tokens::SequenceHash& hash) final { return manager_.contains(hash); }
   std::size_t capacity() const noexcept final { return manager_.total_blocks(); }
   TierRecord record(const block::Hold& hold) const final {
     TierRecord record = TierRecord::of(manager_.identity(hold));

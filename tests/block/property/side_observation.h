@@ -105,6 +105,8 @@ void Side<Tier>::compare(bool pools) {
   std::map<Hash, Id> primaries;
   manager_.for_each_registered([&](const Hash& hash, BlockId id) { primaries[hash] = id.value(); });
   trace_.expect_equal("primaries", primaries, model_.primaries());
+  for (const Hash& hash : world_.hashes())
+    trace_.expect_equal("contains", manager_.contains(hash), primaries.contains(hash));
   for (const Immutable& guard : shared_) {
     const Id id = id_of(guard);
     trace_.expect_equal("use count", guard.use_count(), model_.use_count(id));

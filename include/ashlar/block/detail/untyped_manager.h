@@ -72,6 +72,7 @@ class UntypedManager {
   virtual void scan(std::span<const tokens::SequenceHash> hashes, bool touch, Emitter emit) = 0;
 
   // By hash: its primary, in use or inactive. Errors: kNotFound; kCapacity.
+  virtual bool contains(const tokens::SequenceHash& hash) noexcept = 0;
   virtual Result<PinRef> pin(const tokens::SequenceHash& hash, Clock::Duration ttl) = 0;
   virtual Result<HoldRef> hold(const tokens::SequenceHash& hash) = 0;
   virtual Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) = 0;
