@@ -62,7 +62,7 @@ class OffloadTableTest : public ::testing::Test {
                                 after.passed() ? std::nullopt : std::optional<block::Fence>(after)};
   }
   static void offer(OffloadTable& table, std::uint64_t i, std::uint8_t priority = 10) {
-    table.offer(std::vector<OffloadTable::Wanted>{{hash_of(i)}}, priority);
+    table.offer(std::vector<OffloadTable::Wanted>{{hash_of(i)}}, {}, priority);
   }
   static OffloadHandle call(const std::shared_ptr<OffloadTable>& table,
                             const std::vector<std::uint64_t>& some, const OffloadOptions& options = {}) {
@@ -74,7 +74,8 @@ class OffloadTableTest : public ::testing::Test {
     }
     const auto made = std::make_shared<OffloadCall>(hashes.size(), options, table);
     for (const SequenceHash& hash : hashes) EXPECT_TRUE(made->name(hash));
-    table->offer(wanted, options.priority, made);
+    table->offer(wanted, {}, options.priority, made);
+    table->offered(made);
     return OffloadHandle(made);
   }
   static std::optional<Taken> take(OffloadTable& table) {
@@ -233,7 +234,7 @@ TEST_F(OffloadTableTest, AFenceThatPassesWhileItsBlockIsOfferedIsNotMissed) {
     EXPECT_EQ(table->counters().blocked, 1u) << "recorded, and not yet watched";
     std::move(*s).signal();
   };
-  table->offer(wanted, 10);
+  table->offer(wanted, {}, 10);
   EXPECT_FALSE(at_upgrade_);
   EXPECT_EQ(run_all(*table), (std::vector{hash_of(0), hash_of(1)}));
   EXPECT_EQ(table->counters().blocked, 0u);
