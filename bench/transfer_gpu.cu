@@ -73,11 +73,13 @@ struct Settings {
   double gib = 1;
   std::uint32_t blocks = backend::cuda::CudaOptions().copy_blocks;
   std::uint32_t device_blocks = backend::cuda::CudaOptions().device_copy_blocks;
+  std::uint64_t packing_bytes = backend::cuda::CudaOptions().packing_bytes;
   std::string only;
 
   bool wants(std::string_view table) const { return only.empty() || only == table; }
   backend::cuda::CudaOptions options() const {
     return {.copy_blocks = blocks,
+            .packing_bytes = packing_bytes,
             .device_copy_blocks = device_blocks,
             .limits = {.bytes = std::uint64_t{8} << 30}};
   }
@@ -411,7 +413,7 @@ std::uint64_t copy_until(CudaExecutor& executor, const TransferPlan& plan, const
   return bytes + plan.bytes();
 }
 
-void table_beside(Machine& machine, const Settings& settings) {
+bool table_beside(Machine& machine, const Settings& settings) {
   std::printf("\nbeside kernels that compute: slowdown of the kernel, and GB/s of the copy meanwhile\n");
   std::printf("%-10s %-5s %-22s %9s %9s %9s %8s\n", "kernel", "", "copy", "alone ms", "beside ms", "slowdown",
               "GB/s");
@@ -422,6 +424,7 @@ void table_beside(Machine& machine, const Settings& settings) {
     std::uint64_t piece;
     SwitchPoints points;
   };
+  bool met = true;
   constexpr Way kWays[] = {{"kernel, 32 KiB pieces", 32 << 10, {kFar, kFar, kFar, kFar}},
                            {"packed, 32 KiB pieces", 32 << 10, {kFar, kFar, kFar, 1}},
                            {"engines, 2 MiB pieces", 2 << 20, {1, 1, 1, kFar}}};
@@ -453,12 +456,19 @@ void table_beside(Machine& machine, const Settings& settings) {
           beside.push_back(two);
           rates.push_back(static_cast<double>(bytes) / 1e9 / span);
         }
-        std::printf("%-10s %-5s %-22s %9.2f %9.2f %9.3f %8.1f\n", bandwidth ? "bandwidth" : "multiply",
-                    to_host ? "D2H" : "H2D", way.name, median(alone), median(beside),
-                    median(beside) / median(alone), median(rates));
+        const double slowdown = median(beside) / median(alone);
+        const bool has_target = !bandwidth && way.points.packed_run == 1;
+        const bool reached = median(rates) >= 45 && slowdown <= 1.01;
+        std::printf("%-10s %-5s %-22s %9.2f %9.2f %9.3f %8.1f%s\n", bandwidth ? "bandwidth" : "multiply",
+                    to_host ? "D2H" : "H2D", way.name, median(alone), median(beside), slowdown, median(rates),
+                    !has_target ? ""
+                    : reached   ? "  ok"
+                                : "  MISSED");
         std::fflush(stdout);
+        met &= reached || !has_target;
       }
   }
+  return met;
 }
 
 double processor_seconds() {
@@ -546,12 +556,14 @@ int run_gpu_transfers(int argc, char** argv) {
       settings.blocks = static_cast<std::uint32_t>(std::atoi(argv[i] + 9));
     } else if (argument.starts_with("--device-blocks=")) {
       settings.device_blocks = static_cast<std::uint32_t>(std::atoi(argv[i] + 16));
+    } else if (argument.starts_with("--packing=")) {
+      settings.packing_bytes = std::uint64_t{static_cast<std::uint32_t>(std::atoi(argv[i] + 10))} << 20;
     } else if (argument.starts_with("--only=")) {
       settings.only = argument.substr(7);
     } else {
       std::fprintf(stderr,
                    "'%s' is no option of the GPU part; it has --runs=N --gib=X --blocks=N --device-blocks=N "
-                   "--only=pieces|both|orders|host|beside\n",
+                   "--packing=MiB --only=pieces|both|orders|host|beside\n",
                    argv[i]);
       return 2;
     }
@@ -587,8 +599,11 @@ int run_gpu_transfers(int argc, char** argv) {
     if (settings.wants("host")) table_host(machine, *executor, settings);
   }
   // This table makes executors of its own.
-  if (settings.wants("beside")) table_beside(machine, settings);
-  std::printf("\ntargets, 0.97 of the best probe and 0.9 of both at once: %s\n", met ? "met" : "MISSED");
+  if (settings.wants("beside")) met &= table_beside(machine, settings);
+  std::printf(
+      "\ntargets, 0.97 of the best probe, 0.9 of both at once, 45 GB/s packed beside a multiplication that "
+      "takes at most 1 %% longer: %s\n",
+      met ? "met" : "MISSED");
   return met ? 0 : 1;
 }
 

@@ -43,8 +43,9 @@ struct CudaOptions {
   // Maximum thread blocks, of 512 threads, of the kernel that copies to the device: the share it may take
   // from compute kernels. Copies to the host use a quarter of them; packing uses twice as many, briefly.
   std::uint32_t copy_blocks = 16;
-  // Device memory for packing, per direction; 0: nothing is packed.
-  std::uint64_t packing_bytes = std::uint64_t{32} << 20;
+  // Device memory for packing, per direction; 0: nothing is packed. A quarter of it is enough while nothing
+  // computes beside.
+  std::uint64_t packing_bytes = std::uint64_t{128} << 20;
   // The same for copies inside the device; 0: four for each multiprocessor.
   std::uint32_t device_copy_blocks = 0;
   // Measured at creation (less than 100 ms) unless given.
