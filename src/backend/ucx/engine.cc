@@ -1,5 +1,7 @@
 #include "backend/ucx/engine.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -7,6 +9,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -44,10 +48,39 @@ bool watch(int epoll, int descriptor, std::uint64_t number) {
   return epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) == 0;
 }
 
+// UCX reads it too.
+const char* named_devices() {
+  return std::getenv("UCX_NET_DEVICES");  // NOLINT(concurrency-mt-unsafe): nothing sets it
+}
+
+// UCX asks nobody who is connected by shared memory, or could be: without devices it is reached from this
+// machine alone.
+bool is_confined(const UcxOptions& options) {
+  return options.devices.empty() && named_devices() == nullptr && shares_memory(options.transports);
+}
+
+UcxOptions with_devices(UcxOptions options) {
+  const char* const named = named_devices();
+  if (is_confined(options)) {
+    options.devices = "lo";
+  } else if (options.devices.empty() && named != nullptr && std::string_view(named) != "all") {
+    options.devices = named;
+  }
+  return options;
+}
+
+constexpr const char* kLoopbackHost = "127.0.0.1";
+constexpr const char* kAnyHost = "0.0.0.0";
+
+bool is_loopback(const std::string& host) {
+  return host.starts_with("127.") || host == "::1";
+}
+
 }  // namespace
 
 Engine::Engine(const UcxOptions& options, std::shared_ptr<UcxContext> context, int epoll, int wake)
-    : options_(options),
+    : options_(with_devices(options)),
+      confined_(is_confined(options)),
       admission_(options.limits, options.clock == nullptr ? Clock::real() : *options.clock),
       context_(std::move(context)),
       shares_memory_(shares_memory(options.transports)),
@@ -56,7 +89,7 @@ Engine::Engine(const UcxOptions& options, std::shared_ptr<UcxContext> context, i
       wake_(wake) {}
 
 Result<std::shared_ptr<Engine>> Engine::create(const UcxOptions& options) {
-  ASHLAR_TRY(std::shared_ptr<UcxContext> context, UcxContext::create(options));
+  ASHLAR_TRY(std::shared_ptr<UcxContext> context, UcxContext::create(with_devices(options)));
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   std::shared_ptr<Engine> engine(new Engine(options, std::move(context), epoll, wake));  // owns descriptors
@@ -67,30 +100,97 @@ Result<std::shared_ptr<Engine>> Engine::create(const UcxOptions& options) {
 
 Result<void> Engine::open() {
   ASHLAR_TRY(std::unique_ptr<UcxWorker> worker, UcxWorker::create(context_));
-  WorkerAddress address{.machine = machine_,
-                        .process = static_cast<std::uint32_t>(getpid()),
-                        .transports = options_.transports,
-                        .hosts = host_addresses(options_.devices)};
   if (shares_memory_) {
-    ASHLAR_TRY(address.packed, worker->address());
+    ASHLAR_TRY(packed_, worker->address());
   }
   std::unique_ptr<DeviceCopies> devices;
   if (options_.device_executor != nullptr) {
     ASHLAR_TRY(devices, DeviceCopies::create(options_, Link::message_bytes(options_), table_,
                                              [this] { attend(nullptr); }));
   }
-  ASHLAR_TRY(service_,
-             Responder::create(std::move(worker), table_, std::move(devices), options_.reply_limit));
-  address.port = service_->port();
-  address_ = encode(address);
-  if (address_.size() > transfer::RemoteTransport::kMaxAddressBytes)
-    return make_error(ErrorCode::kUnsupported,
-                      "the address has %zu bytes, more than %zu; name fewer network devices", address_.size(),
-                      transfer::RemoteTransport::kMaxAddressBytes);
+  const std::string hosts = host_addresses(options_.devices);
+  const bool at_one = !options_.devices.empty() && !hosts.empty() && hosts.find(',') == std::string::npos;
+  ASHLAR_TRY(service_, Responder::create(std::move(worker), table_, std::move(devices), options_.reply_limit,
+                                         at_one ? hosts : kAnyHost));
+  {
+    ASHLAR_TRY(std::vector<std::byte> address, encode_address(hosts));
+    const MutexLock lock(mu_);
+    address_ = std::move(address);
+  }
   if (epoll_ < 0 || wake_ < 0 || !watch(epoll_, wake_, kWakeEvent) ||
       !watch(epoll_, service_->worker().event_fd(), kServiceEvent))
     return make_error(ErrorCode::kCapacity, "no descriptors for the ucx transport (errno %d)", errno);
   return {};
+}
+
+Result<std::vector<std::byte>> Engine::encode_address(std::string hosts) {
+  WorkerAddress address{.machine = machine_,
+                        .process = static_cast<std::uint32_t>(getpid()),
+                        .transports = options_.transports,
+                        .hosts = std::move(hosts)};
+  address.port = service_->port();
+  address.packed = packed_;
+  std::vector<std::byte> out = encode(address);
+  if (out.size() > transfer::RemoteTransport::kMaxAddressBytes)
+    return make_error(ErrorCode::kUnsupported,
+                      "the address has %zu bytes, more than %zu; name fewer network devices", out.size(),
+                      transfer::RemoteTransport::kMaxAddressBytes);
+  return out;
+}
+
+std::vector<std::byte> Engine::address() const {
+  const MutexLock lock(mu_);
+  return address_;
+}
+
+// UCX finds the device of a connection by its address: 127.0.0.2 is of none, and 127.0.0.1 is reached from
+// wherever that is.
+Result<void> Engine::listen_at(const std::string& host) {
+  if (confined_ && !is_loopback(host))
+    return make_error(ErrorCode::kInvalidArgument,
+                      "with '%s' who reaches this process over UCX reads and writes all of its memory: name "
+                      "the devices of a network that is trusted so far (UcxOptions::devices) to let agents "
+                      "listen at %s, or use tcp alone",
+                      options_.transports.c_str(), host.c_str());
+  if (!options_.devices.empty()) return {};
+  const std::vector<std::string> known = split_list(host_addresses({}));
+  const std::string where = is_loopback(host)                                           ? kLoopbackHost
+                            : std::ranges::find(known, host) != std::ranges::end(known) ? host
+                                                                                        : kAnyHost;
+  {
+    const MutexLock lock(mu_);
+    while (next_host_) listens_.wait(mu_);
+    if (host_ == where) return {};
+    if (!host_.empty())
+      return make_error(ErrorCode::kUnsupported,
+                        "the ucx transport listens at %s for another agent, and not at %s; give each agent a "
+                        "transport",
+                        host_.c_str(), where.c_str());
+    if (where == kAnyHost) {
+      host_ = where;
+      return {};
+    }
+    next_host_ = where;
+    listening_.reset();
+  }
+  attend(nullptr);
+  const MutexLock lock(mu_);
+  while (!listening_) listens_.wait(mu_);
+  return *listening_;
+}
+
+void Engine::listen_anew(const std::string& host) {
+  Result<void> done = service_->listen(host);
+  Result<std::vector<std::byte>> address = encode_address(host);
+  if (done && !address) done = address.error();
+  const MutexLock lock(mu_);
+  if (done) {
+    address_ = *std::move(address);
+    host_ = host;
+  }
+  next_host_.reset();
+  listening_ = std::move(done);
+  listens_.notify_all();
 }
 
 Engine::~Engine() {
@@ -228,12 +328,15 @@ void Engine::warm(const std::shared_ptr<Link>& link) {
 
 void Engine::take_calls() {
   std::vector<std::shared_ptr<Link>> calls;
+  std::optional<std::string> host;
   {
     const MutexLock lock(mu_);
     if (calls_.empty()) return;
     calls.swap(calls_);
     stop_seen_ = stopping_;
+    host = next_host_;
   }
+  if (host) listen_anew(*host);
   for (const std::shared_ptr<Link>& link : calls) {
     if (link == nullptr) continue;
     links_.emplace(link->number(), link);

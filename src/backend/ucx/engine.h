@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <unordered_set>
@@ -37,7 +39,9 @@ class Engine {
   const std::shared_ptr<RegionTable>& table() const noexcept { return table_; }
   bool copies_devices() const noexcept { return options_.device_executor != nullptr; }
   // What a peer's connect() needs.
-  const std::vector<std::byte>& address() const noexcept { return address_; }
+  std::vector<std::byte> address() const ASHLAR_EXCLUDES(mu_);
+  // See UcxTransport::listen_at().
+  Result<void> listen_at(const std::string& host) ASHLAR_EXCLUDES(mu_);
   Result<std::shared_ptr<Link>> connect(const transfer::AgentIdentity& peer, const WorkerAddress& address,
                                         std::function<void(const Error&)> on_failure,
                                         Clock::TimePoint deadline);
@@ -52,10 +56,14 @@ class Engine {
  private:
   Engine(const UcxOptions& options, std::shared_ptr<UcxContext> context, int epoll, int wake);
   Result<void> open();
+  // What peers need to reach the service at these hosts.
+  Result<std::vector<std::byte>> encode_address(std::string hosts);
 
   // Confined to the thread.
   void run();
   void take_calls();
+  // Takes connections at `host` alone.
+  void listen_anew(const std::string& host) ASHLAR_EXCLUDES(mu_);
   bool look_at_links();
   // False when one of them has something to do already.
   bool put_links_to_sleep();
@@ -65,17 +73,23 @@ class Engine {
   bool wind_up();
 
   const UcxOptions options_;
+  const bool confined_;  // no devices were named, and loopback was chosen
   transfer::Admission admission_;
   const std::shared_ptr<UcxContext> context_;
   const std::shared_ptr<RegionTable> table_ = std::make_shared<RegionTable>();
   std::unique_ptr<Responder> service_;  // confined to the thread while it runs
-  std::vector<std::byte> address_;
+  std::vector<std::byte> packed_;       // address of its worker; empty without shared memory
   const bool shares_memory_;
   const std::uint64_t machine_;
   const int epoll_;
   const int wake_;
 
-  Mutex mu_;
+  mutable Mutex mu_;
+  CondVar listens_;
+  std::vector<std::byte> address_ ASHLAR_GUARDED_BY(mu_);
+  std::string host_ ASHLAR_GUARDED_BY(mu_);                       // of agents; empty: none yet
+  std::optional<std::string> next_host_ ASHLAR_GUARDED_BY(mu_);   // for the thread
+  std::optional<Result<void>> listening_ ASHLAR_GUARDED_BY(mu_);  // what became of it
   std::vector<std::shared_ptr<Link>> calls_ ASHLAR_GUARDED_BY(mu_);
   bool asleep_ ASHLAR_GUARDED_BY(mu_) = false;
   bool stopping_ ASHLAR_GUARDED_BY(mu_) = false;

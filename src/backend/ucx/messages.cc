@@ -41,32 +41,49 @@ void take_messages(UcxWorker& worker, unsigned id, ucp_am_recv_callback_t handle
 Result<std::unique_ptr<Responder>> Responder::create(std::unique_ptr<UcxWorker> worker,
                                                      std::shared_ptr<RegionTable> table,
                                                      std::unique_ptr<DeviceCopies> devices,
-                                                     Clock::Duration reply_limit) {
+                                                     Clock::Duration reply_limit, const std::string& host) {
   std::unique_ptr<Responder> out(
       new Responder(std::move(worker), std::move(table), std::move(devices), reply_limit));
   take_messages(*out->worker_, kQuestion, asked, out.get());
   take_messages(*out->worker_, kGet, wants_bytes, out.get());
   take_messages(*out->worker_, kPut, brings_bytes, out.get());
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
+  ASHLAR_RETURN_IF_ERROR(out->listen(host));
+  return out;
+}
+
+Result<void> Responder::listen(const std::string& host) {
+  sockaddr_in here{};
+  here.sin_family = AF_INET;
+  ASHLAR_CHECK(inet_pton(AF_INET, host.c_str(), &here.sin_addr) == 1, "UCX cannot listen at '%s'",
+               host.c_str());
   ucp_listener_params_t parameters{};
   parameters.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-  parameters.sockaddr = {reinterpret_cast<const sockaddr*>(&any), sizeof any};
-  parameters.conn_handler = {connected, out.get()};
+  parameters.sockaddr = {reinterpret_cast<const sockaddr*>(&here), sizeof here};
+  parameters.conn_handler = {connected, this};
+  ucp_listener_h listener = nullptr;
   ucs_status_t status = UCS_OK;
   {
     const DescriptorGate::Opening alone;
-    status = ucx().ucp_listener_create(out->worker_->handle(), &parameters, &out->listener_);
+    status = ucx().ucp_listener_create(worker_->handle(), &parameters, &listener);
   }
   ucp_listener_attr_t attributes{};
   attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
-  if (status == UCS_OK) status = ucx().ucp_listener_query(out->listener_, &attributes);
+  if (status == UCS_OK) status = ucx().ucp_listener_query(listener, &attributes);
+  // What is left open is closed: the new one that failed, or the one that it replaces.
+  ucp_listener_h closing = listener;
+  if (status == UCS_OK) closing = std::exchange(listener_, listener);
+  if (closing != nullptr) {
+    const DescriptorGate::Closing together;
+    ucx().ucp_listener_destroy(closing);
+    worker_->progress();
+  }
   if (status != UCS_OK)
-    return make_error(ErrorCode::kIo, "UCX cannot listen for peers: %s", reason(status).c_str());
+    return make_error(ErrorCode::kIo, "UCX cannot listen for peers at %s: %s", host.c_str(),
+                      reason(status).c_str());
   sockaddr_in bound{};
   std::memcpy(&bound, &attributes.sockaddr, sizeof bound);
-  out->port_ = ntohs(bound.sin_port);
-  return out;
+  port_ = ntohs(bound.sin_port);
+  return {};
 }
 
 Responder::~Responder() {

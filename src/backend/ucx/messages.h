@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -38,16 +39,18 @@ struct ReplyBytes {
 
 class Responder {
  public:
-  // Accepts connections and takes the requests of a worker. `devices` is null where no device memory is
-  // offered. `reply_limit`: as in the options. Errors: kIo: no port can be listened on.
+  // Accepts connections at `host` and takes the requests of a worker. `devices` is null where no device
+  // memory is offered. `reply_limit`: as in the options. Errors: kIo: no port can be listened on.
   static Result<std::unique_ptr<Responder>> create(std::unique_ptr<UcxWorker> worker,
                                                    std::shared_ptr<RegionTable> table,
                                                    std::unique_ptr<DeviceCopies> devices,
-                                                   Clock::Duration reply_limit);
+                                                   Clock::Duration reply_limit, const std::string& host);
   ~Responder();
   Responder(const Responder&) = delete;
   Responder& operator=(const Responder&) = delete;
 
+  // Accepts connections at this IPv4 address, in place of where it did. Errors: kIo.
+  Result<void> listen(const std::string& host);
   UcxWorker& worker() noexcept { return *worker_; }
   std::uint16_t port() const noexcept { return port_; }
   // Whether anything happened.

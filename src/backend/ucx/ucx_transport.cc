@@ -154,6 +154,10 @@ std::vector<std::byte> UcxTransport::address() const {
   return impl_->engine->address();
 }
 
+Result<void> UcxTransport::listen_at(std::string_view host) {
+  return impl_->engine->listen_at(std::string(host));
+}
+
 Result<std::unique_ptr<transfer::MemoryRegistration>> UcxTransport::register_memory(
     std::shared_ptr<storage::Storage> storage, storage::AccessMode mode) {
   const bool on_device = storage != nullptr && storage->kind() == StorageKind::kDevice;

@@ -91,6 +91,7 @@ Result<void> AgentCore::start() {
                       options_.listen.c_str());
   ASHLAR_TRY(OwnedFd listener, address.listen());
   ASHLAR_TRY(const SocketAddress bound, SocketAddress::local_of(listener.get()));
+  ASHLAR_RETURN_IF_ERROR(transport_->listen_at(bound.host()));
   card_.identity = {options_.id.value_or(random_identity()), random_identity()};
   card_.name = options_.name;
   card_.address = options_.advertise.empty() ? bound.to_string() : options_.advertise;

@@ -127,19 +127,21 @@ bool SocketAddress::is_any() const noexcept {
   return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_addr);
 }
 
-std::string SocketAddress::to_string() const {
-  char host[INET6_ADDRSTRLEN] = {};
-  std::uint16_t port = 0;
+std::string SocketAddress::host() const {
+  char text[INET6_ADDRSTRLEN] = {};
   if (storage_.ss_family == AF_INET) {
-    const auto* four = reinterpret_cast<const sockaddr_in*>(&storage_);
-    ::inet_ntop(AF_INET, &four->sin_addr, host, sizeof host);
-    port = ntohs(four->sin_port);
-    return std::string(host) + ":" + std::to_string(port);
+    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(&storage_)->sin_addr, text, sizeof text);
+  } else {
+    ::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_addr, text, sizeof text);
   }
-  const auto* six = reinterpret_cast<const sockaddr_in6*>(&storage_);
-  ::inet_ntop(AF_INET6, &six->sin6_addr, host, sizeof host);
-  port = ntohs(six->sin6_port);
-  return "[" + std::string(host) + "]:" + std::to_string(port);
+  return text;
+}
+
+std::string SocketAddress::to_string() const {
+  if (storage_.ss_family == AF_INET)
+    return host() + ":" + std::to_string(ntohs(reinterpret_cast<const sockaddr_in*>(&storage_)->sin_port));
+  return "[" + host() +
+         "]:" + std::to_string(ntohs(reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_port));
 }
 
 Result<OwnedFd> SocketAddress::listen() const {

@@ -34,6 +34,8 @@ class SocketAddress {
   // 0.0.0.0 and ::, which can be listened on, but not connected to.
   bool is_any() const noexcept;
   std::string to_string() const;
+  // Without the port, and without brackets.
+  std::string host() const;
 
   // Errors: kIo with the system's reason.
   Result<OwnedFd> listen() const;

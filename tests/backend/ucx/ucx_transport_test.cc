@@ -1,15 +1,20 @@
 #include "ashlar/backend/ucx/ucx_transport.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <thread>
 
 #include "ashlar/tiers/remote.h"
+#include "ashlar/transfer/remote_agent.h"
 #include "backend/ucx/framing.h"
 #include "backend/ucx/owner_bytes.h"
 #include "backend/ucx/ucx_fixture.h"
+#include "base/owned_fd.h"
 #include "support/block_images.h"
 
 namespace ashlar::backend::ucx {
@@ -355,6 +360,72 @@ TEST(UcxOptionsTest, BothSidesHaveTheSameTransports) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
   EXPECT_THAT(refused.error().message(), HasSubstr("'tcp,shm', this process 'tcp'"));
+}
+
+// ---- who reaches it
+
+bool takes_connections(const UcxTransport& transport, const char* host) {
+  sockaddr_in there{};
+  there.sin_family = AF_INET;
+  there.sin_port = htons(decode_address(transport.address()).value().port);
+  ::inet_pton(AF_INET, host, &there.sin_addr);
+  const OwnedFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&there), sizeof there) == 0;
+}
+
+std::shared_ptr<transfer::RemoteAgent> agent_at(const std::string& listen,
+                                                const std::shared_ptr<UcxTransport>& transport) {
+  return transfer::RemoteAgent::create(
+             {.listen = listen, .transport = transport, .silence = std::chrono::minutes(2)})
+      .value();
+}
+
+TEST(UcxListenerTest, ConnectionsAreTakenWhereTheAgentListens) {
+  const auto transport = UcxTransport::create({.connect_limit = std::chrono::minutes(2)}).value();
+  EXPECT_TRUE(takes_connections(*transport, "127.0.0.3"));
+  // All of loopback is one place: UCX knows no device of the other addresses.
+  const auto agent = agent_at("127.0.0.2:0", transport);
+  EXPECT_EQ(decode_address(transport->address()).value().hosts, "127.0.0.1");
+  EXPECT_TRUE(takes_connections(*transport, "127.0.0.1"));
+  EXPECT_FALSE(takes_connections(*transport, "127.0.0.2"));
+  EXPECT_FALSE(takes_connections(*transport, "127.0.0.3"));
+  // A peer reaches it there, and another agent may share it.
+  const auto other =
+      agent_at("127.0.0.1:0", UcxTransport::create({.connect_limit = std::chrono::minutes(2)}).value());
+  const auto peer =
+      other->connect(agent->address(), {.deadline = Clock::real().now() + std::chrono::minutes(2)});
+  EXPECT_TRUE(peer) << peer.error();
+  const auto before = transport->address();
+  EXPECT_TRUE(transport->listen_at("127.0.0.1"));
+  EXPECT_EQ(transport->address(), before);
+  const auto elsewhere = transport->listen_at("0.0.0.0");
+  ASSERT_FALSE(elsewhere);
+  EXPECT_EQ(elsewhere.error().code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(elsewhere.error().message(), HasSubstr("listens at 127.0.0.1 for another agent"));
+}
+
+TEST(UcxListenerTest, NamedDevicesSayWhereConnectionsAreTaken) {
+  const auto transport = UcxTransport::create({.devices = "lo"}).value();
+  EXPECT_TRUE(takes_connections(*transport, "127.0.0.1"));
+  EXPECT_FALSE(takes_connections(*transport, "127.0.0.3"));
+  EXPECT_TRUE(transport->listen_at("0.0.0.0"));
+  EXPECT_FALSE(takes_connections(*transport, "127.0.0.3"));
+}
+
+// Who connects there reads and writes all memory of the process.
+TEST(UcxListenerTest, WithSharedMemoryNobodyElsewhereConnectsUnlessDevicesAreNamed) {
+  const auto transport = UcxTransport::create({.transports = "tcp,shm"}).value();
+  EXPECT_EQ(decode_address(transport->address()).value().hosts, "127.0.0.1");
+  EXPECT_TRUE(takes_connections(*transport, "127.0.0.1"));
+  EXPECT_FALSE(takes_connections(*transport, "127.0.0.3"));
+  EXPECT_TRUE(transport->listen_at("127.0.0.2"));
+  const auto open = transfer::RemoteAgent::create({.listen = "0.0.0.0:0",
+                                                   .advertise = "192.0.2.1:7000",
+                                                   .secret = "an agent has sixteen bytes",
+                                                   .transport = transport});
+  ASSERT_FALSE(open);
+  EXPECT_EQ(open.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(open.error().message(), HasSubstr("UcxOptions::devices"));
 }
 
 TEST(UcxOptionsTest, OnlyMemoryIsServed) {

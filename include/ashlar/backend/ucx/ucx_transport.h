@@ -38,7 +38,9 @@ struct UcxOptions {
   // As UCX_TLS: "tcp", "tcp,shm", … "tcp" is always in it: peers need a way that works everywhere. Both sides
   // of a path have the same list.
   std::string transports = "tcp";
-  // As UCX_NET_DEVICES: "eth0,eth1". Empty: all.
+  // As UCX_NET_DEVICES: "eth0,eth1". Peers connect at their addresses. Empty: what that variable says, or
+  // all, and peers connect where the agent listens; with shared memory in `transports`, where who connects
+  // can read and write all memory of this process, "lo".
   std::string devices = {};
   // Of TCP; UCX's own default, 8 KiB, costs half the bandwidth. An operation over TCP is one segment: this is
   // 256 KiB and the room for headers.
@@ -84,6 +86,9 @@ class UcxTransport final : public transfer::RemoteTransport {
 
   std::string_view name() const noexcept override { return "ucx"; }
   std::vector<std::byte> address() const override;
+  // Where UcxOptions::devices is empty, connections are taken at this host alone from now on: an IPv4 address
+  // of a device, and 127.0.0.1 for all of loopback. Other hosts, as 0.0.0.0, change nothing.
+  Result<void> listen_at(std::string_view host) override;
   Result<std::unique_ptr<transfer::MemoryRegistration>> register_memory(
       std::shared_ptr<storage::Storage> storage, storage::AccessMode mode) override;
   Result<std::shared_ptr<transfer::RemotePath>> connect(
