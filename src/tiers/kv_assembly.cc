@@ -301,6 +301,14 @@ Result<void> KvBlockManager::Assembly::open_remote() {
   remote_core->copy_limit = shape.copy_limit;
   remote_core->fetch = [this](std::span<const SequenceHash> hashes, const std::string& from,
                               std::optional<Clock::TimePoint> until) { return fetch(hashes, from, until); };
+  remote_core->each_in_memory = [this](const std::function<void(const SequenceHash&)>& visit) {
+    const auto visit_it = [&](const SequenceHash& hash, block::BlockId) { visit(hash); };
+    stack.g1_manager->for_each_registered(visit_it);
+    stack.g2_manager->for_each_registered(visit_it);
+  };
+  remote_core->is_in_memory = [this](const SequenceHash& hash) {
+    return stack.g1->has(hash) || stack.g2->has(hash);
+  };
   remote.emplace(remote_core);
   if (!shape.serve) return {};
   std::shared_ptr<const BlockSet> landing;
@@ -340,26 +348,22 @@ Result<void> KvBlockManager::Assembly::open_remote() {
   return {};
 }
 
-std::pair<std::size_t, std::string> KvBlockManager::Assembly::fetch(std::span<const SequenceHash> hashes,
-                                                                    const std::string& from,
-                                                                    std::optional<Clock::TimePoint> until) {
+std::string KvBlockManager::Assembly::fetch(std::span<const SequenceHash> hashes, const std::string& from,
+                                            std::optional<Clock::TimePoint> until) {
   OnboardOptions how{.deadline = until, .sources = {from}};
   // Each stretch of a chain on its own: a hint may name blocks from the middle of several.
-  std::size_t fetched = 0;
   std::string why;
   for (std::size_t first = 0; first < hashes.size();) {
     std::size_t end = first + 1;
     while (end < hashes.size() && hashes[end - 1].can_precede(hashes[end])) ++end;
     const auto call = onboarder->make_call(hashes.subspan(first, end - first), how, true);
     onboarder->run(call);
-    for (const BlockOutcome& block : call->blocks()) {
-      if (block.state == OnboardState::kHit) ++fetched;
+    for (const BlockOutcome& block : call->blocks())
       if (block.state == OnboardState::kMiss && block.miss != Miss::kBehind && why.empty())
         why = std::string("a block was not fetched: ") + std::string(to_string(block.miss));
-    }
     first = end;
   }
-  return {fetched, why};
+  return why;
 }
 
 Result<void> KvBlockManager::Assembly::open_workers() {

@@ -42,9 +42,9 @@ struct KvBlockManager::Assembly final : block::BlockObserver {
                     TierPool& below);
   // Blocks of G1 that a preempted request is about to release.
   void offer_leaving(std::span<const tokens::SequenceHash> hashes);
-  // Brings blocks into G2 from a named agent. Returns how many are there, and why not the others.
-  std::pair<std::size_t, std::string> fetch(std::span<const tokens::SequenceHash> hashes,
-                                            const std::string& from, std::optional<Clock::TimePoint> until);
+  // See RemoteCore::Fetch.
+  std::string fetch(std::span<const tokens::SequenceHash> hashes, const std::string& from,
+                    std::optional<Clock::TimePoint> until);
   void look_ahead_g1();
   void look_ahead_g2();
   OffloadWorker::Finish begin_move(BytePool& from, BytePool& to, std::vector<block::Hold> holds,

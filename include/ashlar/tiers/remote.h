@@ -210,8 +210,9 @@ struct HintOutcome {
   std::string action_type;  // "kv.fetch"
   Kind kind = Kind::kRejected;
   std::size_t wanted = 0;   // blocks
-  std::size_t fetched = 0;  // that are in G2 now
+  std::size_t fetched = 0;  // that are in G2 now, or in G1
   std::string reason;       // why not all of them are
+  std::string message_id;  // of the envelope; empty: it had none
 };
 
 class RemoteCore;
@@ -267,9 +268,10 @@ class RemoteNode {
                                          std::optional<Clock::TimePoint> until = {});
 
   // Executes the `kv.fetch` actions of an envelope of KV hints (JSON): brings the blocks of these 64-bit
-  // engine hashes from the named agent into G2. Returns one outcome per action, in order. Without `until` all
-  // of it ends after call_limit and copy_limit; a source that does not answer is asked once. Errors:
-  // kInvalidArgument: not an envelope, with the place; kUnsupported: its protocol version.
+  // engine hashes from the named agent into G2. Blocks that are in G2 or G1 count, whatever the source has.
+  // Returns one outcome per action, in order. Without `until` all of it ends after call_limit and copy_limit;
+  // a source that does not answer is asked once. Errors: kInvalidArgument: not an envelope, with the place;
+  // kUnsupported: its protocol version.
   Result<std::vector<HintOutcome>> execute_hints(std::string_view envelope,
                                                  std::optional<Clock::TimePoint> until = {});
   // The outcomes as JSON, for whoever sent the envelope.

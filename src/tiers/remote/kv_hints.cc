@@ -92,6 +92,7 @@ Result<std::vector<KvHint>> parse_hints(std::string_view envelope) {
   JsonReader in(envelope);
   std::vector<KvHint> hints;
   std::string version;
+  std::string message;
   bool has_actions = false;
   const auto read = [&] {
     bool more = false;
@@ -100,6 +101,9 @@ Result<std::vector<KvHint>> parse_hints(std::string_view envelope) {
     while (in.next_key(key, more) && more) {
       if (key == "protocol_version") {
         if (!read_version(in, version)) return false;
+      } else if (key == "message_id") {
+        const bool is_text = in.peek() == JsonReader::Type::kText;
+        if (is_text ? !in.read_text(message, "message_id must be text") : !in.skip()) return false;
       } else if (key == "actions") {
         has_actions = true;
         bool item = false;
@@ -123,7 +127,10 @@ Result<std::vector<KvHint>> parse_hints(std::string_view envelope) {
   if (!is_first_version(version))
     return make_error(ErrorCode::kUnsupported, "KV hints of protocol version \"%.32s\"; version 1 is read",
                       version.c_str());
-  for (KvHint& hint : hints) hint.refusal = refusal_of(hint);
+  for (KvHint& hint : hints) {
+    hint.message_id = message;
+    hint.refusal = refusal_of(hint);
+  }
   return hints;
 }
 
@@ -132,7 +139,13 @@ std::string outcomes_to_json(std::span<const HintOutcome> outcomes) {
   std::string out = "{\"outcomes\":[";
   for (const HintOutcome& outcome : outcomes) {
     if (&outcome != outcomes.data()) out += ',';
-    out += "{\"action_id\":";
+    out += '{';
+    if (!outcome.message_id.empty()) {
+      out += "\"message_id\":";
+      events::append_quoted(out, outcome.message_id);
+      out += ',';
+    }
+    out += "\"action_id\":";
     events::append_quoted(out, outcome.action_id);
     out += ",\"action_type\":";
     events::append_quoted(out, outcome.action_type);

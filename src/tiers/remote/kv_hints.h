@@ -22,6 +22,7 @@ struct KvHint {
   static constexpr std::size_t kMaxActions = 1024;
   static constexpr std::size_t kMaxHashes = 65536;
 
+  std::string message_id;  // of the envelope
   std::string action_id;
   std::string action_type;
   std::string version;

@@ -23,10 +23,9 @@ namespace ashlar::tiers {
 
 class RemoteCore {
  public:
-  // Brings blocks into G2 from a named agent. Returns how many are there, and why not the others.
-  using Fetch = std::function<std::pair<std::size_t, std::string>(
-      std::span<const tokens::SequenceHash> hashes, const std::string& source,
-      std::optional<Clock::TimePoint> until)>;
+  // Brings blocks into G2 from a named agent. Returns why not all of them; empty: all.
+  using Fetch = std::function<std::string(std::span<const tokens::SequenceHash> hashes,
+                                          const std::string& source, std::optional<Clock::TimePoint> until)>;
 
   std::shared_ptr<transfer::RemoteAgent> agent;
   RemotePool* pool = nullptr;  // of the TierStack
@@ -36,6 +35,9 @@ class RemoteCore {
   Clock::Duration lease = {};
   Clock::Duration copy_limit = {};
   Fetch fetch;
+  // Of G1 and G2: visits their registered blocks, those of both twice; and whether one of them has a block.
+  std::function<void(const std::function<void(const tokens::SequenceHash&)>& visit)> each_in_memory;
+  std::function<bool(const tokens::SequenceHash& hash)> is_in_memory;
   std::unique_ptr<RemoteServer> server;  // null: nothing is served
 };
 

@@ -360,10 +360,17 @@ Result<std::vector<HintOutcome>> RemoteNode::execute_hints(std::string_view enve
                                                            std::optional<Clock::TimePoint> until) {
   ASHLAR_TRY(const std::vector<KvHint> hints, parse_hints(envelope));
   if (!until) until = core_->clock->now() + core_->pool->longest_fetch();
-  std::map<std::string, std::string> dead;  // sources that did not answer: why
+  std::map<std::string, std::string> dead;      // sources that did not answer: why
+  std::unordered_set<std::uint64_t> in_memory;  // of all names
+  std::unordered_set<std::uint64_t> named;
+  for (const KvHint& hint : hints) named.insert(hint.block_hashes.begin(), hint.block_hashes.end());
+  core_->each_in_memory([&](const SequenceHash& hash) {
+    if (named.contains(hash.chain())) in_memory.insert(hash.chain());
+  });
   std::vector<HintOutcome> outcomes;
   for (const KvHint& hint : hints) {
     HintOutcome& outcome = outcomes.emplace_back();
+    outcome.message_id = hint.message_id;
     outcome.action_id = hint.action_id;
     outcome.action_type = hint.action_type;
     outcome.wanted = hint.block_hashes.size();
@@ -371,6 +378,11 @@ Result<std::vector<HintOutcome>> RemoteNode::execute_hints(std::string_view enve
       outcome.reason = hint.refusal;
       continue;
     }
+    const auto count_here = [&] {
+      return static_cast<std::size_t>(std::ranges::count_if(
+          hint.block_hashes, [&](std::uint64_t name) { return in_memory.contains(name); }));
+    };
+    outcome.fetched = count_here();
     const auto fetch = [&]() -> Result<void> {
       if (const auto why = dead.find(hint.source); why != dead.end())
         return Error(ErrorCode::kUnavailable, why->second);
@@ -391,23 +403,21 @@ Result<std::vector<HintOutcome>> RemoteNode::execute_hints(std::string_view enve
       const std::unordered_set<std::uint64_t> wanted(hint.block_hashes.begin(), hint.block_hashes.end());
       std::erase_if(names, [&](const SequenceHash& name) { return !wanted.contains(name.chain()); });
       std::ranges::sort(names);
-      std::unordered_set<std::uint64_t> there;
-      for (const SequenceHash& name : names) there.insert(name.chain());
-      const auto covered = static_cast<std::size_t>(
-          std::ranges::count_if(hint.block_hashes, [&](std::uint64_t name) { return there.contains(name); }));
-      if (names.empty()) {
-        outcome.reason = "the source has none of these blocks";
-        return {};
-      }
-      const auto [fetched, why] = core_->fetch(names, hint.source, until);
-      outcome.fetched = fetched == names.size() ? covered : std::min(fetched, covered);
-      outcome.reason = !why.empty() ? why
-                       : outcome.fetched < hint.block_hashes.size()
-                           ? "the source does not have all of these blocks"
-                           : "";
+      const bool none = names.empty();
+      const std::string why = none ? "" : core_->fetch(names, hint.source, until);
+      // One that stands for several blocks is there with all of them.
+      for (const SequenceHash& name : names) in_memory.insert(name.chain());
+      for (const SequenceHash& name : names)
+        if (!core_->is_in_memory(name)) in_memory.erase(name.chain());
+      outcome.fetched = count_here();
+      if (outcome.fetched < outcome.wanted)
+        outcome.reason = !why.empty() ? why
+                         : none       ? "the source has none of these blocks"
+                                      : "the source does not have all of these blocks";
       return {};
     };
-    if (const Result<void> done = fetch(); !done) outcome.reason = done.error().message();
+    if (outcome.fetched < outcome.wanted)
+      if (const Result<void> done = fetch(); !done) outcome.reason = done.error().message();
     outcome.kind = outcome.fetched == 0               ? HintOutcome::Kind::kRejected
                    : outcome.fetched < outcome.wanted ? HintOutcome::Kind::kClipped
                                                       : HintOutcome::Kind::kDone;

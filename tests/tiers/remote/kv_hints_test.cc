@@ -61,7 +61,11 @@ Written write(Random& random) {
   std::string actions;
   for (std::uint64_t n = random.below(4); n > 0; --n)
     actions += (actions.empty() ? "" : ",") + action(out.hints.emplace_back(), random);
-  out.text = object({R"("protocol_version":"1.0")", "\"actions\":[" + actions + "]"}, random);
+  const std::uint64_t message = random.below(3);  // 0: none; 1: none that is text
+  for (KvHint& hint : out.hints) hint.message_id = message == 2 ? "m-7" : "";
+  std::vector<std::string> members = {R"("protocol_version":"1.0")", "\"actions\":[" + actions + "]"};
+  if (message != 0) members.push_back(message == 1 ? R"("message_id":7)" : R"("message_id":"m-7")");
+  out.text = object(std::move(members), random);
   return out;
 }
 
@@ -82,6 +86,7 @@ TEST(KvHintsTest, RandomEnvelopesAreReadAsTheyWereWritten) {
     for (std::size_t i = 0; i < read->size(); ++i) {
       const KvHint& hint = (*read)[i];
       const KvHint& wanted = written.hints[i];
+      EXPECT_EQ(hint.message_id, wanted.message_id);
       EXPECT_EQ(hint.action_id, wanted.action_id);
       EXPECT_EQ(hint.action_type, wanted.action_type);
       EXPECT_EQ(hint.version, wanted.version);

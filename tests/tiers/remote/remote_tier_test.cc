@@ -465,15 +465,25 @@ TEST(RemoteTierTest, AKvFetchHintIsExecutedAndReported) {
   EXPECT_EQ(done[0].kind, HintOutcome::Kind::kDone) << done[0].reason;
   EXPECT_EQ(done[0].fetched, 4u);
   EXPECT_EQ(done[1].kind, HintOutcome::Kind::kRejected);
+  EXPECT_EQ(done[1].message_id, "m");
   EXPECT_THAT(RemoteNode::to_json(done),
-              HasSubstr(R"("action_id":"a","action_type":"kv.fetch","outcome":"done")"));
+              HasSubstr(R"({"message_id":"m","action_id":"a","action_type":"kv.fetch","outcome":"done")"));
   EXPECT_TRUE(reader.kv().presence(hashes)[3].in(kHost));
   const auto clipped =
       reader.kv().remote()->execute_hints(envelope(address(owner), names + ",12345")).value();
   EXPECT_EQ(clipped[0].kind, HintOutcome::Kind::kClipped);
-  const auto nobody = reader.kv().remote()->execute_hints(envelope("127.0.0.1:1", names)).value();
-  EXPECT_EQ(nobody[0].kind, HintOutcome::Kind::kRejected);
-  EXPECT_FALSE(nobody[0].reason.empty());
+  EXPECT_EQ(clipped[0].fetched, 4u);
+  // What is here already needs no source.
+  ASSERT_TRUE(owner.kv().reset(kHost));
+  for (const std::string& source : {address(owner), std::string("127.0.0.1:1")})
+    EXPECT_EQ(reader.kv().remote()->execute_hints(envelope(source, names)).value()[0].kind,
+              HintOutcome::Kind::kDone);
+  ASSERT_TRUE(reader.kv().reset(kHost));
+  for (const std::string& source : {address(owner), std::string("127.0.0.1:1")}) {
+    const auto nobody = reader.kv().remote()->execute_hints(envelope(source, names)).value();
+    EXPECT_EQ(nobody[0].kind, HintOutcome::Kind::kRejected);
+    EXPECT_FALSE(nobody[0].reason.empty());
+  }
   for (const std::string bad :
        {"", "{", "[]", "{}", R"({"actions":{}})", R"({"actions":[],"protocol_version":"2"})",
         R"({"actions":[{"payload":{"block_hashes":["x"]}}],"protocol_version":"1"})"})
