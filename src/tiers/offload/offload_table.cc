@@ -353,6 +353,7 @@ std::size_t OffloadProgress::* outcome_of(Moved moved) {
     case Moved::kRefused:
     case Moved::kUnreachable:
     case Moved::kUnwritten:
+    case Moved::kNoRoom:
       break;
   }
   return &OffloadProgress::failed;

@@ -16,7 +16,8 @@ double seconds_of(Clock::Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-Miss miss_of(Moved moved, const std::optional<Error>& error) {
+// The error of a report is of some of its blocks; it says why others failed only where those do not.
+Miss miss_of(Moved moved, const std::optional<Error>& error, const OnboardCall& call) {
   if (moved == Moved::kArrived || moved == Moved::kPresent) return Miss::kNone;
   if (moved == Moved::kDamaged) return Miss::kDamaged;
   if (moved == Moved::kGone) return Miss::kGone;
@@ -24,6 +25,8 @@ Miss miss_of(Moved moved, const std::optional<Error>& error) {
   if (moved == Moved::kRefused) return Miss::kRefused;
   if (moved == Moved::kUnreachable) return Miss::kUnreachable;
   if (moved == Moved::kUnwritten) return Miss::kUnwritten;
+  if (moved == Moved::kNoRoom) return Miss::kNoRoom;
+  if (moved == Moved::kStopped) return call.stopped() ? Miss::kCancelled : Miss::kLate;
   if (!error) return Miss::kGone;
   switch (error->code()) {
     case ErrorCode::kCapacity:
@@ -85,7 +88,7 @@ Onboarder::ToHost Onboarder::begin_to_host(OnboardCall& call, std::vector<Sequen
 std::vector<Miss> Onboarder::finish_to_host(OnboardCall& call, ToHost& to_host) {
   const auto note = [&](TierPool& pool, std::span<const std::size_t> places, const MoveReport& report) {
     for (std::size_t i = 0; i < places.size(); ++i)
-      to_host.missing[places[i]] = miss_of(report.blocks[i], report.error);
+      to_host.missing[places[i]] = miss_of(report.blocks[i], report.error, call);
     account(pool, report);
   };
   if (to_host.move != nullptr) note(*stack_.g3, to_host.places, to_host.move->finish());
@@ -209,7 +212,7 @@ Onboarder::Arrived Onboarder::finish(OnboardCall& call, Batch& batch, const Onbo
   for (std::size_t i = 0; i < batch.moved.size(); ++i) {
     const bool was_below = std::ranges::binary_search(batch.below, batch.moved[i]);
     if (!was_below && up.blocks[i] == Moved::kArrived) ++from_host;
-    if (batch.moved[i] == arrived) batch.why = miss_of(up.blocks[i], up.error);
+    if (batch.moved[i] == arrived) batch.why = miss_of(up.blocks[i], up.error, call);
   }
   stack_.metrics.of(kTierId<G2>).onboarded.add(from_host);
   if (arrived == hashes.size()) return {arrived, Miss::kNone};

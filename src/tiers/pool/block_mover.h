@@ -42,6 +42,7 @@ enum class Moved : std::uint8_t {
   kRefused,      // the peer that has it lets this node have no more now
   kUnreachable,  // the peer that had it does not answer
   kUnwritten,    // the precondition of its registration in the source has not passed
+  kNoRoom,       // the destination had none
 };
 
 struct MoveReport {

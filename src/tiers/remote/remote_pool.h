@@ -182,6 +182,9 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   // Takes a peer's sets over, once. Null: it has none that fit, or, with *silent, does not answer.
   std::shared_ptr<Source> meet(const std::shared_ptr<transfer::RemotePeer>& peer, const Limits& limits,
                                bool* silent);
+  // What became of blocks whose source did not do as it was asked: the caller had no more time, or it is the
+  // source's fault.
+  Moved failure_of(const Error& error, const Limits& limits) const;
   void died(const transfer::AgentIdentity& peer);
   void forget_blocks(const Source& source);
   void withdrawn(const transfer::AgentIdentity& peer, std::span<const tokens::SequenceHash> hashes);
@@ -220,7 +223,7 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   // Whether others than those of its parts have the blocks of a chunk.
   bool has_others(const Chunk& chunk);
   bool lease_parts(Chunk& chunk, const Limits& limits);
-  bool copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& options);
+  bool copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& options, const Limits& limits);
   void settle(Chunk& chunk, BytePool& to, const Limits& limits);
 
   const std::shared_ptr<transfer::RemoteAgent> agent_;

@@ -26,6 +26,7 @@ constexpr int kRounds = 3;  // a block that one peer no longer has may be had fr
 Moved moved_of(Miss miss) {
   switch (miss) {
     case Miss::kUnknown:
+    case Miss::kGone:
       return Moved::kGone;
     case Miss::kDamaged:
       return Moved::kDamaged;
@@ -242,7 +243,7 @@ void RemotePool::read(Chunk& chunk, std::span<const SequenceHash>, BytePool& to,
   chunk.landing = std::make_shared<Landing>();
   for (std::size_t k = 0; k < chunk.hashes.size(); ++k) chunk.left.push_back(k);
   if (!lease_parts(chunk, limits)) return;
-  if (!copy_parts(chunk, to, options)) return;
+  if (!copy_parts(chunk, to, options, limits)) return;
   settle(chunk, to, limits);
 }
 
@@ -274,11 +275,9 @@ bool RemotePool::lease_parts(Chunk& chunk, const Limits& limits) {
   });
   for (std::size_t p = 0; p < chunk.parts.size(); ++p) {
     if (errors[p]) {
-      const bool stopped =
-          limits.stop.stop_requested() || (limits.deadline && clock_.now() >= *limits.deadline);
       if (!is_no_answer(*errors[p])) chunk.parts[p].source->rests_until = clock_.now() + options_.rest;
       failed(*chunk.parts[p].source, chunk.left.size());
-      chunk.fail_left(stopped ? Moved::kStopped : Moved::kUnreachable, *errors[p], p);
+      chunk.fail_left(failure_of(*errors[p], limits), *errors[p], p);
       return false;
     }
     if (chunk.leased[p].lease != nullptr) chunk.landing->leases.push_back(chunk.leased[p].lease);
@@ -297,11 +296,18 @@ bool RemotePool::lease_parts(Chunk& chunk, const Limits& limits) {
   return !chunk.left.empty();
 }
 
+Moved RemotePool::failure_of(const Error& error, const Limits& limits) const {
+  const bool is_end = error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kCancelled;
+  const bool is_over = limits.stop.stop_requested() || (limits.deadline && clock_.now() >= *limits.deadline);
+  return is_end && is_over ? Moved::kStopped : Moved::kUnreachable;
+}
+
 // Transfers that do not end in time own the landing until they do.
-bool RemotePool::copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& options) {
+bool RemotePool::copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& options, const Limits& limits) {
   Result<std::unique_ptr<Reservation>> reserved = to.reserve(chunk.left.size());
   if (!reserved) {
-    chunk.fail_left(Moved::kFailed, reserved.error());
+    const bool full = reserved.error().code() == ErrorCode::kCapacity;
+    chunk.fail_left(full ? Moved::kNoRoom : Moved::kFailed, reserved.error());
     return false;
   }
   chunk.landing->reservation = *std::move(reserved);
@@ -370,12 +376,11 @@ bool RemotePool::copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& optio
   if (options.control != nullptr) options.control->ended(&chunk);
   if (!failure) return true;
   const auto& [part, error] = *failure;
-  const bool stopped =
-      error.code() == ErrorCode::kCancelled || (options.deadline && clock_.now() >= *options.deadline);
+  const Moved how = failure_of(error, limits);
   Source& source = *chunk.parts[part].source;
   failed(source, chunk.left.size());
-  if (!stopped) source.rests_until = clock_.now() + options_.rest;
-  chunk.fail_left(stopped ? Moved::kStopped : Moved::kUnreachable, error, part);
+  if (how != Moved::kStopped) source.rests_until = clock_.now() + options_.rest;
+  chunk.fail_left(how, error, part);
   if (unfinished) chunk.landing.reset();  // the transfers have it
   return false;
 }
