@@ -91,12 +91,14 @@ struct OnboardOptions {
   std::vector<tokens::PrefixDigest> prefixes = {};
   // Salt of the request; a block with another salt is a miss. Zero: not compared.
   tokens::SaltFingerprint salt = {};
-  // For the events of blocks that are found on volumes: the hashes of their own tokens, one each or none; and
-  // for hashes from the middle of a sequence, the block before the first one and the first of the sequence.
+  // For the events of blocks that are found on volumes and at peers, and for RemoteDirectory: the hashes of
+  // their own tokens, one each or none; and for hashes from the middle of a sequence, the block before the
+  // first one and the first of the sequence.
   std::vector<tokens::LocalHash> locals = {};
   std::optional<tokens::SequenceHash> parent = {};
   std::optional<tokens::SequenceHash> root = {};
-  // Agents (HOST:PORT) that are asked first for blocks that no tier is known to have.
+  // Agents (HOST:PORT) that are asked first for blocks that no tier is known to have, or only one below G2
+  // that is not measured to be faster than Remote.
   std::vector<std::string> sources = {};
   // Of onboard(): a stop request cancels it, and its table is empty. Handles have cancel().
   std::stop_token stop = {};

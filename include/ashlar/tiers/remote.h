@@ -40,6 +40,7 @@
 #include "ashlar/base/result.h"
 #include "ashlar/tiers/onboard_handle.h"
 #include "ashlar/tokens/sequence_hash.h"
+#include "ashlar/tokens/token.h"
 #include "ashlar/transfer/block_checksum.h"
 #include "ashlar/transfer/block_set.h"
 #include "ashlar/transfer/remote_agent.h"
@@ -59,21 +60,25 @@ struct RemoteLimits {
   Result<void> validate() const;
 };
 
-// A node that may have blocks.
-struct RemoteHint {
-  std::string address;     // of its agent: HOST:PORT
-  std::size_t blocks = 0;  // leading blocks that it is thought to have
+// Blocks that nodes are wanted for: those of a request from `first` on.
+struct RemoteQuery {
+  // Of the whole request, which may begin in the middle of a sequence: see position().
+  std::span<const tokens::SequenceHash> hashes;
+  // Of the tokens of the same blocks, as indexes find them: OnboardOptions::locals. Empty: not known.
+  std::span<const tokens::LocalHash> locals;
+  std::size_t first = 0;
 };
 
 // RemoteDirectory: knows which nodes have blocks, so that not all peers are asked. An index of the events of
-// a fleet can implement it.
+// a fleet answers by `locals`, and its caller knows the address of each worker (docs/remote.md).
 //
 // Thread safety: implementations must be thread-safe.
 class RemoteDirectory {
  public:
   virtual ~RemoteDirectory() = default;
-  // Nodes that may have a prefix of `hashes`, the best first. It must not wait for long: requests do.
-  virtual std::vector<RemoteHint> find(std::span<const tokens::SequenceHash> hashes) = 0;
+  // The agents (HOST:PORT) of nodes that may have the first of these blocks, or more. It must not wait for
+  // long: requests do.
+  virtual std::vector<std::string> find(const RemoteQuery& query) = 0;
 };
 
 // Remote: a tier of blocks that are in the G2 of other nodes. Give own_agent or agent.
@@ -102,7 +107,8 @@ struct RemoteShape {
   Clock::Duration copy_limit = std::chrono::seconds(20);
   // A peer that could not be reached, or was silent for `call_limit`, is not asked for this long.
   Clock::Duration rest = std::chrono::seconds(5);
-  // How long a look-up that could do without a peer waits for it: others that were asked have all blocks.
+  // How long a look-up that could do without a peer waits for it: others that were asked, or G3 and G4, have
+  // all blocks.
   Clock::Duration patience = std::chrono::milliseconds(50);
   // Called after blocks of a peer were registered in G2, on a thread of the agent. It must not wait.
   std::function<void(const transfer::AgentIdentity& peer, std::span<const tokens::SequenceHash>)> on_pushed =
@@ -206,13 +212,13 @@ class [[nodiscard]] RemoteBlocksMutable {
 // What became of an action of a KV hints envelope.
 struct HintOutcome {
   enum class Kind : std::uint8_t { kDone, kClipped, kRejected };
+  std::string message_id;  // of the envelope; empty: it had none
   std::string action_id;
   std::string action_type;  // "kv.fetch"
   Kind kind = Kind::kRejected;
   std::size_t wanted = 0;   // blocks
   std::size_t fetched = 0;  // that are in G2 now, or in G1
   std::string reason;       // why not all of them are
-  std::string message_id;  // of the envelope; empty: it had none
 };
 
 class RemoteCore;

@@ -15,6 +15,7 @@ using events::G2;
 using events::G3;
 using events::G4;
 using events::kTierId;
+using events::Remote;
 using tokens::SequenceHash;
 
 namespace {
@@ -172,21 +173,38 @@ std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const
   const bool named = !sources.empty() && stack_.remote != nullptr;
   if (!probes() && !named) return find_known(hashes);
   std::size_t probed = 0;
+  std::size_t compared = 0;          // up to here peers were asked for blocks that are in a tier
+  const TierPool* faster = nullptr;  // than peers
   std::optional<Error> refused;
   Miss at_peers = Miss::kNone;
-  std::vector<TierRun> runs = find_where(hashes, [&](std::size_t i) {
-    if (i < probed) return;
-    // One probe per stretch unknown to this process.
-    refused.reset();
-    at_peers = Miss::kNone;
+  const auto question = [&](std::size_t i) {
     const BlockLineage lineage{.parent = i == 0 ? first.parent : hashes[i - 1],
                                .root = hashes[0].position() == 0 ? hashes[0] : first.root,
                                .locals = first.locals.subspan(std::min(i, first.locals.size())),
                                .group = first.group};
+    return RemotePool::Question{.whole = {.hashes = hashes, .locals = first.locals, .first = i},
+                                .first = lineage,
+                                .sources = sources};
+  };
+  std::vector<TierRun> runs = find_where(hashes, [&](std::size_t i, const TierPool* best) {
+    if (best != nullptr) {
+      if (i < compared || best == faster) return;
+      if (may_be_slower(*best, named)) {
+        compared = ask_for_known(question(i), *best, limits);
+      } else {
+        faster = best;
+      }
+      return;
+    }
+    if (i < probed) return;
+    // One probe per stretch unknown to this process.
+    refused.reset();
+    at_peers = Miss::kNone;
+    const RemotePool::Question all = question(i);
+    const BlockLineage& lineage = all.first;
     std::size_t found = 0;
     if (stack_.remote != nullptr)
-      found = stack_.remote->probe(hashes.subspan(i), {.deadline = limits.deadline, .stop = limits.stop},
-                                   lineage, sources, &at_peers);
+      found = stack_.remote->probe(all, {.deadline = limits.deadline, .stop = limits.stop}, &at_peers);
     if (found == 0 && options_.probe && stack_.g4 != nullptr)
       found = stack_.g4->probe(hashes.subspan(i), limits, lineage, &refused);
     probed = i + std::max<std::size_t>(1, found);
@@ -196,8 +214,30 @@ std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const
   return runs;
 }
 
-std::vector<TierRun> Onboarder::find_where(std::span<const SequenceHash> hashes,
-                                           const std::function<void(std::size_t)>& ask) {
+bool Onboarder::may_be_slower(const TierPool& tier, bool if_unmeasured) const {
+  const double its = stack_.costs.seconds(tier.tier(), stack_.g1->block_bytes());
+  const double remote = stack_.costs.seconds(kTierId<Remote>, stack_.g1->block_bytes());
+  return its > 0 && remote > 0 ? remote < its : if_unmeasured;
+}
+
+// In little time, since the blocks are here in any case.
+std::size_t Onboarder::ask_for_known(RemotePool::Question question, const TierPool& best,
+                                     const CallLimits& limits) {
+  const std::span<const SequenceHash> hashes = question.whole.hashes;
+  std::size_t end = question.whole.first;
+  question.only_sources = !may_be_slower(best, false);
+  const std::vector<TierPool*> pools = stack_.pools();
+  while (end < hashes.size() &&
+         std::ranges::any_of(pools, [&](TierPool* pool) { return pool->has(hashes[end]); }))
+    ++end;
+  question.whole.hashes = hashes.first(end);
+  const Clock::TimePoint until = stack_.clock->now() + stack_.remote->patience();
+  stack_.remote->probe(question,
+                       {.deadline = std::min(until, limits.deadline.value_or(until)), .stop = limits.stop});
+  return end;
+}
+
+std::vector<TierRun> Onboarder::find_where(std::span<const SequenceHash> hashes, const Ask& ask) {
   const std::uint64_t bytes = stack_.g1->block_bytes();
   std::vector<TierPool*> tiers = {stack_.g1.get()};
   if (stack_.g2 != nullptr) tiers.push_back(stack_.g2.get());
@@ -206,8 +246,8 @@ std::vector<TierRun> Onboarder::find_where(std::span<const SequenceHash> hashes,
   for (std::size_t i = 0; i < hashes.size(); ++i) {
     const auto has = [&](TierPool* pool) { return pool->has(hashes[i]); };
     auto found = std::ranges::find_if(tiers, has);
-    if (found == tiers.end()) {
-      ask(i);
+    if (found == tiers.end() || is_local_below_g2(**found)) {
+      ask(i, found == tiers.end() ? nullptr : *found);
       found = std::ranges::find_if(tiers, has);
     }
     if (found == tiers.end()) break;

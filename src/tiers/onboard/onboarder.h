@@ -53,7 +53,7 @@ class Onboarder {
                             std::span<const std::string> sources = {});
   // The same without asking volumes.
   std::vector<TierRun> find_known(std::span<const tokens::SequenceHash> hashes) {
-    return find_where(hashes, [](std::size_t) {});
+    return find_where(hashes, [](std::size_t, const TierPool*) {});
   }
   // Whether it asks volumes for blocks that no tier is known to have.
   bool probes() const {
@@ -132,9 +132,20 @@ class Onboarder {
   bool all_busy_locked() const ASHLAR_REQUIRES(queue_mu_) { return queue_.size() + busy_ >= threads_.size(); }
   // Whether G1 and G2 seem to have every block of the call.
   bool is_in_memory(const OnboardCall& call) const;
-  // Calls `ask` with the place of each block that no tier has, until one is still absent after it.
-  std::vector<TierRun> find_where(std::span<const tokens::SequenceHash> hashes,
-                                  const std::function<void(std::size_t)>& ask);
+  // Called with the place of a block that no tier has, or that is best had from a tier of this node below G2,
+  // and with that tier.
+  using Ask = std::function<void(std::size_t place, const TierPool* best)>;
+  // Ends with the first block that is absent although `ask` was called.
+  std::vector<TierRun> find_where(std::span<const tokens::SequenceHash> hashes, const Ask& ask);
+  // Whether Remote is measured to be faster than a tier; `if_unmeasured`, as long as one of them is not.
+  bool may_be_slower(const TierPool& tier, bool if_unmeasured) const;
+  // Asks peers for blocks that `best` has; only the sources, unless it is measured to be slower. Returns the
+  // place up to which that is settled.
+  std::size_t ask_for_known(RemotePool::Question question, const TierPool& best, const CallLimits& limits);
+  // G3 and G4, where there are peers to compare them with.
+  bool is_local_below_g2(const TierPool& pool) const {
+    return stack_.remote != nullptr && (&pool == stack_.g3.get() || &pool == stack_.g4.get());
+  }
   OnboardTable run_up(OnboardCall& call, std::size_t wanted);
   void run_prefetch(OnboardCall& call, std::size_t wanted);
   Batch begin(OnboardCall& call, std::span<const tokens::SequenceHash> hashes, bool last);

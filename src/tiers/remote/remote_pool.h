@@ -106,11 +106,17 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   std::shared_ptr<const transfer::RemoteBlockSet> set_of(const transfer::AgentIdentity& peer,
                                                          std::uint64_t id = kG2Set) const;
 
-  // Asks peers for the leading `hashes`, until one is absent: `sources` first, the others where those do not
-  // have the first block. Returns how many leading hashes are known now. `why`: of the next one.
-  std::size_t probe(std::span<const tokens::SequenceHash> hashes, const Limits& limits,
-                    const BlockLineage& first = {}, std::span<const std::string> sources = {},
-                    Miss* why = nullptr);
+  // What a probe asks for: the blocks of a request from `whole.first` on.
+  struct Question {
+    RemoteQuery whole;
+    BlockLineage first = {};  // of the first that is wanted
+    std::span<const std::string> sources = {};
+    bool only_sources = false;
+  };
+  // Asks peers for blocks, until one is absent: `sources` first, the others where those do not have the first
+  // block. Returns how many leading ones are known now. `why`: of the next one.
+  std::size_t probe(const Question& question, const Limits& limits, Miss* why = nullptr);
+  Clock::Duration patience() const noexcept { return options_.patience; }
   // Whether probe() may find anything.
   bool probes() const;
   // Reads blocks into host memory, from several peers at once. Each block has its own outcome.
@@ -176,15 +182,15 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   // A request for a lease, of either kind. Returns the bytes of the answer.
   Result<std::vector<std::byte>> ask_lease(const transfer::RemoteBlockSet& set, RemoteMethod method,
                                            std::span<const std::byte> request, const Limits& limits);
+  // What became of blocks whose source did not do as it was asked: the caller had no more time, or it is the
+  // source's fault.
+  Moved failure_of(const Error& error, const Limits& limits) const;
   void failed(Source& source, std::size_t blocks);
   Result<void> check_fits(const transfer::RemoteBlockSet& set) const;
   std::shared_ptr<Source> source_of(const transfer::AgentIdentity& peer) const;
   // Takes a peer's sets over, once. Null: it has none that fit, or, with *silent, does not answer.
   std::shared_ptr<Source> meet(const std::shared_ptr<transfer::RemotePeer>& peer, const Limits& limits,
                                bool* silent);
-  // What became of blocks whose source did not do as it was asked: the caller had no more time, or it is the
-  // source's fault.
-  Moved failure_of(const Error& error, const Limits& limits) const;
   void died(const transfer::AgentIdentity& peer);
   void forget_blocks(const Source& source);
   void withdrawn(const transfer::AgentIdentity& peer, std::span<const tokens::SequenceHash> hashes);

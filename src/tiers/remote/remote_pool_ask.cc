@@ -16,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "base/start_thread.h"
 #include "tiers/remote/remote_pool.h"
 
@@ -262,16 +263,17 @@ bool RemotePool::probes() const {
   return !options_.peers.empty() || !agent_->peers().empty();
 }
 
-std::size_t RemotePool::probe(std::span<const SequenceHash> hashes, const Limits& limits,
-                              const BlockLineage& first, std::span<const std::string> named, Miss* why) {
+std::size_t RemotePool::probe(const Question& question, const Limits& limits, Miss* why) {
+  const RemoteQuery& whole = question.whole;
+  ASHLAR_DCHECK(whole.first <= whole.hashes.size(), "block %zu is asked for, of %zu", whole.first,
+                whole.hashes.size());
+  std::span<const SequenceHash> hashes = whole.hashes.subspan(whole.first);
   hashes = hashes.first(std::min(hashes.size(), kMostHashes));
-  Asked asked{.hashes = hashes, .limits = limits, .first = first, .why = why};
-  ask(named, {}, asked);
-  if (asked.found != 0) return asked.found;
+  Asked asked{.hashes = hashes, .limits = limits, .first = question.first, .why = why};
+  ask(question.sources, {}, asked);
+  if (asked.found != 0 || question.only_sources) return asked.found;
   if (options_.directory != nullptr) {
-    std::vector<std::string> addresses;
-    for (RemoteHint& hint : options_.directory->find(hashes)) addresses.push_back(std::move(hint.address));
-    ask(addresses, {}, asked);
+    ask(options_.directory->find(whole), {}, asked);
     if (asked.found != 0) return asked.found;
   }
   if (!options_.ask_peers) return 0;

@@ -414,9 +414,9 @@ TEST(RemoteTierTest, ABlockSetTravelsAnyWay) {
 
 class FixedDirectory final : public RemoteDirectory {
  public:
-  std::vector<RemoteHint> find(std::span<const SequenceHash> hashes) override {
+  std::vector<std::string> find(const RemoteQuery&) override {
     ++asked;
-    return {{address, hashes.size()}};
+    return {address};
   }
   std::string address;
   std::atomic<int> asked{0};

@@ -1,0 +1,555 @@
+// Which source a block is read from: a peer or a volume of this node, the peer that an index or a request
+// names, the peer that does least; and what becomes of blocks that their source no longer gives.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <latch>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ashlar/block/request_sequence.h"
+#include "ashlar/events/event_manager.h"
+#include "ashlar/feed/feed_source.h"
+#include "ashlar/feed/index_feeder.h"
+#include "ashlar/feed/stream_receiver.h"
+#include "ashlar/index/flash_index.h"
+#include "ashlar/tokens/token_sequence.h"
+#include "support/scratch_folder.h"
+#include "support/scripted_volume.h"
+#include "tiers/remote/remote_fixture.h"
+#include "tiers/volume/directory_volume.h"
+
+namespace ashlar::tiers::remote {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using tokens::SequenceHash;
+
+constexpr events::TierId kDevice = events::kTierId<events::G1>;
+constexpr events::TierId kVolumes = events::kTierId<events::G4>;
+
+// ---- a peer, or a volume of this node
+
+// Time passes with every transfer: what a test says.
+class TimedTransport final : public transfer::RemoteTransport {
+ public:
+  explicit TimedTransport(ManualClock& clock)
+      : inner_(transfer::LoopbackTransport::create().value()), executor_(*this), clock_(clock) {}
+
+  std::string_view name() const noexcept override { return inner_->name(); }
+  std::vector<std::byte> address() const override { return inner_->address(); }
+  Result<std::unique_ptr<transfer::MemoryRegistration>> register_memory(
+      std::shared_ptr<storage::Storage> storage, storage::AccessMode mode) override {
+    return inner_->register_memory(std::move(storage), mode);
+  }
+  Result<std::shared_ptr<transfer::RemotePath>> connect(const transfer::AgentIdentity& peer,
+                                                        std::span<const std::byte> where,
+                                                        std::function<void(const Error&)> on_failure,
+                                                        Clock::TimePoint deadline) override {
+    return inner_->connect(peer, where, std::move(on_failure), deadline);
+  }
+  transfer::Executor& executor() noexcept override { return executor_; }
+
+  std::atomic<milliseconds> delay{milliseconds(0)};
+
+ private:
+  class TimedExecutor final : public transfer::Executor {
+   public:
+    explicit TimedExecutor(TimedTransport& owner) : owner_(owner) {}
+    std::string_view name() const noexcept override { return "timed"; }
+    bool handles(const transfer::BlockSet& from, const transfer::BlockSet& to) const noexcept override {
+      return owner_.inner_->executor().handles(from, to);
+    }
+    Result<transfer::Transfer> submit(transfer::TransferRequest request) override {
+      owner_.clock_.advance(owner_.delay.load());
+      return owner_.inner_->executor().submit(std::move(request));
+    }
+    transfer::ExecutorCounters counters() const override { return owner_.inner_->executor().counters(); }
+
+   private:
+    TimedTransport& owner_;
+  };
+
+  const std::shared_ptr<transfer::LoopbackTransport> inner_;
+  TimedExecutor executor_;
+  ManualClock& clock_;
+};
+
+// A reader with a volume, and a peer with the same blocks.
+class RemoteOrVolumeTest : public ::testing::Test {
+ protected:
+  static constexpr std::size_t kBlocks = 4;
+
+  RemoteOrVolumeTest()
+      : transport_(std::make_shared<TimedTransport>(clock_)), owner_(kModel, node(), undivided()) {
+    std::filesystem::create_directories(scratch_.file("volume"));
+    script_->on_call = [this](VolumeCall call) {
+      if (call == VolumeCall::kGet) clock_.advance(volume_delay_.load());
+    };
+  }
+  FleetRank& reader(std::vector<std::string> peers) {
+    KvOptions options = node(std::move(peers));
+    options.clock = &clock_;
+    options.remote->own_agent->transport = transport_;
+    options.remote->patience = hours(1);  // what these tests see has not waited so long
+    VolumeRegistry kinds = VolumeRegistry::with_builtin();
+    kinds.add("timed", [script = script_](const VolumeDescriptor& descriptor) {
+      return DirectoryVolume::attach(descriptor).transform([&](std::unique_ptr<Volume>&& made) {
+        return std::unique_ptr<Volume>(std::make_unique<ScriptedVolume>(std::move(made), script));
+      });
+    });
+    options.g4 = VolumeShape{.block_count = 60,
+                             .rest = {},
+                             .volumes = {{.name = "v",
+                                          .kind = "timed",
+                                          .location = scratch_.file("volume"),
+                                          .options = {{"sync", "false"}}}},
+                             .kinds = std::move(kinds)};
+    reader_ = std::make_unique<FleetRank>(kModel, options, undivided());
+    return *reader_;
+  }
+  // Blocks that both have, the reader on its volume.
+  Hashes both(std::uint64_t number) {
+    const Hashes hashes = KvWorkload::sequence(number, kBlocks);
+    reader_->store(hashes);
+    store(owner_, hashes);
+    return hashes;
+  }
+  // What onboarding from each takes.
+  void measure(milliseconds of_volume, milliseconds of_remote) {
+    volume_delay_ = of_volume;
+    transport_->delay = of_remote;
+    const Hashes on_volume = KvWorkload::sequence(++measured_, kBlocks);
+    const Hashes at_peer = KvWorkload::sequence(++measured_, kBlocks);
+    reader_->store(on_volume);
+    store(owner_, at_peer);
+    ASSERT_EQ(reader_->onboard(on_volume), kBlocks);
+    ASSERT_EQ(reader_->onboard(at_peer), kBlocks);
+    ASSERT_EQ(reader_->kv().status().remote->onboarded, kBlocks);
+    forget();
+  }
+  void forget() {
+    ASSERT_TRUE(reader_->kv().reset(kDevice));
+    ASSERT_TRUE(reader_->kv().reset(kHost));
+  }
+  // How many blocks come from the peer.
+  std::size_t from_peer(const Hashes& hashes, std::vector<std::string> sources = {}) {
+    const std::uint64_t before = reader_->kv().status().remote->onboarded;
+    const OnboardTable table = reader_->kv().onboard(hashes, {.sources = std::move(sources)});
+    EXPECT_EQ(table.size(), hashes.size());
+    for (std::size_t i = 0; i < table.size(); ++i)
+      EXPECT_TRUE(reader_->has_bytes(table[i].block_id(), hashes[i]));
+    return reader_->kv().status().remote->onboarded - before;
+  }
+  bool was_asked_for(const Hashes& hashes) { return reader_->kv().presence(hashes)[0].in(kRemote); }
+
+  ManualClock clock_;
+  ScratchFolder scratch_;
+  std::shared_ptr<VolumeScript> script_ = std::make_shared<VolumeScript>();
+  std::atomic<milliseconds> volume_delay_{milliseconds(0)};
+  std::shared_ptr<TimedTransport> transport_;
+  FleetRank owner_;
+  std::unique_ptr<FleetRank> reader_;
+  std::uint64_t measured_ = 700;
+};
+
+TEST_F(RemoteOrVolumeTest, APeerThatIsMeasuredFasterThanTheVolumeIsAskedAndReadFrom) {
+  reader({address(owner_)});
+  measure(milliseconds(1000), milliseconds(1));
+  const Hashes hashes = both(60);
+  EXPECT_EQ(reader_->kv().find(hashes), (std::vector<TierRun>{{kRemote, 0, kBlocks}}));
+  EXPECT_EQ(from_peer(hashes), kBlocks);
+  // What it does not have comes from the volume.
+  const Hashes part = both(61);
+  ASSERT_TRUE(owner_.kv().reset_blocks(std::span(part).last(2)));
+  EXPECT_EQ(reader_->kv().find(part), (std::vector<TierRun>{{kRemote, 0, 2}, {kVolumes, 2, 2}}));
+  EXPECT_EQ(from_peer(part), 2u);
+}
+
+TEST_F(RemoteOrVolumeTest, AVolumeThatIsMeasuredFasterIsReadAndNobodyIsAsked) {
+  reader({address(owner_)});
+  measure(milliseconds(1), milliseconds(1000));
+  const Hashes hashes = both(62);
+  EXPECT_EQ(from_peer(hashes), 0u);
+  EXPECT_FALSE(was_asked_for(hashes));
+  forget();
+  EXPECT_EQ(from_peer(hashes, {address(owner_)}), 0u) << "also not one that is named";
+  EXPECT_FALSE(was_asked_for(hashes));
+  forget();
+  EXPECT_EQ(reader_->kv().find(hashes), (std::vector<TierRun>{{kVolumes, 0, kBlocks}}));
+}
+
+TEST_F(RemoteOrVolumeTest, ASourceThatIsNamedIsAskedForBlocksOfTheVolume) {
+  reader({});
+  const Hashes hashes = both(63);
+  EXPECT_EQ(from_peer(hashes), 0u);
+  EXPECT_FALSE(was_asked_for(hashes));
+  forget();
+  EXPECT_EQ(from_peer(hashes, {address(owner_)}), kBlocks);
+  const Hashes others = both(64);
+  std::string names;
+  for (const SequenceHash& hash : others) names += (names.empty() ? "" : ",") + std::to_string(hash.chain());
+  const std::uint64_t before = reader_->kv().status().remote->onboarded;
+  const auto outcomes = reader_->kv().remote()->execute_hints(
+      R"({"protocol_version":"1.0","actions":[{"action_id":"a","action_type":"kv.fetch",)"
+      R"("action_version":"1.0","payload":{"source_control_endpoint":")" +
+      address(owner_) + R"(","block_hashes":[)" + names + "]}}]}");
+  ASSERT_TRUE(outcomes) << outcomes.error();
+  EXPECT_EQ((*outcomes)[0].kind, HintOutcome::Kind::kDone) << (*outcomes)[0].reason;
+  EXPECT_EQ(reader_->kv().status().remote->onboarded - before, kBlocks);
+}
+
+// Nobody waits for it longer than `patience`: the blocks are here.
+TEST_F(RemoteOrVolumeTest, ASourceThatDoesNotAnswerCostsLittle) {
+  SilentPlace silent;
+  silent.listen();
+  KvOptions options = node();
+  options.clock = &clock_;
+  options.remote->call_limit = hours(1);
+  options.remote->patience = milliseconds(1);
+  reader({});
+  const Hashes hashes = both(65);
+  options.g4 = reader_->options().g4;
+  reader_.reset();
+  reader_ = std::make_unique<FleetRank>(kModel, options, undivided());
+  EXPECT_EQ(reader_->kv().find(hashes), (std::vector<TierRun>{{kVolumes, 0, kBlocks}}));
+  EXPECT_EQ(from_peer(hashes, {silent.address()}), 0u);
+}
+
+// ---- an index of the fleet
+
+// Finds nodes by what their events say: the address of a worker is the caller's to know.
+class IndexDirectory final : public RemoteDirectory {
+ public:
+  IndexDirectory() : source_(bus_.subscribe()), receiver_(*source_, listener_) {}
+
+  std::shared_ptr<events::BatchSink> sink() { return bus_.sink(); }
+  void name(events::WorkerId worker, std::string address) { addresses_[worker] = std::move(address); }
+  void listen() { ASSERT_TRUE(receiver_.poll(milliseconds(1))); }
+  std::vector<std::string> find(const RemoteQuery& query) override {
+    ++asked;
+    index::MatchScores scores;
+    index_.find_matches(query.locals, scores);
+    std::vector<std::pair<std::uint32_t, std::string>> found;
+    scores.for_each([&](const events::Worker& worker, const index::Score& score) {
+      if (score.depth > query.first) found.emplace_back(score.depth, addresses_.at(worker.id));
+    });
+    std::ranges::sort(found, std::greater<>());
+    std::vector<std::string> out;
+    for (auto& [depth, address] : found) out.push_back(std::move(address));
+    return out;
+  }
+  std::uint32_t depth(const std::vector<tokens::LocalHash>& locals) {
+    index::MatchScores scores;
+    index_.find_matches(locals, scores);
+    std::uint32_t most = 0;
+    scores.for_each(
+        [&](const events::Worker&, const index::Score& score) { most = std::max(most, score.depth); });
+    return most;
+  }
+
+  std::atomic<int> asked{0};
+
+ private:
+  feed::EventBus bus_;
+  index::FlashIndex index_;
+  index::SinkOf<index::FlashIndex> sink_{index_};
+  feed::IndexListener listener_{sink_};
+  std::unique_ptr<feed::FeedSource> source_;
+  feed::StreamReceiver receiver_;
+  std::map<events::WorkerId, std::string> addresses_;
+};
+
+std::vector<tokens::Token> prompt(std::uint32_t first) {
+  std::vector<tokens::Token> out;
+  for (std::uint32_t i = 0; i < 17; ++i) out.emplace_back(first + i);
+  return out;
+}
+
+TEST(RemoteSourcesTest, AnIndexOfTheFleetIsADirectory) {
+  using Request = block::RequestSequence<events::G1>;
+  struct Worker {
+    std::unique_ptr<FleetRank> rank;
+    std::unique_ptr<events::EventManager> events;
+  };
+  const auto directory = std::make_shared<IndexDirectory>();
+  std::vector<Worker> workers;
+  std::vector<std::string> where;
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    const events::WorkerId id(i + 1);
+    KvOptions options = node();
+    options.event_capacity = 1024;
+    Worker& worker = workers.emplace_back();
+    worker.rank = std::make_unique<FleetRank>(kModel, options, undivided());
+    worker.events = events::EventManager::create({.stream = {events::Worker{id, 0}, 1}}).value();
+    ASSERT_TRUE(worker.events->add_sink(directory->sink()));
+    ASSERT_TRUE(worker.rank->kv().attach_events(*worker.events));
+    where.push_back(address(*worker.rank));
+    directory->name(id, where.back());
+    // Each has a prompt of its own.
+    FleetRank& rank = *worker.rank;
+    Request one = Request::create(rank.kv().g1(), prompt(1000 * (i + 1))).value();
+    ASSERT_TRUE(one.schedule_prefill(17));
+    const Hashes names(one.sequence_hashes().begin(), one.sequence_hashes().end());
+    for (std::size_t k = 0; k < names.size(); ++k) rank.compute(one.block_table()[k], names[k]);
+    ASSERT_TRUE(one.apply_prefill(tokens::Token(1)));
+    one.release();
+    EXPECT_TRUE(rank.kv().drain());
+    EXPECT_TRUE(rank.kv().reset(kDevice));
+    const auto text = tokens::TokenSequence::create(prompt(1000 * (i + 1)), 4).value();
+    std::vector<tokens::LocalHash> locals;
+    for (const tokens::TokenBlock& block : text.blocks()) locals.push_back(block.local_hash());
+    eventually([&] { return directory->listen(), directory->depth(locals) == 4; });
+  }
+  KvOptions options = node();
+  options.remote->directory = directory;
+  options.remote->ask_peers = false;
+  FleetRank reader(kModel, options, undivided());
+  const auto matched = [&](std::uint32_t first) {
+    Request one = Request::create(reader.kv().g1(), prompt(first)).value();
+    const std::size_t tokens = one.match_prefix().value();
+    for (std::size_t k = 0; k < tokens / 4; ++k)
+      EXPECT_TRUE(reader.has_bytes(one.block_table()[k], one.sequence_hashes()[k]));
+    return tokens;
+  };
+  EXPECT_EQ(matched(2000), 16u);
+  EXPECT_EQ(directory->asked, 1);
+  const auto peers = reader.kv().remote()->status().peers;
+  ASSERT_EQ(peers.size(), 1u) << "nobody else was asked";
+  EXPECT_EQ(peers[0].address, where[1]);
+  EXPECT_EQ(matched(1000), 16u);
+  EXPECT_EQ(matched(3000), 0u);
+  for (Worker& worker : workers) worker.rank->kv().detach_events();
+}
+
+// ---- the peer that does least
+
+TEST(RemoteSourcesTest, OfEqualSourcesTheOneWithLessOnLoanIsRead) {
+  FleetRank one = rank_of(kModel, undivided());
+  FleetRank two = rank_of(kModel, undivided());
+  FleetRank other = rank_of(kModel, undivided());
+  FleetRank reader = rank_of(kModel, undivided());
+  const Hashes hashes = KvWorkload::sequence(70, 8);
+  const Hashes large = KvWorkload::sequence(71, 40);
+  for (FleetRank* const owner : {&one, &two}) {
+    store(*owner, hashes);
+    store(*owner, large);
+    ASSERT_TRUE(reader.kv().remote()->connect(address(*owner)));  // in this order: the first is preferred
+    ASSERT_TRUE(other.kv().remote()->connect(address(*owner)));
+  }
+  const auto got = [&](FleetRank& owner) {
+    for (const RemotePeerStatus& peer : reader.kv().remote()->status().peers)
+      if (peer.address == address(owner)) return peer.got;
+    return std::uint64_t{0};
+  };
+  const auto leases = [&] { return one.kv().remote()->status().leases + two.kv().remote()->status().leases; };
+  for (FleetRank* const busy : {&one, &two}) {
+    FleetRank& idle = busy == &one ? two : one;
+    eventually([&] { return leases() == 0; });
+    const auto views = other.kv().remote()->get_remote_blocks(busy->kv().remote()->agent().identity(), large);
+    ASSERT_TRUE(views) << views.error();
+    const std::uint64_t before = got(*busy);
+    const std::uint64_t idle_before = got(idle);
+    EXPECT_EQ(reader.onboard(hashes), 8u);
+    EXPECT_EQ(got(*busy), before);
+    EXPECT_EQ(got(idle), idle_before + 8);
+    for (const events::TierId tier : {kDevice, kHost, kRemote}) ASSERT_TRUE(reader.kv().reset(tier));
+  }
+}
+
+// ---- what its source no longer gives
+
+// A node whose one thread for requests a test can hold: an owner that answers nothing, a reader that hears no
+// withdrawal.
+class HeldNode {
+  static constexpr std::uint16_t kHold = 98;
+  std::latch inside_{1};
+  std::latch open_{1};
+  std::shared_ptr<transfer::RemoteAgent> agent_;
+  transfer::RemoteOffer gate_;
+
+ public:
+  explicit HeldNode(KvOptions options)
+      : agent_(transfer::RemoteAgent::create({.silence = std::chrono::minutes(2), .handler_threads = 1})
+                   .value()) {
+    options.remote->own_agent.reset();
+    options.remote->agent = agent_;
+    rank = std::make_unique<FleetRank>(kModel, options, undivided());
+    gate_ = agent_
+                ->serve(kHold,
+                        [this](const auto&, auto) -> Result<std::vector<std::byte>> {
+                          inside_.count_down();
+                          open_.wait();
+                          return std::vector<std::byte>();
+                        })
+                .value();
+  }
+  // By a message of a peer of it.
+  void hold(FleetRank& from) {
+    const auto peer = from.kv().remote()->agent().connect(agent_->address());
+    ASSERT_TRUE(peer) << peer.error();
+    ASSERT_TRUE((*peer)->notify(kHold, {}));
+    inside_.wait();
+  }
+  void go_on() { open_.count_down(); }
+
+  std::unique_ptr<FleetRank> rank;
+};
+
+std::vector<Miss> misses_of(const OnboardHandle& call) {
+  std::vector<Miss> out;
+  for (const BlockOutcome& block : call.blocks()) out.push_back(block.miss);
+  return out;
+}
+
+TEST(RemoteSourcesTest, ABlockThatLeftBetweenLookUpAndReadIsGone) {
+  FleetRank owner = rank_of(kModel, undivided());
+  HeldNode reader(node({address(owner)}));
+  const Hashes hashes = KvWorkload::sequence(72, 3);
+  store(owner, hashes);
+  EXPECT_EQ(reader.rank->kv().find(hashes).size(), 1u);
+  reader.hold(owner);
+  ASSERT_TRUE(owner.kv().reset_blocks(std::span(hashes).last(2)));
+  const OnboardHandle call = reader.rank->kv().onboard_async(hashes).value();
+  EXPECT_EQ(call.wait().value().size(), 1u);
+  EXPECT_EQ(misses_of(call), (std::vector<Miss>{Miss::kNone, Miss::kGone, Miss::kBehind}));
+  reader.go_on();
+}
+
+// One owner hangs, another refuses: each block says what became of it.
+TEST(RemoteSourcesTest, EachBlockOfARequestHasItsOwnReason) {
+  KvOptions options = node();
+  const std::uint64_t block = FleetRank(kModel, options, undivided()).options().model.block_bytes();
+  options.remote->limits.leased_bytes_per_peer = block;
+  FleetRank limited(kModel, options, undivided());
+  HeldNode hung(node());
+  FleetRank reader = rank_of(kModel, undivided(), {address(limited), address(*hung.rank)});
+  const Hashes hashes = KvWorkload::sequence(73, 4);
+  store(limited, {hashes.begin(), hashes.begin() + 2});
+  store(*hung.rank, {hashes.begin() + 2, hashes.end()});
+  EXPECT_EQ(reader.kv().find(hashes), (std::vector<TierRun>{{kRemote, 0, 4}}));
+  hung.hold(limited);
+  std::vector<Miss> misses;
+  // A busy machine may begin too late.
+  for (milliseconds limit(400); limit < std::chrono::minutes(3); limit *= 2) {
+    const OnboardHandle call =
+        reader.kv().prefetch(hashes, {.deadline = Clock::real().now() + limit}).value();
+    EXPECT_TRUE(call.wait());
+    misses = misses_of(call);
+    if (misses[0] == Miss::kNone) break;
+  }
+  EXPECT_EQ(misses, (std::vector<Miss>{Miss::kNone, Miss::kRefused, Miss::kLate, Miss::kLate}));
+  hung.go_on();
+}
+
+// It is dead, also for a caller whose time is over by then.
+TEST(RemoteSourcesTest, APeerThatDiesDuringAReadIsUnreachable) {
+  HeldNode owner(node());
+  ManualClock clock;
+  KvOptions options = node({address(*owner.rank)});
+  options.clock = &clock;
+  options.remote->call_limit = hours(24);
+  FleetRank reader(kModel, options, undivided());
+  FleetRank other = rank_of(kModel, undivided());
+  const Hashes hashes = KvWorkload::sequence(74, 2);
+  store(*owner.rank, hashes);
+  EXPECT_EQ(reader.kv().find(hashes).size(), 1u);
+  owner.hold(other);
+  const OnboardHandle call = reader.kv().onboard_async(hashes, {.deadline = clock.now() + hours(1)}).value();
+  eventually([&] { return reader.kv().status().remote->hits == 2; });  // it was looked up, and is read now
+  clock.advance(hours(2));
+  reader.kv().remote()->agent().peers().at(0)->close(Error(ErrorCode::kUnavailable, "a test"));
+  EXPECT_EQ(call.wait().value().size(), 0u);
+  // The latter where it was not asked yet.
+  EXPECT_THAT(misses_of(call)[0], ::testing::AnyOf(Miss::kUnreachable, Miss::kLate, Miss::kGone));
+  owner.go_on();
+}
+
+TEST(RemoteSourcesTest, ResetsOfTheOwnerEndLeases) {
+  ManualClock clock;  // it does not move: nothing expires
+  KvOptions options = node();
+  options.clock = &clock;
+  FleetRank owner(kModel, options, undivided());
+  FleetRank reader = rank_of(kModel, undivided());
+  const Hashes hashes = KvWorkload::sequence(75, 4);
+  const transfer::AgentIdentity id = owner.kv().remote()->agent().identity();
+  ASSERT_TRUE(reader.kv().remote()->connect(address(owner)));
+  const auto leases = [&] { return owner.kv().remote()->status().leases; };
+  const auto lease = [&](std::size_t first, std::size_t count) {
+    return reader.kv().remote()->get_remote_blocks(id, std::span(hashes).subspan(first, count)).value();
+  };
+  store(owner, hashes);
+  {
+    const RemoteBlocks front = lease(0, 2);
+    const RemoteBlocks back = lease(2, 2);
+    EXPECT_EQ(leases(), 2u);
+    ASSERT_TRUE(owner.kv().reset_blocks(std::span(hashes).last(1)));
+    EXPECT_EQ(leases(), 1u) << "of blocks that stay";
+    EXPECT_FALSE(owner.kv().presence(hashes)[3].in(kHost));
+    EXPECT_TRUE(owner.kv().presence(hashes)[2].in(kHost)) << "its lease ended with the other";
+    ASSERT_TRUE(owner.kv().reset(kHost));
+    EXPECT_EQ(leases(), 0u);
+    EXPECT_FALSE(owner.kv().presence(hashes)[0].in(kHost)) << "no lease keeps it";
+  }
+  EXPECT_EQ(owner.kv().remote()->status().expired, 0u);
+  owner.expect_counts_exact();
+}
+
+TEST(RemoteSourcesTest, AResetOfTheTierForgetsWhatIsKnownAndRemovesNothing) {
+  FleetRank owner = rank_of(kModel, undivided());
+  FleetRank reader = rank_of(kModel, undivided(), {address(owner)});
+  const Hashes hashes = KvWorkload::sequence(76, 3);
+  store(owner, hashes);
+  EXPECT_EQ(reader.kv().find(hashes).size(), 1u);
+  EXPECT_EQ(reader.kv().reset(kRemote).value(), 3u);
+  EXPECT_FALSE(reader.kv().presence(hashes)[0].anywhere());
+  EXPECT_EQ(reader.kv().remote()->status().peers.at(0).known, 0u);
+  EXPECT_TRUE(owner.kv().presence(hashes)[0].in(kHost));
+  EXPECT_EQ(reader.onboard(hashes), 3u);
+  reader.expect_counts_exact();
+}
+
+// ---- pushes between shapes
+
+TEST(RemoteSourcesTest, ARankPushesToEveryRankWhosePartItHolds) {
+  const ShardedModel model = {.heads = 8, .head_scales = true, .moved_axes = true};
+  for (const std::uint32_t from : {2u, 4u}) {
+    SCOPED_TRACE(from);
+    const Hashes hashes = KvWorkload::sequence(80 + from, 3);
+    std::vector<std::unique_ptr<FleetRank>> writers;
+    for (const layout::Shard& shard : model.fleet(from)) {
+      writers.push_back(std::make_unique<FleetRank>(model, node({}, 8), shard));
+      store(*writers.back(), hashes);
+    }
+    std::uint32_t rank = 0;
+    for (const layout::Shard& shard : model.fleet(8)) {
+      FleetRank target(model, node({}, 8), shard);
+      for (std::uint32_t w = 0; w < from; ++w) {
+        const auto peer = writers[w]->kv().remote()->connect(address(target));
+        if (w != rank * from / 8) {
+          EXPECT_FALSE(peer) << "no head in common";
+          continue;
+        }
+        ASSERT_TRUE(peer) << peer.error();
+        const auto done = writers[w]->kv().remote()->push((*peer)->identity(), hashes);
+        ASSERT_TRUE(done) << done.error();
+        for (const Result<void>& one : *done) EXPECT_TRUE(one) << one.error();
+      }
+      EXPECT_EQ(target.onboard(hashes), 3u) << shard.to_string();
+      EXPECT_EQ(target.kv().remote()->status().pushed, 3u);
+      ++rank;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ashlar::tiers::remote
