@@ -10,7 +10,6 @@
 #include "transfer_gpu.h"
 
 #include <cuda_runtime.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -33,6 +32,7 @@
 #include "ashlar/backend/cuda/device_storage.h"
 #include "ashlar/base/random.h"
 #include "ashlar/transfer/copy_plan.h"
+#include "cpu_seconds.h"
 
 namespace ashlar::bench {
 namespace {
@@ -461,23 +461,12 @@ bool table_beside(Machine& machine, const Settings& settings) {
         const bool reached = median(rates) >= 45 && slowdown <= 1.01;
         std::printf("%-10s %-5s %-22s %9.2f %9.2f %9.3f %8.1f%s\n", bandwidth ? "bandwidth" : "multiply",
                     to_host ? "D2H" : "H2D", way.name, median(alone), median(beside), slowdown, median(rates),
-                    !has_target ? ""
-                    : reached   ? "  ok"
-                                : "  MISSED");
+                    !has_target ? "" : (reached ? "  ok" : "  MISSED"));
         std::fflush(stdout);
         met &= reached || !has_target;
       }
   }
   return met;
-}
-
-double processor_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto of = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-  };
-  return of(usage.ru_utime) + of(usage.ru_stime);
 }
 
 void table_host(Machine& machine, CudaExecutor& executor, const Settings& settings) {
@@ -488,9 +477,9 @@ void table_host(Machine& machine, CudaExecutor& executor, const Settings& settin
       const Scattered data(machine, piece, settings.gib);
       const TransferPlan& plan = data.plan(to_host);
       run_ours(executor, plan);
-      const double before = processor_seconds();
+      const double before = cpu_seconds();
       for (int run = 0; run < settings.runs; ++run) run_ours(executor, plan);
-      const double used = processor_seconds() - before;
+      const double used = cpu_seconds() - before;
       const std::vector<std::uint32_t> block = {0};
       const TransferPlan one = to_host ? need(transfer::plan(data.on_device, block, data.on_host, block))
                                        : need(transfer::plan(data.on_host, block, data.on_device, block));

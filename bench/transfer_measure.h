@@ -1,8 +1,6 @@
 // What the parts of transfer_bench share: block sets to move, timing in turns, and one form of output.
 #pragma once
 
-#include <sys/resource.h>
-
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -16,6 +14,7 @@
 #include "ashlar/base/random.h"
 #include "ashlar/transfer/block_set.h"
 #include "ashlar/transfer/executor.h"
+#include "cpu_seconds.h"
 #include "ratio.h"
 
 namespace ashlar::bench {
@@ -55,16 +54,6 @@ inline void move(transfer::Executor& executor, const std::shared_ptr<const trans
   if (done) return;
   std::fprintf(stderr, "%s\n", done.error().to_string().c_str());
   std::exit(1);
-}
-
-// Processor time of this process, all threads.
-inline double cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 struct Measured {

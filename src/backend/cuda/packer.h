@@ -6,9 +6,9 @@
 // leaves the multiprocessors mostly free.
 //
 // Engines and kernels have their own streams, so that they overlap. Beside a computation that fills the
-// multiprocessors a kernel waits for room, for some tenths of a millisecond. Two streams of kernels, and slots
-// as large as what the link carries in that time, keep the link busy. More streams make it slower: a device
-// has few queues, and streams that share one wait for each other.
+// multiprocessors a kernel waits for room, for some tenths of a millisecond. Two streams of kernels, and
+// slots as large as what the link carries in that time, keep the link busy. More streams make it slower: a
+// device has few queues, and streams that share one wait for each other.
 //
 // Thread safety: thread-compatible; its CopyStream holds a lock.
 #pragma once
