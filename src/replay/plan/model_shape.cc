@@ -5,6 +5,7 @@
 #include <array>
 #include <cctype>
 #include <cstdio>
+#include <optional>
 
 #include "ashlar/base/check.h"
 
@@ -41,8 +42,8 @@ bool is_version(std::string_view text) {
          std::ranges::all_of(text, [](char c) { return c == '.' || (c >= '0' && c <= '9'); });
 }
 
-constexpr std::array<std::string_view, 10> kPrecisions = {"fp8", "bf16", "fp16", "int4", "int8",
-                                                          "awq", "gptq", "gguf", "4bit", "8bit"};
+constexpr std::array<std::string_view, 12> kPrecisions = {"fp8",  "bf16", "fp16", "int4", "int8",  "awq",
+                                                          "gptq", "gguf", "4bit", "8bit", "nvfp4", "mxfp4"};
 
 // "-instruct-fp8", "-v0.1", "-2507": tuning, precision and version change no shape. Any other ending may be
 // another model: "-mini", "-distill-llama-70b".
@@ -60,8 +61,15 @@ bool keeps_shape(std::string_view ending) {
   return true;
 }
 
-// The last precision that an ending names, where it is another than that of the published weights. They are
-// in bf16, those of DeepSeek in fp8, and those of gpt-oss in MXFP4.
+// Of the weights as they were published.
+bool is_published(std::string_view known, std::string_view precision) {
+  if (known.starts_with("kimi-k2-thinking")) return precision == "int4";
+  if (known.starts_with("deepseek") || known.starts_with("kimi")) return precision == "fp8";
+  if (known.starts_with("gpt-oss")) return precision == "mxfp4";
+  return precision == "bf16" || precision == "fp16";
+}
+
+// The last precision that an ending names, where it is another than that of the published weights.
 std::string_view other_precision(std::string_view known, std::string_view ending) {
   std::string_view named;
   while (!ending.empty()) {
@@ -70,9 +78,51 @@ std::string_view other_precision(std::string_view known, std::string_view ending
     if (std::ranges::find(kPrecisions, part) != kPrecisions.end()) named = part;
     ending.remove_prefix(part.size());
   }
-  if (known.starts_with("deepseek")) return named == "fp8" ? "" : named;
-  if (known.starts_with("gpt-oss")) return named;
-  return named == "bf16" || named == "fp16" ? "" : named;
+  return is_published(known, named) ? "" : named;
+}
+
+// Other names of repositories that hold an entry's shape and weights, before their endings.
+struct ModelAlias {
+  std::string_view name;
+  std::string_view known;
+};
+constexpr ModelAlias kAliases[] = {
+    {"mistral-7b-instruct-v0.3", "Mistral-7B-v0.3"},
+    {"mistral-7b-instruct-v0.2", "Mistral-7B-v0.3"},
+    {"mistral-7b-instruct-v0.1", "Mistral-7B-v0.1"},
+    {"mistral-nemo", "Mistral-Nemo-12B"},
+    {"mistral-large-instruct-2407", "Mistral-Large-2"},
+    {"mistral-large-instruct-2411", "Mistral-Large-2"},
+    {"mistral-small-3.1-24b", "Mistral-Small-3.2-24B"},
+    {"devstral-small-2505", "Mistral-Small-24B"},
+    {"devstral-small-2507", "Mistral-Small-24B"},
+    {"magistral-small-2506", "Mistral-Small-24B"},
+    {"magistral-small-2507", "Mistral-Small-24B"},
+    {"qwen2-7b", "Qwen2.5-7B"},
+    {"qwen2-72b", "Qwen2.5-72B"},
+    {"qwen2.5-coder-0.5b", "Qwen2.5-0.5B"},
+    {"qwen2.5-coder-1.5b", "Qwen2.5-1.5B"},
+    {"qwen2.5-coder-3b", "Qwen2.5-3B"},
+    {"qwen2.5-coder-7b", "Qwen2.5-7B"},
+    {"qwen2.5-coder-14b", "Qwen2.5-14B"},
+    {"qwen2.5-coder-32b", "Qwen2.5-32B"},
+    {"qwq-32b", "Qwen2.5-32B"},
+    {"qwen3-coder-30b-a3b", "Qwen3-30B-A3B"},
+    {"deepseek-v3.1", "DeepSeek-V3"},
+    {"deepseek-v3.1-terminus", "DeepSeek-V3"},
+    {"deepseek-r1-distill-llama-8b", "Llama-3.1-8B"},
+    {"deepseek-r1-distill-llama-70b", "Llama-3.3-70B"},
+    {"deepseek-r1-distill-qwen-7b", "Qwen2.5-7B"},
+    {"deepseek-r1-distill-qwen-14b", "Qwen2.5-14B"},
+    {"deepseek-r1-distill-qwen-32b", "Qwen2.5-32B"},
+    {"phi-4-reasoning", "Phi-4"},
+    {"phi-4-reasoning-plus", "Phi-4"},
+};
+
+// What stands behind `known` in a name, if it changes no shape.
+std::optional<std::string_view> kept_ending(std::string_view wanted, std::string_view known) {
+  if (!wanted.starts_with(known) || !keeps_shape(wanted.substr(known.size()))) return std::nullopt;
+  return wanted.substr(known.size());
 }
 
 std::string gigabytes_text(double gb) {
@@ -129,7 +179,7 @@ std::uint32_t ModelShape::layers() const {
 }
 
 std::span<const ModelShape> known_models() {
-  static const std::array<ModelShape, 41> kModels = {{
+  static const std::array<ModelShape, 55> kModels = {{
       even("Llama-3.2-1B", 16, 8, 64, 2.5),
       even("Llama-3.2-3B", 28, 8, 128, 6.4),
       even("Llama-3.1-8B", 32, 8, 128, 16.1),
@@ -141,6 +191,8 @@ std::span<const ModelShape> known_models() {
       even("Llama-2-70B", 80, 8, 128, 138.0),
       even("Llama-3-8B", 32, 8, 128, 16.1),
       even("Llama-3-70B", 80, 8, 128, 141.1),
+      windowed("Llama-4-Scout-17B-16E", 12, 36, 8192, 8, 128, 217.3),
+      windowed("Llama-4-Maverick-17B-128E", 12, 36, 8192, 8, 128, 803.2),
       even("Qwen2.5-0.5B", 24, 2, 64, 1.0),
       even("Qwen2.5-1.5B", 28, 2, 128, 3.1),
       even("Qwen2.5-3B", 36, 2, 128, 6.2),
@@ -149,15 +201,20 @@ std::span<const ModelShape> known_models() {
       even("Qwen2.5-32B", 64, 8, 128, 65.5),
       even("Qwen2.5-72B", 80, 8, 128, 145.4),
       even("Qwen3-0.6B", 28, 8, 128, 1.5),
+      even("Qwen3-1.7B", 28, 8, 128, 4.1),
       even("Qwen3-4B", 36, 8, 128, 8.0),
       even("Qwen3-8B", 36, 8, 128, 16.4),
       even("Qwen3-14B", 40, 8, 128, 29.5),
       even("Qwen3-32B", 64, 8, 128, 65.5),
       even("Qwen3-30B-A3B", 48, 4, 128, 61.1),
       even("Qwen3-235B-A22B", 94, 4, 128, 470.2),
+      even("Qwen3-Coder-480B-A35B", 62, 8, 128, 960.3),
+      even("Qwen3-Next-80B-A3B", 12, 2, 256, 162.7),  // the other 36 layers keep no blocks
+      {.name = "Mistral-7B-v0.1", .groups = {{32, 8, 128, 4096}}, .weights_gb = 14.5},
       even("Mistral-7B-v0.3", 32, 8, 128, 14.5),
       even("Mistral-Nemo-12B", 40, 8, 128, 24.5),
       even("Mistral-Small-24B", 40, 8, 128, 47.1),
+      even("Mistral-Small-3.2-24B", 40, 8, 128, 48.0),
       even("Mistral-Large-2", 88, 8, 128, 245.2),
       even("Mixtral-8x7B", 32, 8, 128, 93.4),
       even("Mixtral-8x22B", 56, 8, 128, 281.2),
@@ -171,24 +228,35 @@ std::span<const ModelShape> known_models() {
       windowed("gpt-oss-120b", 18, 18, 128, 8, 64, 65.2),
       even("DeepSeek-V3", 61, 0, 576, 688.6),
       even("DeepSeek-R1", 61, 0, 576, 688.6),
+      even("Kimi-K2-Thinking", 61, 0, 576, 594.0),
+      even("Kimi-K2", 61, 0, 576, 1029.0),
+      even("GLM-4-9B", 40, 2, 128, 18.8),
+      even("GLM-4-32B", 61, 2, 128, 65.1),
+      even("GLM-4.5", 92, 8, 128, 716.7),
+      even("GLM-4.5-Air", 46, 8, 128, 220.9),
+      even("GLM-4.6", 92, 8, 128, 713.6),
   }};
   return kModels;
 }
 
 Result<ModelShape> find_model(std::string_view name) {
-  const std::string wanted = lower_name(name);
+  std::string wanted = lower_name(name);
+  if (wanted.starts_with("meta-llama")) wanted.erase(0, 5);
+  const auto known_as = [](const ModelShape& model, std::string_view ending) {
+    ModelShape found = model;
+    const std::string_view precision = other_precision(lower_name(model.name), ending);
+    if (!precision.empty())
+      found.note = "the weights are counted as those of " + model.name + " were published, " +
+                   gigabytes_text(model.weights_gb) + "; give --weights for " + std::string(precision);
+    return found;
+  };
   std::string near;
   for (const ModelShape& model : known_models()) {
     const std::string known = lower_name(model.name);
-    if (wanted.starts_with(known) && keeps_shape(std::string_view(wanted).substr(known.size()))) {
-      ModelShape found = model;
-      const std::string_view precision =
-          other_precision(known, std::string_view(wanted).substr(known.size()));
-      if (!precision.empty())
-        found.note = "the weights are counted as those of " + model.name + " were published, " +
-                     gigabytes_text(model.weights_gb) + "; give --weights for " + std::string(precision);
-      return found;
-    }
+    if (const auto ending = kept_ending(wanted, known)) return known_as(model, *ending);
+    for (const ModelAlias& alias : kAliases)
+      if (alias.known == model.name)
+        if (const auto ending = kept_ending(wanted, alias.name)) return known_as(model, *ending);
     if (!wanted.empty() && known.starts_with(wanted.substr(0, wanted.find('-'))))
       near += (near.empty() ? "" : ", ") + model.name;
   }

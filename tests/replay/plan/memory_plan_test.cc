@@ -49,6 +49,57 @@ TEST(ModelShapeTest, EveryNameFindsItself) {
   for (const ModelShape& model : known_models()) EXPECT_EQ(find_model(model.name).value().name, model.name);
 }
 
+TEST(ModelShapeTest, RepositoriesAreFoundUnderTheirNames) {
+  for (const auto& [name, known] :
+       {std::pair<const char*, const char*>{"meta-llama/Meta-Llama-3-8B-Instruct", "Llama-3-8B"},
+        {"meta-llama/Meta-Llama-3.1-405B-Instruct-FP8", "Llama-3.1-405B"},
+        {"meta-llama/Llama-3.3-70B-Instruct", "Llama-3.3-70B"},
+        {"meta-llama/Llama-2-13b-chat-hf", "Llama-2-13B"},
+        {"meta-llama/Llama-4-Scout-17B-16E-Instruct", "Llama-4-Scout-17B-16E"},
+        {"meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8", "Llama-4-Maverick-17B-128E"},
+        {"mistralai/Mistral-7B-Instruct-v0.3", "Mistral-7B-v0.3"},
+        {"mistralai/Mistral-7B-Instruct-v0.2", "Mistral-7B-v0.3"},
+        {"mistralai/Mistral-7B-Instruct-v0.1", "Mistral-7B-v0.1"},
+        {"mistralai/Mistral-Nemo-Instruct-2407", "Mistral-Nemo-12B"},
+        {"mistralai/Mistral-Large-Instruct-2407", "Mistral-Large-2"},
+        {"mistralai/Mistral-Small-24B-Instruct-2501", "Mistral-Small-24B"},
+        {"mistralai/Mistral-Small-3.1-24B-Instruct-2503", "Mistral-Small-3.2-24B"},
+        {"mistralai/Devstral-Small-2507", "Mistral-Small-24B"},
+        {"mistralai/Mixtral-8x22B-Instruct-v0.1", "Mixtral-8x22B"},
+        {"Qwen/Qwen2.5-Coder-32B-Instruct-AWQ", "Qwen2.5-32B"},
+        {"Qwen/Qwen2-7B-Instruct", "Qwen2.5-7B"},
+        {"Qwen/QwQ-32B", "Qwen2.5-32B"},
+        {"Qwen/Qwen3-30B-A3B-Thinking-2507", "Qwen3-30B-A3B"},
+        {"Qwen/Qwen3-Coder-30B-A3B-Instruct", "Qwen3-30B-A3B"},
+        {"Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8", "Qwen3-Coder-480B-A35B"},
+        {"Qwen/Qwen3-Next-80B-A3B-Instruct", "Qwen3-Next-80B-A3B"},
+        {"deepseek-ai/DeepSeek-V3-0324", "DeepSeek-V3"},
+        {"deepseek-ai/DeepSeek-V3.1-Base", "DeepSeek-V3"},
+        {"deepseek-ai/DeepSeek-V3.1-Terminus", "DeepSeek-V3"},
+        {"deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "Llama-3.3-70B"},
+        {"moonshotai/Kimi-K2-Instruct-0905", "Kimi-K2"},
+        {"moonshotai/Kimi-K2-Thinking", "Kimi-K2-Thinking"},
+        {"zai-org/GLM-4-9B-0414", "GLM-4-9B"},
+        {"zai-org/GLM-4.5-Air-FP8", "GLM-4.5-Air"},
+        {"zai-org/GLM-4.6", "GLM-4.6"},
+        {"google/gemma-3-12b-it", "Gemma-3-12B"},
+        {"microsoft/phi-4", "Phi-4"},
+        {"microsoft/Phi-4-reasoning-plus", "Phi-4"},
+        {"openai/gpt-oss-120b", "gpt-oss-120b"}}) {
+    const auto found = find_model(name);
+    ASSERT_TRUE(found) << name;
+    EXPECT_EQ(found->name, known);
+  }
+  // Another size, another window, or linear attention: another model.
+  for (const char* name :
+       {"mistralai/Mistral-Large-3-675B-Instruct-2512", "mistralai/Mistral-7B",
+        "deepseek-ai/DeepSeek-V3.2-Exp", "zai-org/GLM-4.7", "Kimi-K2.5", "meta-llama", "Qwen/Qwen2.5-Coder"})
+    EXPECT_FALSE(find_model(name)) << name;
+  EXPECT_EQ(find_model("Qwen3-Next-80B-A3B").value().bytes_per_token(), 2u * 12 * 2 * 256 * 2);
+  EXPECT_EQ(find_model("Mistral-7B-v0.1").value().bytes_per_far_token(), 0u);
+  EXPECT_EQ(find_model("Kimi-K2-Instruct").value().note, "");
+}
+
 TEST(ModelShapeTest, OnlyEndingsThatKeepTheShapeAreTaken) {
   for (const auto& [name, known] :
        {std::pair<const char*, const char*>{"Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "Qwen3-235B-A22B"},
@@ -68,7 +119,7 @@ TEST(ModelShapeTest, OnlyEndingsThatKeepTheShapeAreTaken) {
   for (const char* published : {"Llama-3.1-8B", "Llama-3.1-8B-Instruct-bf16", "DeepSeek-R1-0528-FP8"})
     EXPECT_EQ(find_model(published).value().note, "") << published;
   for (const auto& [name, near] :
-       {std::pair<const char*, const char*>{"deepseek-ai/DeepSeek-R1-Distill-Llama-70B",
+       {std::pair<const char*, const char*>{"deepseek-ai/DeepSeek-R1-Distill-Llama-7B",
                                             "there are DeepSeek-V3, DeepSeek-R1"},
         {"microsoft/Phi-4-mini-instruct", "there are Phi-4;"},
         {"Phi-4-", "there are Phi-4;"},
