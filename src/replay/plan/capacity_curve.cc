@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
 
 #include "ashlar/base/check.h"
 #include "replay/plan/stack_distance.h"
+#include "replay/trace/trace_forms.h"
 
 namespace ashlar::replay {
 namespace {
@@ -21,6 +26,88 @@ constexpr std::uint64_t kHashRange = std::uint64_t{1} << 24;
 constexpr std::uint64_t kLeastSample = 100;  // blocks
 constexpr double kLeastError = 0.005;
 constexpr double kStandardErrors = 3;
+constexpr std::uint64_t kStep = 64;  // requests between calls of progress
+
+// Which blocks are followed.
+class BlockFilter {
+ public:
+  explicit BlockFilter(double rate)
+      : threshold_(rate >= 1
+                       ? kHashRange
+                       : std::max<std::uint64_t>(
+                             static_cast<std::uint64_t>(std::llround(rate * static_cast<double>(kHashRange))),
+                             kLeastThreshold)) {}
+  static std::uint64_t hash(std::uint64_t name) { return mixed(name) % kHashRange; }
+  bool takes(std::uint64_t name) const { return takes_all() || hash(name) < threshold_; }
+  bool takes_all() const { return threshold_ == kHashRange; }
+  double rate() const { return static_cast<double>(threshold_) / static_cast<double>(kHashRange); }
+
+ private:
+  static constexpr std::uint64_t kLeastThreshold = 8;
+  const std::uint64_t threshold_;
+};
+
+// The followed blocks of a trace, request by request, in the order of arrival.
+class FollowedBlocks {
+ public:
+  struct Request {
+    std::uint64_t arrival_ms = 0;
+    std::uint64_t first = 0;
+    std::uint32_t count = 0;
+  };
+
+  static Result<FollowedBlocks> load(TraceSource& source, const BlockFilter& filter,
+                                     const TraceTable::Progress& progress) {
+    FollowedBlocks out;
+    TraceRequest request;
+    for (;;) {
+      ASHLAR_TRY(const bool more, source.next(request));
+      if (!more) break;
+      const std::uint64_t first = out.names_.size();
+      for (std::size_t i = 0; i < request.blocks.size(); ++i) {
+        if (!filter.takes(request.blocks[i])) continue;
+        out.names_.push_back(request.blocks[i]);
+        if (!filter.takes_all()) out.place(request.blocks, i);
+      }
+      out.requests_.push_back({.arrival_ms = request.arrival_ms,
+                               .first = first,
+                               .count = static_cast<std::uint32_t>(out.names_.size() - first)});
+      out.named_ += request.blocks.size();
+      out.input_tokens_ += request.input_tokens;
+      if (progress && out.requests_.size() % kStep == 0 && !progress(out.requests_.size()))
+        return Error(ErrorCode::kCancelled, "stopped while the trace was read");
+    }
+    if (out.requests_.empty()) return no_requests(source.facts());
+    // Of equal times the earlier line comes first.
+    std::ranges::sort(out.requests_, {},
+                      [](const Request& one) { return std::tuple(one.arrival_ms, one.first); });
+    return out;
+  }
+
+  std::span<const Request> requests() const { return requests_; }
+  std::span<const std::uint64_t> blocks_of(const Request& request) const {
+    return std::span(names_).subspan(request.first, request.count);
+  }
+  std::uint64_t named() const { return named_; }
+  std::uint64_t input_tokens() const { return input_tokens_; }
+  std::uint64_t span_ms() const { return requests_.back().arrival_ms - requests_.front().arrival_ms; }
+  // A sampled block stood elsewhere before: its name does not stand for everything before it.
+  bool has_misplaced() const { return has_misplaced_; }
+
+ private:
+  void place(const std::vector<std::uint64_t>& blocks, std::size_t i) {
+    const std::pair<std::uint64_t, std::uint64_t> here(i, i == 0 ? 0 : blocks[i - 1]);
+    const auto [known, is_new] = places_.try_emplace(blocks[i], here);
+    has_misplaced_ |= known->second != here;
+  }
+
+  std::vector<Request> requests_;
+  std::vector<std::uint64_t> names_;
+  std::unordered_map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>> places_;  // and the block before
+  std::uint64_t named_ = 0;
+  std::uint64_t input_tokens_ = 0;
+  bool has_misplaced_ = false;
+};
 
 }  // namespace
 
@@ -53,52 +140,45 @@ Result<CapacityCurve> CapacityCurve::build(TraceSource& source, const Options& o
   if (!(options.rate > 0) || options.rate > 1)
     return make_error(ErrorCode::kInvalidArgument, "a sample of %g of the blocks; give a rate from 0 to 1",
                       options.rate);
-  ASHLAR_TRY(const TraceTable trace, TraceTable::load(source, progress));
+  const BlockFilter filter(options.rate);
+  const bool is_exact = filter.takes_all();
+  ASHLAR_TRY(const FollowedBlocks trace, FollowedBlocks::load(source, filter, progress));
   CapacityCurve curve;
-  curve.rate_ = options.rate;
-  const auto threshold = std::max<std::uint64_t>(
-      static_cast<std::uint64_t>(std::llround(options.rate * static_cast<double>(kHashRange))), kParts);
-  const bool is_exact = options.rate >= 1;
-  if (!is_exact) curve.rate_ = static_cast<double>(threshold) / static_cast<double>(kHashRange);
+  curve.rate_ = filter.rate();
+  curve.has_prefix_error_ = is_exact || !trace.has_misplaced();
   StackDistances stack;
   std::array<StackDistances, kParts> part_stacks;
   std::vector<std::uint64_t> block_distances;
   std::vector<std::uint64_t> prefix_distances;
   std::array<std::vector<std::uint64_t>, kParts> part_distances;
   std::array<std::uint64_t, kParts> part_accesses{};
-  struct Followed {
-    std::uint32_t block = 0;
-    std::uint32_t part = 0;
+  const auto part_of = [](std::uint64_t name) {
+    return static_cast<std::size_t>(BlockFilter::hash(name) % kParts);
   };
-  std::vector<Followed> followed;  // of one prompt
-  constexpr std::uint64_t kStep = 64;
-  for (const TraceTable::Request& request : trace.requests()) {
+  for (const FollowedBlocks::Request& request : trace.requests()) {
     if (progress && curve.requests_ % kStep == 0 && !progress(curve.requests_))
       return Error(ErrorCode::kCancelled, "stopped before the end of the trace");
     ++curve.requests_;
-    followed.clear();
+    const std::span<const std::uint64_t> blocks = trace.blocks_of(request);
     std::uint64_t longest = 0;  // of the prompt so far: a prefix hits where its last block to come back does
-    for (const std::uint32_t block : trace.blocks_of(request)) {
-      const std::uint64_t hash = is_exact ? 0 : mixed(block) % kHashRange;
-      if (!is_exact && hash >= threshold) continue;
-      followed.push_back({.block = block, .part = static_cast<std::uint32_t>(hash % kParts)});
+    for (const std::uint64_t block : blocks) {
       const std::uint64_t distance = stack.distance_of(block);
       longest = std::max(longest, distance);
       block_distances.push_back(distance);
       prefix_distances.push_back(longest);
       if (is_exact) continue;
-      const std::size_t part = followed.back().part;
+      const std::size_t part = part_of(block);
       part_distances[part].push_back(part_stacks[part].distance_of(block));
       ++part_accesses[part];
     }
-    for (std::size_t i = followed.size(); i-- > 0;) {
-      stack.access(followed[i].block);
-      if (!is_exact) part_stacks[followed[i].part].access(followed[i].block);
+    for (std::size_t i = blocks.size(); i-- > 0;) {
+      stack.access(blocks[i]);
+      if (!is_exact) part_stacks[part_of(blocks[i])].access(blocks[i]);
     }
   }
   curve.input_tokens_ = trace.input_tokens();
   curve.accesses_ = trace.named();
-  curve.block_size_ = trace.facts().block_size;
+  curve.block_size_ = source.facts().block_size;
   curve.span_ms_ = trace.span_ms();
   if (curve.accesses_ == 0)
     return make_error(ErrorCode::kInvalidArgument,

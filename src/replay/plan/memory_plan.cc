@@ -35,14 +35,17 @@ void add_tier(MemoryPlan& plan, std::string_view name, double bytes) {
   plan.tiers.push_back(tier);
 }
 
-// Bytes that memory of this size pushes out: its misses push as many blocks, once it is full. 0: the trace
-// has no times.
-double pushed_per_day(const MemoryPlan& plan, const CapacityCurve& curve, double bytes) {
+// Shares of the accesses that write a block to G3, where this is the largest tier: those that no tier has.
+// They are computed, enter G1, and are copied to G2 and G3.
+double share_written(const MemoryPlan& plan, const CapacityCurve& curve, double bytes) {
+  return 1 - curve.block_hits(blocks_in(bytes, plan));
+}
+
+// 0: the trace has no times.
+double written_per_day(const MemoryPlan& plan, const CapacityCurve& curve, double bytes) {
   if (plan.days == 0) return 0;
-  const double above = blocks_in(bytes, plan);
-  const double pushed =
-      std::max(0.0, (1 - curve.block_hits(above)) * static_cast<double>(plan.accesses) - above);
-  return pushed * static_cast<double>(plan.all_token_bytes) * plan.trace_block_size / plan.days;
+  const double blocks = share_written(plan, curve, bytes) * static_cast<double>(plan.accesses);
+  return blocks * static_cast<double>(plan.all_token_bytes) * plan.trace_block_size / plan.days;
 }
 
 // Of a drive that is written at this rate; nothing: no limit is known, or nothing is written.
@@ -75,6 +78,7 @@ void follow_trace(MemoryPlan& plan, const CapacityCurve& curve) {
   plan.trace_block_size = curve.block_size();
   plan.days = static_cast<double>(curve.span_ms()) / 86'400'000;
   plan.rate = curve.rate();
+  plan.has_prefix_error = curve.has_prefix_error();
   plan.most_hits = curve.prefix_hits(1e18);
   const double block_bytes = static_cast<double>(plan.all_token_bytes) * plan.trace_block_size;
   plan.bytes_for_most = curve.blocks_for(kNearlyAll) * block_bytes;
@@ -91,12 +95,6 @@ void follow_trace(MemoryPlan& plan, const CapacityCurve& curve) {
   double bytes = 0;
   double before = 0;
   for (TierPlan& tier : plan.tiers) {
-    if (tier.name == "G3" && plan.days > 0) {
-      const double pushed = pushed_per_day(plan, curve, bytes);
-      plan.ssd_bytes_per_day = pushed;
-      plan.ssd_writes_per_day = pushed / tier.bytes;
-      plan.ssd_years = years_of(plan, tier, pushed);
-    }
     bytes = std::max(bytes, tier.bytes);
     tier.block_hits = curve.block_hits(blocks_in(bytes, plan));
     tier.prefix_hits = curve.prefix_hits(blocks_in(bytes, plan));
@@ -105,6 +103,13 @@ void follow_trace(MemoryPlan& plan, const CapacityCurve& curve) {
     before = tier.prefix_hits;
     ASHLAR_DCHECK(tier.gain >= -1e-9, "more memory finds less: %f", tier.gain);
     tier.cost_per_million_hits = cost_of_hits(plan, tier, tier.gain);
+    if (tier.name != "G3") continue;
+    if (tier.gain > 0) plan.ssd_bytes_per_hit = share_written(plan, curve, bytes) / tier.gain;
+    if (plan.days == 0) continue;
+    const double written = written_per_day(plan, curve, bytes);
+    plan.ssd_bytes_per_day = written;
+    plan.ssd_writes_per_day = written / tier.bytes;
+    plan.ssd_years = years_of(plan, tier, written);
   }
 }
 
@@ -113,8 +118,10 @@ std::string sample_note(const MemoryPlan& plan) {
   if (plan.rate >= 1) return "";
   double error = 0;
   for (const TierPlan& tier : plan.tiers) error = std::max(error, tier.error);
-  return " These prefix hits are of a sample of " + percent_text(plan.rate) +
-         " of the blocks and have no stated error; block hits are within " + percent_text(error) + ".";
+  const std::string sample =
+      " These prefix hits are of a sample of " + percent_text(plan.rate) + " of the blocks and ";
+  if (plan.has_prefix_error) return sample + "within " + percent_text(error) + ".";
+  return sample + "have no stated error; block hits are within " + percent_text(error) + ".";
 }
 
 // Each tier is weighed beside those that were taken.
@@ -148,7 +155,9 @@ std::string recommend(const MemoryPlan& plan, const CapacityCurve* curve) {
       continue;
     }
     double years = kShortLife;  // where nothing says that it is less
-    if (tier.name == "G3") years = years_of(plan, tier, pushed_per_day(plan, *curve, taken)).value_or(years);
+    if (tier.name == "G3")
+      years =
+          years_of(plan, tier, written_per_day(plan, *curve, std::max(taken, tier.bytes))).value_or(years);
     const bool wears_out = years < kShortLife;
     out += (wears_out ? "do not take " + what + " as it is: prefix hits would rise from "
                       : "take " + what + ": prefix hits rise from ") +

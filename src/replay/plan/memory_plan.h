@@ -3,8 +3,8 @@
 //
 // Tiers do not add up: the managers copy blocks downwards, so that a tier has what those above it have, and
 // the hits of G1 to Gn are those of one LRU cache as large as the largest of them. A tier's own gain is the
-// difference to those above it. Every block that leaves the memory above G3 is counted
-// as written to it, also one that G3 still has: writes are an upper bound.
+// difference to those above it. A block is written to G3 on its way in, when no tier has it, as managers with
+// write-through do, their default.
 //
 // Thread safety: plain values.
 #pragma once
@@ -49,7 +49,7 @@ struct TierPlan {
   double block_hits = 0;
   double prefix_hits = 0;
   double gain = 0;                                   // of prefix hits, by this tier
-  double error = 0;                                  // of block_hits; 0: exact
+  double error = 0;                                  // of block_hits, MemoryPlan::has_prefix_error; 0: exact
   std::optional<double> cost_per_month = {};         // nothing: no price
   std::optional<double> cost_per_million_hits = {};  // tokens that this tier finds; nothing: or it finds none
 };
@@ -78,10 +78,13 @@ struct MemoryPlan {
   std::uint32_t trace_block_size = 0;
   double days = 0;                // 0: all requests arrive at once, and nothing can be said per day
   double rate = 1;                // of the sample
+  bool has_prefix_error = true;   // errors are of prefix hits as well
   double most_hits = 0;           // prefix hits of an endless cache
   double bytes_for_most = 0;      // that reach nine tenths of them; 0: there are none
   std::vector<CurvePoint> curve;  // sizes ascend
-  // With G3 and days.
+  // With G3. Bytes written for each byte that it finds and those above do not; nothing: it gains nothing.
+  std::optional<double> ssd_bytes_per_hit = {};
+  // With days too.
   std::optional<double> ssd_bytes_per_day = {};
   std::optional<double> ssd_writes_per_day = {};  // of its size
   std::optional<double> ssd_years = {};  // until its limit is written; nothing: no limit, or no writes

@@ -54,7 +54,7 @@ void put_known(service::JsonText& out, std::string_view name, const std::optiona
   out.field(name, [&] { out.raw(value ? json_number(*value) : "null"); });
 }
 
-void write_tier(service::JsonText& out, const TierPlan& tier, bool has_trace) {
+void write_tier(service::JsonText& out, const TierPlan& tier, bool has_trace, bool has_prefix_error) {
   out.object([&] {
     out.field("tier", tier.name);
     out.field("bytes", [&] { out.raw(json_number(tier.bytes)); });
@@ -65,6 +65,7 @@ void write_tier(service::JsonText& out, const TierPlan& tier, bool has_trace) {
       out.field("prefix_hits", [&] { out.raw(json_number(tier.prefix_hits)); });
       out.field("gain", [&] { out.raw(json_number(tier.gain)); });
       out.field("block_hits_error", [&] { out.raw(json_number(tier.error)); });
+      put_known(out, "prefix_hits_error", has_prefix_error ? std::optional(tier.error) : std::nullopt);
     }
     if (tier.cost_per_month) out.field("cost_per_month", [&] { out.raw(json_number(*tier.cost_per_month)); });
     if (tier.cost_per_million_hits)
@@ -84,6 +85,7 @@ void write_trace(service::JsonText& out, const MemoryPlan& plan) {
     const std::optional<double> enough =
         plan.bytes_for_most > 0 ? std::optional(plan.bytes_for_most) : std::nullopt;
     put_known(out, "bytes_for_nine_tenths", enough);
+    put_known(out, "ssd_bytes_written_per_hit_byte", plan.ssd_bytes_per_hit);
     if (plan.days > 0) {
       put_known(out, "ssd_bytes_written_per_day", plan.ssd_bytes_per_day);
       put_known(out, "ssd_drive_writes_per_day", plan.ssd_writes_per_day);
@@ -98,6 +100,8 @@ void write_trace(service::JsonText& out, const MemoryPlan& plan) {
             out.field("block_hits", [&] { out.raw(json_number(point.block_hits)); });
             out.field("prefix_hits", [&] { out.raw(json_number(point.prefix_hits)); });
             out.field("block_hits_error", [&] { out.raw(json_number(point.error)); });
+            put_known(out, "prefix_hits_error",
+                      plan.has_prefix_error ? std::optional(point.error) : std::nullopt);
           });
       });
     });
@@ -164,8 +168,9 @@ std::string MemoryPlan::to_text() const {
     table.push_back(
         {std::string(tier.name), bytes_text(tier.bytes), count_text(tier.tokens), count_text(tier.blocks)});
     if (has_trace)
-      table.back().insert(table.back().end(), {percent_text(tier.prefix_hits), percent_text(tier.gain),
-                                               hits_text(tier.block_hits, tier.error)});
+      table.back().insert(table.back().end(),
+                          {hits_text(tier.prefix_hits, has_prefix_error ? tier.error : 0),
+                           percent_text(tier.gain), hits_text(tier.block_hits, tier.error)});
   }
   out += table_text(table);
   if (has_trace) {
@@ -178,15 +183,18 @@ std::string MemoryPlan::to_text() const {
                  std::to_string(trace_block_size) + " tokens");
     table = {{"one LRU cache of", "prefix hits", "block hits"}};
     for (const CurvePoint& point : curve)
-      table.push_back({bytes_text(point.bytes), percent_text(point.prefix_hits),
+      table.push_back({bytes_text(point.bytes),
+                       hits_text(point.prefix_hits, has_prefix_error ? point.error : 0),
                        hits_text(point.block_hits, point.error)});
     out += table_text(table);
     if (ssd_bytes_per_day.value_or(0) > 0) {
       add_line(out, "written to G3 per day",
-               "at most " + bytes_text(*ssd_bytes_per_day) + ", " + number_text(*ssd_writes_per_day) +
-                   " times its size");
+               bytes_text(*ssd_bytes_per_day) + ", " + number_text(*ssd_writes_per_day) + " times its size");
       if (ssd_years) add_line(out, "its life", life_text(*ssd_years) + " at that rate");
     }
+    if (ssd_bytes_per_hit)
+      add_line(out, "written to G3 per hit",
+               number_text(*ssd_bytes_per_hit) + " bytes for each byte that it finds");
   }
   for (const TierPlan& tier : tiers) {
     if (!tier.cost_per_month) continue;
@@ -213,7 +221,7 @@ std::string MemoryPlan::to_json() const {
     out.field("bytes_per_block", token_bytes * block_size);
     out.field("tiers", [&] {
       out.array([&] {
-        for (const TierPlan& tier : tiers) write_tier(out, tier, has_trace);
+        for (const TierPlan& tier : tiers) write_tier(out, tier, has_trace, has_prefix_error);
       });
     });
     if (has_trace) out.field("trace", [&] { write_trace(out, *this); });

@@ -13,6 +13,7 @@
 #include "ashlar/replay/generate.h"
 #include "ashlar/replay/simulate.h"
 #include "replay/plan/stack_distance.h"
+#include "replay/simulate/random_trace.h"
 #include "support/scratch_folder.h"
 
 namespace ashlar::replay {
@@ -207,8 +208,24 @@ TEST(CapacityCurveTest, ASampleIsWithinItsStatedError) {
       const double error = sampled.error(size);
       EXPECT_LT(error, 0.25) << "an error that says nothing, at " << size;
       EXPECT_NEAR(sampled.block_hits(size), exact.block_hits(size), error) << rate << " at " << size;
+      EXPECT_NEAR(sampled.prefix_hits(size), exact.prefix_hits(size), error) << rate << " at " << size;
     }
+    EXPECT_TRUE(sampled.has_prefix_error());
   }
+}
+
+// A block that stands behind another one than before may be there without its prefix.
+TEST(CapacityCurveTest, SampledPrefixHitsHaveAnErrorWhereNamesArePrefixes) {
+  const auto has_error = [](double rate, bool is_moved) {
+    std::vector<TraceRequest> requests;
+    for (std::uint64_t i = 0; i < 2'000; ++i)
+      requests.push_back(request_of(i, {1, 2 + i, is_moved ? 5'000 + i / 3 : 5'000 + i, 9'000 + i}));
+    GivenTrace source(std::move(requests));
+    return CapacityCurve::build(source, {.rate = rate}).value().has_prefix_error();
+  };
+  EXPECT_TRUE(has_error(0.1, false));
+  EXPECT_FALSE(has_error(0.1, true));
+  EXPECT_TRUE(has_error(1, true)) << "it is exact";
 }
 
 TEST(CapacityCurveTest, RefusesWhatItCannotFollow) {
