@@ -2,8 +2,9 @@
 //
 // A line has the prompt's length or its text. Text is cut into blocks of 4 bytes per token, named by a
 // chained hash, so that prompts that begin alike share blocks; a list of messages is taken as it is written,
-// without its closing bracket, so that a later turn begins as the one before. A line without a time follows
-// the one before in its session, after its delay: how long the answer took is not known.
+// without its closing bracket, so that a later turn begins as the one before. `tools` stand before it, as
+// engines' templates put them at the head of the prompt. A line without a time follows the one before in its
+// session, after its delay: how long the answer took is not known.
 //
 // A line may say the size of its blocks: then that of most lines at the beginning is taken, and blocks of
 // another size are left out and counted, since they are none of this size. Where no line says it, lengths and
@@ -35,7 +36,8 @@ struct MooncakeLine {
   std::uint64_t session = 0;
   std::uint64_t block_size = 0;  // 0: not said
   bool has_hashes = false;
-  std::string_view text;  // of a prompt without a length
+  std::string_view text;   // of a prompt without a length
+  std::string_view tools;  // before it
 };
 
 // Reads one field. False: a fault in `fields`.
@@ -62,6 +64,7 @@ bool read_mooncake_field(TraceFields& fields, MooncakeLine& line, std::vector<st
     if (line.text.ends_with(']') || line.text.ends_with('"')) line.text.remove_suffix(1);
     return true;
   }
+  if (key == "tools") return fields.read_raw(line.tools);
   return fields.in().skip();
 }
 
@@ -164,7 +167,7 @@ class MooncakeTrace final : public LineTrace {
       request.input_tokens =
           request.blocks.size() * std::uint64_t{is_other ? SaidSizes::size_of(line) : facts_.block_size};
     } else {
-      cut_text(line.text, request);
+      cut_text(line, request);
     }
     if (is_other && line.has_hashes && !request.blocks.empty()) {
       request.blocks.clear();
@@ -190,8 +193,13 @@ class MooncakeTrace final : public LineTrace {
     return found == sessions_.end() ? last_ : found->second;
   }
 
-  void cut_text(std::string_view text, TraceRequest& request) {
+  void cut_text(const MooncakeLine& line, TraceRequest& request) {
     ++facts_.from_text;
+    std::string_view text = line.text;
+    if (!line.tools.empty() && line.tools != "[]") {
+      joined_.assign(line.tools).append(line.text);
+      text = joined_;
+    }
     request.input_tokens = (text.size() + kBytesPerToken - 1) / kBytesPerToken;
     std::uint64_t name = 1;
     const std::size_t step = std::size_t{facts_.block_size} * kBytesPerToken;
@@ -202,6 +210,7 @@ class MooncakeTrace final : public LineTrace {
   }
 
   const bool is_asked_;  // the size of a block, whatever lines say
+  std::string joined_;
   std::uint64_t last_ = 0;
   std::unordered_map<std::uint64_t, std::uint64_t> sessions_;  // when the last request of each came
 };

@@ -1,6 +1,8 @@
 // Weka's agent sessions: an object per session, with its requests in order and those of its subagents inside.
 //
-// Numbers of blocks are the session's own (`hash_id_scope` "local"), so names are made of both. A session has
+// Numbers of blocks are the session's own (`hash_id_scope` "local"), so names are made of both. They are of a
+// model too, which a request says, or its session where that lists one alone: another model's blocks are of no
+// use. A session has
 // a clock of its own as well: sessions begin session_interval_ms apart. The times of a subagent count from
 // the session's start, or, where the first of them lies before the subagent's own, from that one.
 //
@@ -61,6 +63,7 @@ class WekaTrace final : public LineTrace {
     added_.clear();
     std::uint64_t session = 0;
     std::uint64_t block_size = 0;
+    std::uint64_t model = 0;  // of requests that name none
     bool is_local = true;
     bool has_requests = false;
     bool more = false;
@@ -75,6 +78,8 @@ class WekaTrace final : public LineTrace {
       } else if (fields.key() == "hash_id_scope") {
         is_read = fields.in().read_text(scope, "expected \"local\" or \"global\"");
         is_local = scope != "global";
+      } else if (fields.key() == "models") {
+        is_read = read_only_model(fields, model);
       } else if (fields.key() == "requests") {
         is_read = has_requests = read_requests(fields, 0, 0);
       } else {
@@ -102,10 +107,28 @@ class WekaTrace final : public LineTrace {
         request.blocks.clear();
         ++facts_.other_size;
       }
-      if (is_local)
-        for (std::uint64_t& name : request.blocks) name = join_names(session, name);
+      const std::uint64_t of = one.model == 0 ? model : one.model;
+      for (std::uint64_t& name : request.blocks) {
+        if (is_local) name = join_names(session, name);
+        if (of != 0) name = join_names(of, name);
+      }
     }
     return {};
+  }
+
+  // 0 where there are none or several.
+  static bool read_only_model(TraceFields& fields, std::uint64_t& out) {
+    if (fields.in().peek() != events::JsonReader::Type::kArray) return fields.in().skip();
+    if (!fields.in().begin_array("expected an array of models")) return false;
+    std::size_t count = 0;
+    bool more = false;
+    while (fields.in().next_item(more) && more) {
+      ++count;
+      if (fields.in().take_null()) continue;
+      if (!fields.read_session(out, "expected the name of a model")) return false;
+    }
+    if (count != 1) out = 0;
+    return fields.in().fault() == nullptr;
   }
 
   bool read_requests(TraceFields& fields, std::uint64_t agent, std::uint64_t agent_start_ms) {
@@ -124,7 +147,7 @@ class WekaTrace final : public LineTrace {
   // A request, or a subagent with requests of its own.
   bool read_entry(TraceFields& fields, std::uint64_t agent) {
     if (!fields.in().begin_object("expected a request or a subagent")) return false;
-    Added one{.request = {}, .agent = agent, .order = order_++};
+    Added one{.request = {}, .agent = agent, .model = 0, .order = order_++};
     std::uint64_t child = 0;
     bool has_length = false;
     bool is_agent = false;
@@ -145,6 +168,8 @@ class WekaTrace final : public LineTrace {
       } else if (key == "hash_ids") {
         is_read =
             fields.read_hashes(one.request.blocks, "expected an array of integers, blocks of the prompt");
+      } else if (key == "model") {
+        is_read = fields.read_session(one.model, "expected the name of a model");
       } else if (key == "agent_id") {
         is_read = fields.read_session(child, "expected the name of the subagent");
       } else if (key == "requests") {
@@ -166,6 +191,7 @@ class WekaTrace final : public LineTrace {
   struct Added {
     TraceRequest request;
     std::uint64_t agent = 0;
+    std::uint64_t model = 0;  // 0: not said
     std::uint64_t order = 0;  // in the file
   };
 

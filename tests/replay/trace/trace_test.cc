@@ -126,6 +126,26 @@ TEST_F(TraceTest, TextsThatBeginAlikeShareBlocks) {
   EXPECT_NE(requests[0].blocks[0], requests[1].blocks[0]);
 }
 
+// Engines put tools before the messages.
+TEST_F(TraceTest, ToolsAreTheHeadOfAPrompt) {
+  const std::string messages = R"("messages": [{"role": "user", "content": "the same question of all"}])";
+  const auto requests =
+      read(write("a.jsonl", "{\"timestamp\": 0, " + messages + "}\n{\"timestamp\": 1, " + messages +
+                                R"(, "tools": [{"name": "search"}]})" + "\n" +
+                                R"({"timestamp": 2, "tools": [{"name": "search"}], )" + messages + "}\n" +
+                                R"({"timestamp": 3, "tools": [{"name": "delete"}], )" + messages + "}\n" +
+                                R"({"timestamp": 4, "tools": [], )" + messages + "}\n"),
+           {.block_size = 4});
+  ASSERT_THAT(requests, SizeIs(5));
+  EXPECT_EQ(facts_.from_text, 5u);
+  EXPECT_EQ(requests[1].input_tokens, requests[0].input_tokens + 5) << "20 bytes of tools";
+  EXPECT_NE(requests[1].blocks[0], requests[0].blocks[0]);
+  EXPECT_EQ(requests[2].blocks, requests[1].blocks) << "in any order of fields";
+  EXPECT_EQ(requests[3].blocks.size(), requests[1].blocks.size());
+  EXPECT_NE(requests[3].blocks.back(), requests[1].blocks.back());
+  EXPECT_EQ(requests[4].blocks, requests[0].blocks);
+}
+
 TEST_F(TraceTest, ReadsBailianChatsAsSessions) {
   const auto requests = read(write("a.jsonl",
                                    "{\"chat_id\": 5, \"parent_chat_id\": -1, \"timestamp\": 61.114, "
@@ -163,6 +183,33 @@ const std::string kWekaSession =
 std::string weka_session(const std::string& name) {
   std::string text = kWekaSession;
   return text.replace(text.find("NAME"), 4, name);
+}
+
+TEST_F(TraceTest, WekaBlocksAreOfTheirModel) {
+  const auto session = [](const char* id, const char* scope, const char* models, const char* first,
+                          const char* second) {
+    return std::string(R"({"id":")") + id + R"(","models":)" + models +
+           R"(,"block_size":64,"hash_id_scope":")" + scope +
+           R"(","requests":[{"t":0,"in":64,"hash_ids":[1])" + first + R"(},{"t":1,"in":64,"hash_ids":[1])" +
+           second + "}]}\n";
+  };
+  const char* large = R"(,"model":"large")";
+  const char* small = R"(,"model":"small")";
+  const auto requests =
+      read(write("a.jsonl", session("x", "local", R"(["large","small"])", large, small) +
+                                session("y", "local", R"(["large"])", "", large) +
+                                session("z", "local", "null", "", large) +
+                                session("g", "global", R"(["large","small"])", large, small) +
+                                session("h", "global", R"(["small"])", large, "")));
+  ASSERT_THAT(requests, SizeIs(10));
+  const auto name = [&](std::size_t i) { return requests[i].blocks.at(0); };
+  // Sessions begin a second apart, and have their requests in order.
+  EXPECT_NE(name(0), name(1));
+  EXPECT_EQ(name(2), name(3)) << "the session has one model";
+  EXPECT_NE(name(4), name(5)) << "what model the first is of is not known";
+  EXPECT_NE(name(6), name(7));
+  EXPECT_EQ(name(6), name(8)) << "sessions share names, and a model";
+  EXPECT_EQ(name(7), name(9));
 }
 
 TEST_F(TraceTest, WekaBlocksOfAnotherSizeAreLeftOutAndCounted) {
