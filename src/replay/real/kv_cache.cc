@@ -31,22 +31,29 @@ layout::LayoutConfig layout_of(std::uint32_t block_bytes) {
           .alignment = 4'096};
 }
 
-// Blocks go down in as large batches as there may be, when drain() asks for them: a run does not depend on
-// time.
+// Blocks go down in as large batches as there may be, when drain() asks for them, one after the other: a worker
+// with a budget, however large, begins none before the last has ended. So a run does not depend on time.
 tiers::OffloadRoute route_of() {
   tiers::OffloadRoute route;
   route.worker.queue.on_deck = 65'536;
   route.worker.batch_blocks = 65'536;
   route.worker.full_batch = 65'536;
   route.worker.max_wait = std::chrono::hours(1);
+  route.worker.bytes_per_second = UINT64_MAX;
   return route;
 }
 
 class KvCache final : public WorkerCache, private events::EventSink {
  public:
-  KvCache(const TraceTable& trace, std::unique_ptr<tiers::KvBlockManager> kv, Presence& presence,
-          std::uint32_t worker, std::uint64_t& verified)
-      : trace_(trace), kv_(std::move(kv)), presence_(presence), worker_(worker), verified_(verified) {}
+  // `batch`: blocks that are stored at a time.
+  KvCache(const TraceTable& trace, std::unique_ptr<tiers::KvBlockManager> kv, std::size_t batch,
+          Presence& presence, std::uint32_t worker, std::uint64_t& verified)
+      : trace_(trace),
+        kv_(std::move(kv)),
+        batch_(batch),
+        presence_(presence),
+        worker_(worker),
+        verified_(verified) {}
 
   Result<void> serve(std::span<const std::uint32_t> blocks, CacheChange& change) override {
     change.clear();
@@ -88,10 +95,12 @@ class KvCache final : public WorkerCache, private events::EventSink {
       fill((*fresh)[i].block_id().value(), blocks[found + i]);
       complete.push_back(
           std::move((*fresh)[i]).stage(hashes_[found + i], block::KvReady::asserted_by_caller()));
+      if (complete.size() < batch_ && i + 1 < room) continue;
+      auto registered = kv_->register_blocks(std::exchange(complete, {}));
+      if (!registered) return registered.error().error;
+      for (auto& one : *registered) table.push_back(std::move(one));
+      kv_->drain();
     }
-    auto registered = kv_->register_blocks(std::move(complete));
-    if (!registered) return registered.error().error;
-    for (auto& one : *registered) table.push_back(std::move(one));
     return {};
   }
 
@@ -141,6 +150,7 @@ class KvCache final : public WorkerCache, private events::EventSink {
 
   const TraceTable& trace_;
   std::unique_ptr<tiers::KvBlockManager> kv_;
+  const std::size_t batch_;
   Presence& presence_;
   const std::uint32_t worker_;
   std::uint64_t& verified_;
@@ -179,8 +189,11 @@ Result<std::unique_ptr<WorkerCache>> make_kv_cache(const TraceTable& trace, cons
   // A request stores each of its blocks at most twice in a tier, and evicts as many.
   kv.event_capacity = std::max<std::size_t>(4'096, 8 * trace.longest());
   ASHLAR_TRY(auto manager, tiers::KvBlockManager::create(std::move(kv)));
+  const std::size_t batch = config.tier_blocks[1] == 0
+                                ? config.tier_blocks[0]
+                                : offload_batch(config.tier_blocks[0], config.tier_blocks[1]);
   return std::unique_ptr<WorkerCache>(
-      std::make_unique<KvCache>(trace, std::move(manager), presence, worker, verified));
+      std::make_unique<KvCache>(trace, std::move(manager), batch, presence, worker, verified));
 }
 
 }  // namespace ashlar::replay

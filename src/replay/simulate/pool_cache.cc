@@ -1,7 +1,8 @@
 // The steps of KvBlockManager with write-through and a drain after each request, without its threads and
 // bytes. Onboarding takes a batch of what the tiers have: the blocks of G1 and G2 in it are held, those of G3
 // enter G2, all enter G1, and then the batch is used as one. A held block that is chosen as a victim leaves
-// when its hold ends. What was computed goes down in one batch, which the tier below releases from its end.
+// when its hold ends. What was computed goes down in batches of at most a sixteenth of the tiers on both
+// sides, each through all tiers before the next; the tier below releases a batch from its end.
 #include "replay/simulate/pool_cache.h"
 
 #include <algorithm>
@@ -44,10 +45,11 @@ Result<std::optional<BlockManager<Tier>>> make_manager(const ReplayConfig& confi
 
 class PoolCache final : public WorkerCache {
  public:
-  PoolCache(const TraceTable& trace, Presence& presence, std::uint32_t worker,
+  PoolCache(const TraceTable& trace, const ReplayConfig& config, Presence& presence, std::uint32_t worker,
             std::optional<BlockManager<G1>> g1, std::optional<BlockManager<G2>> g2,
             std::optional<BlockManager<G3>> g3)
       : trace_(trace),
+        tier_blocks_(config.tier_blocks),
         presence_(presence),
         worker_(worker),
         g1_(std::move(g1)),
@@ -161,18 +163,29 @@ class PoolCache final : public WorkerCache {
 
   // What was computed goes to G2, and what enters G2 by this to G3.
   void copy_down(std::span<const SequenceHash> computed) {
-    const std::size_t before = change_->moves.size();
-    down_.clear();
-    for (const SequenceHash& hash : computed)
-      if (!has<G2>(TraceTable::block_of(hash))) down_.push_back(hash);
-    store<G2>(*g2_, std::span(down_).first(std::min(down_.size(), g2_->available_blocks())), nullptr);
-    if (!g3_) return;
-    down_.clear();
-    for (std::size_t i = before; i < change_->moves.size(); ++i) {
-      const BlockMove& move = change_->moves[i];
-      if (move.is_stored && !has<G3>(move.block)) down_.push_back(trace_.hash_of(move.block));
+    const std::size_t to_g2 = offload_batch(tier_blocks_[0], tier_blocks_[1]);
+    for (std::size_t at = 0; at < computed.size(); at += to_g2) {
+      const std::size_t before = change_->moves.size();
+      down_.clear();
+      for (const SequenceHash& hash : computed.subspan(at, std::min(to_g2, computed.size() - at)))
+        if (!has<G2>(TraceTable::block_of(hash))) down_.push_back(hash);
+      store<G2>(*g2_, std::span(down_).first(std::min(down_.size(), g2_->available_blocks())), nullptr);
+      if (g3_) copy_to_g3(before);
     }
-    store<G3>(*g3_, std::span(down_).first(std::min(down_.size(), g3_->available_blocks())), nullptr);
+  }
+
+  // What was stored since that move.
+  void copy_to_g3(std::size_t before) {
+    const std::size_t end = change_->moves.size();
+    const std::size_t most = offload_batch(tier_blocks_[1], tier_blocks_[2]);
+    for (std::size_t i = before; i < end;) {
+      down_.clear();
+      for (; i < end && down_.size() < most; ++i) {
+        const BlockMove move = change_->moves[i];
+        if (move.is_stored && !has<G3>(move.block)) down_.push_back(trace_.hash_of(move.block));
+      }
+      store<G3>(*g3_, down_, nullptr);
+    }
   }
 
   template <class Tier>
@@ -181,6 +194,7 @@ class PoolCache final : public WorkerCache {
   }
 
   const TraceTable& trace_;
+  const std::array<std::uint32_t, kReplayTiers> tier_blocks_;
   Presence& presence_;
   const std::uint32_t worker_;
   CacheChange* change_ = nullptr;
@@ -203,8 +217,8 @@ Result<std::unique_ptr<WorkerCache>> make_pool_cache(const TraceTable& trace, co
   ASHLAR_TRY(auto g1, make_manager<G1>(config, registry));
   ASHLAR_TRY(auto g2, make_manager<G2>(config, registry));
   ASHLAR_TRY(auto g3, make_manager<G3>(config, registry));
-  return std::unique_ptr<WorkerCache>(
-      std::make_unique<PoolCache>(trace, presence, worker, std::move(g1), std::move(g2), std::move(g3)));
+  return std::unique_ptr<WorkerCache>(std::make_unique<PoolCache>(
+      trace, config, presence, worker, std::move(g1), std::move(g2), std::move(g3)));
 }
 
 }  // namespace ashlar::replay

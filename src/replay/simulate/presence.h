@@ -1,4 +1,4 @@
-// Presence: which worker has which block of a trace in which tiers, and which blocks were ever stored.
+// Presence: which worker has which block of a trace in which tiers, and which blocks any of them ever had.
 //
 // Thread safety: thread-compatible. Memory: a byte per worker and distinct block, and 3 per block.
 #pragma once
@@ -28,6 +28,7 @@ class Presence {
     if ((tiers >> tier & 1) != 0) return false;
     holders_[block] = static_cast<std::uint16_t>(holders_[block] + (tiers == 0));
     tiers = static_cast<std::uint8_t>(tiers | 1u << tier);
+    seen_[block] = 1;
     return true;
   }
   void remove(std::uint32_t worker, std::size_t tier, std::uint32_t block) {
@@ -37,8 +38,6 @@ class Presence {
     holders_[block] = static_cast<std::uint16_t>(holders_[block] - (tiers == 0));
   }
 
-  // A request named it.
-  void set_seen(std::uint32_t block) { seen_[block] = 1; }
   // Why a request at this worker does not find the block. Requires: it does not.
   MissReason reason(std::uint32_t worker, std::uint32_t block) const {
     if (has(worker, block)) return MissReason::kBrokenPrefix;

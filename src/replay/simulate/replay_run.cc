@@ -80,7 +80,6 @@ Result<void> ReplayRun::serve(std::uint32_t number, const ServedHearer& each) {
   reasons_.clear();
   for (const std::uint32_t block : blocks) reasons_.push_back(presence_.reason(worker, block));
   ASHLAR_RETURN_IF_ERROR(caches_[worker]->serve(blocks, change_));
-  for (const std::uint32_t block : blocks) presence_.set_seen(block);
   const auto window = static_cast<std::size_t>(static_cast<double>(request.arrival_ms) / outcome_.window_ms);
   ReplayCounts& counts = outcome_.windows[std::min(window, outcome_.windows.size() - 1)];
   const std::uint64_t hit_tokens = count(request, counts);

@@ -62,15 +62,20 @@ void expect_same_hits(const TraceTable& trace, const ReplayConfig& config) {
 }
 
 TEST(RealReplayTest, FindsWhatTheSimulationSaysBlockForBlock) {
-  // Batches hold a sixteenth of a tier: 8 blocks or more, and requests are no longer.
+  // Batches hold a sixteenth of a tier, 8 blocks or more, and requests are no longer.
   for (const std::array<std::uint32_t, 3> shape :
        {std::array<std::uint32_t, 3>{128, 0, 0}, {128, 200, 0}, {128, 160, 400}})
     expect_same_hits(random_trace(shape[1] + 1, 1'000, 8, 800),
                      {.workers = 2, .tier_blocks = shape, .routing = Routing::kPrefix});
 }
 
+// Of several batches on the way down and up.
+TEST(RealReplayTest, FindsTheSameOfLongRequests) {
+  expect_same_hits(random_trace(5, 400, 60, 300), {.tier_blocks = {128, 160, 400}});
+}
+
 TEST(RealReplayTest, FindsTheSameWithEveryPolicy) {
-  const TraceTable trace = random_trace(77, 450, 8, 400);
+  const TraceTable trace = random_trace(77, 450, 30, 400);
   for (const std::string& policy : block::eviction_names())
     expect_same_hits(trace, {.tier_blocks = {128, 160, 300}, .policy = policy});
 }

@@ -47,7 +47,7 @@ class NaiveCache {
         held_[1].insert(below.begin(), below.end());
         enter(0, up);
         // A victim that was held leaves now; in G1 it is used first, and stays.
-        for (const std::uint32_t block : chosen_[1]) order_[1].remove(block);
+        for (const std::uint32_t block : chosen_[1]) left_[1] += order_[1].remove(block);
         for (auto& chosen : chosen_) chosen.clear();
         for (auto& held : held_) held.clear();
       }
@@ -61,19 +61,33 @@ class NaiveCache {
     used_.insert(rest.begin(), rest.end());
     const std::vector<std::uint32_t> in_use(blocks.begin(),
                                             blocks.begin() + static_cast<std::ptrdiff_t>(at + rest.size()));
-    std::vector<std::uint32_t> down = rest;
-    for (std::size_t tier = 1; tier < 3 && sizes_[tier] > 0; ++tier) {
-      std::erase_if(down, [&](std::uint32_t block) { return has(tier, block); });
-      down.resize(std::min(down.size(), sizes_[tier]));
-      enter(tier, down);
-    }
+    go_down(1, rest);
     used_.clear();
     if (is_lru_)
       for (auto i = in_use.rbegin(); i != in_use.rend(); ++i) renew(0, *i);
     return hits;
   }
 
+  bool has_any(std::uint32_t block) const { return fastest(block) < 3; }
+  // Blocks that entered and left each tier.
+  const std::array<std::uint64_t, 3>& entered() const { return entered_; }
+  const std::array<std::uint64_t, 3>& left() const { return left_; }
+
  private:
+  // Into a tier and those below it, at most a sixteenth of both sides at a time.
+  void go_down(std::size_t tier, const std::vector<std::uint32_t>& blocks) {
+    if (tier == 3 || sizes_[tier] == 0) return;
+    const std::size_t most = std::max<std::size_t>(1, std::min(sizes_[tier - 1], sizes_[tier]) / 16);
+    std::vector<std::uint32_t> batch;
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      if (tier == 1 || !has(tier, blocks[i])) batch.push_back(blocks[i]);
+      if (batch.empty() || (batch.size() < most && i + 1 < blocks.size())) continue;
+      std::erase_if(batch, [&](std::uint32_t block) { return has(tier, block); });
+      enter(tier, batch);
+      go_down(tier + 1, batch);
+      batch.clear();
+    }
+  }
   bool has(std::size_t tier, std::uint32_t block) const {
     return std::find(order_[tier].begin(), order_[tier].end(), block) != order_[tier].end();
   }
@@ -105,10 +119,14 @@ class NaiveCache {
     for (auto i = order.begin(); order.size() + blocks.size() > sizes_[tier] && i != order.end();) {
       if (tier < 2 && held_[tier].contains(*i)) chosen_[tier].insert(*i);
       const bool stays = (tier == 0 && used_.contains(*i)) || (tier < 2 && held_[tier].contains(*i));
+      left_[tier] += stays ? 0 : 1;
       i = stays ? std::next(i) : order.erase(i);
     }
-    for (const std::uint32_t block : blocks)
-      if (!has(tier, block)) order.push_back(block);
+    for (const std::uint32_t block : blocks) {
+      if (has(tier, block)) continue;
+      order.push_back(block);
+      ++entered_[tier];
+    }
     // What is released at once leaves from the last to the first.
     if (is_lru_)
       for (auto i = blocks.rbegin(); i != blocks.rend(); ++i) renew(tier, *i);
@@ -117,6 +135,8 @@ class NaiveCache {
   const std::array<std::size_t, 3> sizes_;
   const bool is_lru_;
   std::array<std::list<std::uint32_t>, 3> order_;
+  std::array<std::uint64_t, 3> entered_ = {};
+  std::array<std::uint64_t, 3> left_ = {};
   std::set<std::uint32_t> used_;                   // in G1, by this request
   std::array<std::set<std::uint32_t>, 2> held_;    // on the way up
   std::array<std::set<std::uint32_t>, 2> chosen_;  // victims among them

@@ -58,10 +58,36 @@ TEST(SimulateTest, AgreesWithANaiveSimulator) {
               {.workers = workers, .tier_blocks = shape, .policy = policy, .routing = Routing::kSticky});
           std::vector<NaiveCache> naive(
               workers, NaiveCache({shape[0], shape[1], shape[2]}, std::string(policy) == "lru"));
+          const std::string what = std::string(policy) + ", seed " + std::to_string(seed) + ", tiers " +
+                                   std::to_string(shape[0]) + " " + std::to_string(shape[1]) + " " +
+                                   std::to_string(shape[2]) + ", workers " + std::to_string(workers);
+          std::vector<bool> seen(trace.distinct());
+          std::array<std::uint64_t, kMissReasons> misses = {};
           for (std::size_t i = 0; i < trace.requests().size(); ++i) {
-            ASSERT_EQ(served.hits[i], naive[served.workers[i]].serve(trace.blocks_of(trace.requests()[i])))
-                << "request " << i << " of seed " << seed << ", " << policy << ", tiers " << shape[0] << " "
-                << shape[1] << " " << shape[2] << ", " << workers << " workers";
+            const auto blocks = trace.blocks_of(trace.requests()[i]);
+            NaiveCache& cache = naive[served.workers[i]];
+            std::vector<std::size_t> reasons;
+            for (const std::uint32_t block : blocks)
+              reasons.push_back(cache.has_any(block) ? 3
+                                : std::ranges::any_of(naive, [&](auto& one) { return one.has_any(block); })
+                                    ? 2
+                                : seen[block] ? 1
+                                              : 0);
+            const TierHits hits = cache.serve(blocks);
+            ASSERT_EQ(served.hits[i], hits) << "request " << i << ", " << what;
+            for (std::size_t k = hits[0] + hits[1] + hits[2]; k < blocks.size(); ++k) ++misses[reasons[k]];
+            for (const std::uint32_t block : blocks) seen[block] = seen[block] || cache.has_any(block);
+          }
+          EXPECT_EQ(served.outcome.total.misses, misses) << what;
+          for (std::size_t tier = 0; tier < kReplayTiers; ++tier) {
+            std::uint64_t entered = 0;
+            std::uint64_t left = 0;
+            for (const NaiveCache& one : naive) {
+              entered += one.entered()[tier];
+              left += one.left()[tier];
+            }
+            EXPECT_EQ(served.outcome.total.written[tier], entered) << "tier " << tier << ", " << what;
+            EXPECT_EQ(served.outcome.total.evictions[tier], left) << "tier " << tier << ", " << what;
           }
         }
       }
@@ -285,6 +311,7 @@ TEST(SimulateTest, KeepsTheHeadOfARequestThatIsTooLong) {
   const auto outcome = simulate(trace, {.tier_blocks = {3, 0, 0}}).value();
   EXPECT_EQ(outcome.refused, 2u);
   EXPECT_EQ(outcome.total.hits[0], 3u);
+  EXPECT_THAT(outcome.total.misses, ElementsAre(7u, 0u, 0u, 0u)) << "the rest was never cached";
   EXPECT_EQ(outcome.bound_hits, 3u);
 }
 
