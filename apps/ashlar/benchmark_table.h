@@ -33,7 +33,7 @@ inline constexpr std::array<BenchmarkEntry, 19> kBenchmarks = {{
      "0.90 of the bandwidth, scattered 0.80, loopback 0.75"},
     {"remote_gpu_bench", "G1 of one process to G1 of another, beside a device copy", "0.80 of it"},
     {"replay_bench", "hit rates on a trace beside a reference simulator, and the simulator's speed",
-     "a million requests per minute"},
+     "the reference's digits; a million requests per minute"},
     {"selection_bench", "POST /query at a steady rate while engines publish",
      "20,000 queries per second, 99% of them within 5 ms"},
     {"sequence_bench", "whole sequences: allocate, free, decode", ""},
