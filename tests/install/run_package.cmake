@@ -27,12 +27,51 @@ foreach(line "Package: ashlar\n" "Version: ${VERSION}\n" "Depends: [^\n]*libc6 [
     message(FATAL_ERROR "the package does not say '${line}':\n${control}")
   endif()
 endforeach()
+
+# Every library that a program of the root was linked with is of a package that the dependencies name.
+function(expect_dependencies program)
+  run_or_fail(text readelf --dynamic --wide ${program})
+  string(REGEX REPLACE "[][]" "|" text "${text}")  # brackets mean something in lists
+  string(REGEX MATCHALL "NEEDED[^\n|]*[|][^\n|]+[|]" lines "${text}")
+  foreach(line IN LISTS lines)
+    string(REGEX REPLACE ".*[|]([^|]+)[|]" "\\1" library "${line}")
+    run_or_fail(owners dpkg --search "*/${library}")
+    string(REGEX MATCHALL "[a-z0-9.+-]+(:[a-z0-9]+)?: /" owners "${owners}")
+    set(is_named FALSE)
+    foreach(owner IN LISTS owners)
+      string(REGEX REPLACE ":.*" "" owner "${owner}")
+      run_or_fail(provided dpkg-query --show --showformat "\${Provides}" ${owner})
+      string(REGEX MATCHALL "[a-z0-9][a-z0-9.+-]+" names "${owner} ${provided}")
+      foreach(name IN LISTS names)
+        string(REPLACE "+" "[+]" name "${name}")
+        if(depends MATCHES "(^|[ ,|])${name}([ ,]|$)")
+          set(is_named TRUE)
+        endif()
+      endforeach()
+    endforeach()
+    if(NOT is_named)
+      message(FATAL_ERROR "${program} needs ${library} (${owners}), and the package depends on ${depends}")
+    endif()
+  endforeach()
+  list(LENGTH lines count)
+  if(count LESS 2)
+    message(FATAL_ERROR "${program} needs ${count} libraries: was it read?")
+  endif()
+endfunction()
+
 # What it needs is on this machine, not in the root.
 run_or_fail(text dpkg --root=${root} --force-not-root --force-depends --log=${SCRATCH}/dpkg.log
   --install ${packages})
 run_or_fail(text dpkg --root=${root} --status ashlar)
 if(NOT text MATCHES "Status: install ok installed")
   message(FATAL_ERROR "the package is not installed:\n${text}")
+endif()
+
+run_or_fail(depends dpkg-deb --field ${packages} Depends)
+string(STRIP "${depends}" depends)
+expect_dependencies(${root}/usr/bin/ashlar)
+if(EXISTS ${root}/usr/libexec/ashlar/tiny_server)
+  expect_dependencies(${root}/usr/libexec/ashlar/tiny_server)
 endif()
 
 # Nothing but the root is on the PATH.
