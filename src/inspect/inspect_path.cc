@@ -40,6 +40,11 @@ Result<void> inspect_file(const InspectedFile& file, const InspectOptions& optio
   if (magic == std::string_view("ASHLAYT\0", 8)) return inspect_layout(file, seen);
   if (file.path().ends_with(".kvrec") || looks_like_recording(std::span(first).first(count), file.size()))
     return inspect_recording(file, seen);
+  if (magic.starts_with('{'))
+    return make_error(ErrorCode::kInvalidArgument,
+                      "%s is JSON, as traces of requests are: ashlar replay reads traces, and ashlar plan "
+                      "--trace",
+                      file.path().c_str());
   return make_error(ErrorCode::kInvalidArgument,
                     "%s does not begin like %s; if it was one, its first bytes are damaged",
                     file.path().c_str(), std::string(kWrittenByUs).c_str());

@@ -36,6 +36,24 @@ bool read_field(JsonReader& in, const std::string& key, std::vector<InspectedFie
   }
 }
 
+// Blocks of a rank by tier: what it holds there, and what came by an offload.
+bool read_tiers(JsonReader& in, std::vector<InspectedField>& out) {
+  std::string tier;
+  bool more = false;
+  if (!in.begin_object("tiers")) return false;
+  while (in.next_key(tier, more) && more) {
+    std::string key;
+    bool more_keys = false;
+    if (!in.begin_object("a tier")) return false;
+    while (in.next_key(key, more_keys) && more_keys) {
+      const bool is_shown = key == "held" || key == "offloaded";
+      if (is_shown ? !read_field(in, tier + "_" + key, out) : !in.skip()) return false;
+    }
+    if (in.fault() != nullptr) return false;
+  }
+  return in.fault() == nullptr;
+}
+
 // Adds one item for each rank, after the fields of its worker.
 bool read_ranks(JsonReader& in, const std::vector<InspectedField>& worker, InspectedList& list) {
   bool more = false;
@@ -46,7 +64,7 @@ bool read_ranks(JsonReader& in, const std::vector<InspectedField>& worker, Inspe
     bool more_keys = false;
     if (!in.begin_object("a rank")) return false;
     while (in.next_key(key, more_keys) && more_keys)
-      if (!read_field(in, key, item)) return false;
+      if (key == "tiers" ? !read_tiers(in, item) : !read_field(in, key, item)) return false;
     if (in.fault() != nullptr) return false;
     list.add(std::move(item));
   }

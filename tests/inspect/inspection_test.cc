@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <span>
 
@@ -197,17 +198,23 @@ TEST_F(InspectionTest, DescribesABlockSetAndALayoutDescriptor) {
 TEST_F(InspectionTest, DescribesAService) {
   const char* fleet =
       R"({"draining":false,"waiting":2,"workers":[{"id":1,"name":"a","up":true,"ranks":[{"dp_rank":0,)"
-      R"("state":"EXACT","blocks":12}]},{"id":2,"name":"b","up":false,"ranks":[]}]})";
+      R"("state":"EXACT","blocks":12,"tiers":{"device":{"held":12,"most":20,"offloaded":0},"host":)"
+      R"({"held":7,"stored":9,"offloaded":8,"offloaded_from":{"device":8}}}}]},{"id":2,"name":"b","up":false,"ranks":[]}]})";
   const char* metrics = "# HELP x\nashlar_a_total{x=\"1\"} 5\nashlar_b_total 0\n";
   const Inspection seen = inspect_service("http://h:1", fleet, metrics).value();
   const Json json = json_of(seen);
   EXPECT_EQ(json["waiting"].number, 2);
   EXPECT_EQ(json["workers"].list.at(0)["state"].text, "EXACT");
+  EXPECT_EQ(json["workers"].list.at(0)["device_held"].number, 12);
+  EXPECT_EQ(json["workers"].list.at(0)["host_held"].number, 7);
+  EXPECT_EQ(json["workers"].list.at(0)["host_offloaded"].number, 8);
+  EXPECT_EQ(json["workers"].list.at(0).map.count("host_stored"), 0u);
   EXPECT_EQ(json["metrics"].list.size(), 1u) << "zeros say nothing";
   EXPECT_THAT(seen.to_text(), HasSubstr("1 workers are not up"));
   for (const char* other :
        {"", "[]", "{}", R"({"workers":5})", R"({"a name of some length, on the heap":1.5})",
-        R"({"workers":[{"a name of some length, on the heap":"\x"}]})", R"({"workers":[{"ranks":[{]}]})"}) {
+        R"({"workers":[{"a name of some length, on the heap":"\x"}]})", R"({"workers":[{"ranks":[{]}]})",
+        R"({"workers":[{"ranks":[{"tiers":5}]}]})", R"({"workers":[{"ranks":[{"tiers":{"host":{]}}]}]})"}) {
     const auto refused = inspect_service("http://h:1", other, "");
     ASSERT_FALSE(refused) << other;
     EXPECT_THAT(refused.error().message(), HasSubstr("is it another server?"));
@@ -221,6 +228,8 @@ TEST_F(InspectionTest, RefusesWhatIsNoneOfOurs) {
     EXPECT_THAT(seen.error().message(), HasSubstr(says));
   };
   write_bytes(file("empty"), {});
+  std::ofstream(file("trace.jsonl")) << R"({"timestamp": 0, "input_length": 5, "hash_ids": [1]})" << "\n";
+  refused_with(file("trace.jsonl"), "ashlar replay reads traces");
   write_bytes(file("zeros"), InspectedBytes(100));
   write_bytes(file("a.kvrec"), InspectedBytes(100));
   ASSERT_EQ(mkfifo(file("pipe").c_str(), 0600), 0);
