@@ -224,6 +224,10 @@ void add_plan_command(CLI::App& program, Run& run) {
   command
       ->add_flag("--lenient", settings->reading.is_lenient, "skip lines that cannot be read, and count them")
       ->needs("--trace");
+  number("--session-interval", settings->reading.session_interval_ms,
+         "ms between the starts of Weka sessions", 0, 1'000'000'000)
+      ->capture_default_str()
+      ->needs("--trace");
   command
       ->add_option("--key", settings->reading.journal_key,
                    "file of a journal's key (default: `key` beside it)")

@@ -63,6 +63,25 @@ TEST(AshlarPlan, FollowsATrace) {
   EXPECT_EQ(run(base + " --lenient").status, 3);
 }
 
+TEST(AshlarPlan, WekaSessionsBeginAsFarApartAsInReplay) {
+  const ScratchFolder folder;
+  {
+    std::ofstream trace(folder.file("weka.jsonl"));
+    for (int i = 0; i < 3; ++i)
+      trace << R"({"id":")" << i
+            << R"(","block_size":64,"hash_id_scope":"local","requests":[{"t":0,"in":64,"hash_ids":[1]}]})"
+            << "\n";
+  }
+  const std::string base =
+      "plan --json --layers 1 --kv-heads 1 --head-dim 512 --weights 0 --gpu-mem 1 --trace " +
+      folder.file("weka.jsonl");
+  const auto days = [&](const std::string& more) {
+    return Json::parse(run(base + more).output)["trace"]["days"].number;
+  };
+  EXPECT_NEAR(days(""), 2 * 1'000 / 86.4e6, 1e-9);
+  EXPECT_NEAR(days(" --session-interval 60000"), 2 * 60'000 / 86.4e6, 1e-9);
+}
+
 TEST(AshlarPlan, ATraceMayHaveNoTimes) {
   const ScratchFolder folder;
   {
