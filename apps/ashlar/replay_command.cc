@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -24,6 +26,7 @@
 #include "ashlar/replay/generate.h"
 #include "ashlar/replay/real.h"
 #include "ashlar/replay/report.h"
+#include "replay/plan/model_shape.h"
 #include "replay/trace/replaced_file.h"
 #include "service/gateway/json_text.h"
 
@@ -31,6 +34,7 @@ namespace ashlar::apps {
 namespace {
 
 constexpr double kGiga = 1e9;
+constexpr std::uint32_t kMostBlocks = UINT32_MAX - 3;     // of a tier
 constexpr std::size_t kPageBytes = std::size_t{1} << 30;  // of the pages of all runs
 
 struct ReplaySettings {
@@ -40,7 +44,8 @@ struct ReplaySettings {
   replay::TraceOptions reading;
   std::string write;
   std::vector<std::uint32_t> workers = {1};
-  std::array<std::vector<std::uint32_t>, replay::kReplayTiers> blocks = {{{10'000}, {0}, {0}}};
+  std::array<std::vector<std::string>, replay::kReplayTiers> sizes = {{{"10000"}, {"0"}, {"0"}}};
+  std::string model;
   std::vector<std::string> policies = {"lru"};
   std::vector<std::string> routers = {"prefix"};
   bool simulates = false;
@@ -107,8 +112,60 @@ Result<void> check_policy(const std::string& name) {
   return Error(ErrorCode::kNotFound, "takes a policy: " + names);
 }
 
-// Every combination of the lists.
-Result<std::vector<replay::ReplayConfig>> configs_of(const ReplaySettings& settings) {
+// A number of blocks, or bytes: "5000", "57GiB".
+struct TierSize {
+  std::uint64_t blocks = 0;
+  double bytes = 0;  // 0: blocks are said
+};
+
+Result<TierSize> parse_tier_size(const std::string& text) {
+  constexpr std::pair<std::string_view, double> kUnits[] = {{"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
+                                                            {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
+  const Error refused =
+      make_error(ErrorCode::kInvalidArgument,
+                 "takes blocks, 0 to %u, or bytes as 57GiB (MiB, GiB, TiB, MB, GB, TB)", kMostBlocks);
+  TierSize size;
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  if (read.ec != std::errc() || number < 0) return refused;
+  const std::string_view unit(read.ptr, static_cast<std::size_t>(end - read.ptr));
+  for (const auto& [name, bytes] : kUnits)
+    if (unit == name && number > 0) return TierSize{.blocks = 0, .bytes = number * bytes};
+  if (!unit.empty() || number != std::floor(number) || number > kMostBlocks) return refused;
+  size.blocks = static_cast<std::uint64_t>(number);
+  return size;
+}
+
+// `block_bytes`: of a block of the trace; 0: not known yet, and any size in bytes is taken for one block.
+Result<std::vector<std::uint32_t>> blocks_of(const ReplaySettings& settings, std::size_t tier,
+                                             std::uint64_t block_bytes) {
+  std::vector<std::uint32_t> all;
+  for (const std::string& text : settings.sizes[tier]) {
+    ASHLAR_TRY(const TierSize size, parse_tier_size(text));
+    double blocks = static_cast<double>(size.blocks);
+    if (size.bytes > 0)
+      blocks = block_bytes == 0 ? 1 : std::floor(size.bytes / static_cast<double>(block_bytes));
+    if (blocks > kMostBlocks || (size.bytes > 0 && blocks < 1))
+      return make_error(ErrorCode::kInvalidArgument,
+                        "--g%zu %s is %.0f blocks of %llu bytes; a tier has 1 to %u", tier + 1, text.c_str(),
+                        blocks, static_cast<unsigned long long>(block_bytes), kMostBlocks);
+    all.push_back(static_cast<std::uint32_t>(blocks));
+  }
+  return all;
+}
+
+bool is_absent(const ReplaySettings& settings, std::size_t tier) {
+  const std::vector<std::string>& sizes = settings.sizes[tier];
+  return std::ranges::all_of(sizes, [](const std::string& text) {
+    const auto size = parse_tier_size(text);
+    return size && size->blocks == 0 && size->bytes == 0;
+  });
+}
+
+// Every combination of the lists. `block_size`: tokens of a block of the trace; 0: not known yet.
+Result<std::vector<replay::ReplayConfig>> configs_of(const ReplaySettings& settings,
+                                                     std::uint32_t block_size = 0) {
   std::vector<std::string> policies = settings.policies;
   if (std::ranges::find(policies, "all") != policies.end()) {
     if (policies.size() > 1)
@@ -116,11 +173,15 @@ Result<std::vector<replay::ReplayConfig>> configs_of(const ReplaySettings& setti
                    "--policy all takes every policy; leave out the others, or all");
     policies = block::eviction_names();
   }
+  std::array<std::vector<std::uint32_t>, replay::kReplayTiers> blocks;
+  for (std::size_t tier = 0; tier < replay::kReplayTiers; ++tier) {
+    ASHLAR_TRY(blocks[tier], blocks_of(settings, tier, block_size * settings.config.bytes_per_token));
+  }
   std::vector<replay::ReplayConfig> configs;
   for (const std::uint32_t workers : settings.workers)
-    for (const std::uint32_t g1 : settings.blocks[0])
-      for (const std::uint32_t g2 : settings.blocks[1])
-        for (const std::uint32_t g3 : settings.blocks[2])
+    for (const std::uint32_t g1 : blocks[0])
+      for (const std::uint32_t g2 : blocks[1])
+        for (const std::uint32_t g3 : blocks[2])
           for (const std::string& router : settings.routers)
             for (const std::string& policy : policies) {
               replay::ReplayConfig config = settings.config;
@@ -155,9 +216,8 @@ Result<void> check_lists(const ReplaySettings& settings) {
   ASHLAR_RETURN_IF_ERROR(check_list("--workers", settings.workers));
   for (std::size_t i = 0; i < replay::kReplayTiers; ++i) {
     const std::string tier = "--g" + std::to_string(i + 1);
-    ASHLAR_RETURN_IF_ERROR(check_list(tier.c_str(), settings.blocks[i]));
-    const bool is_absent = std::ranges::count(settings.blocks[i], 0u) == std::ssize(settings.blocks[i]);
-    if (settings.has_speed[i] && is_absent)
+    ASHLAR_RETURN_IF_ERROR(check_list(tier.c_str(), settings.sizes[i]));
+    if (settings.has_speed[i] && is_absent(settings, i))
       return make_error(ErrorCode::kInvalidArgument, "%s-gb is of a tier without blocks; give %s",
                         tier.c_str(), tier.c_str());
   }
@@ -176,8 +236,7 @@ Result<void> check_arguments(const ReplaySettings& settings) {
     return Error(ErrorCode::kInvalidArgument,
                  "a trace is replayed, or a workload that is generated: leave out the trace or --generate");
   for (std::size_t i = 1; i < replay::kReplayTiers; ++i)
-    if (const std::vector<std::uint32_t>& blocks = settings.blocks[i];
-        !settings.config.tier_policy[i].empty() && std::ranges::count(blocks, 0u) == std::ssize(blocks))
+    if (!settings.config.tier_policy[i].empty() && is_absent(settings, i))
       return make_error(ErrorCode::kInvalidArgument, "--g%zu-policy is of a tier without blocks; give --g%zu",
                         i + 1, i + 1);
   ASHLAR_RETURN_IF_ERROR(check_lists(settings));
@@ -238,8 +297,6 @@ int write_workload(const ReplaySettings& settings, replay::TraceSource& source) 
 }
 
 int run_replay(const ReplaySettings& settings) {
-  const auto configs = configs_of(settings);
-  if (!configs) return replay_failed(configs.error());
   std::error_code absent;
   if (!settings.report.empty() && std::filesystem::equivalent(settings.report, settings.trace, absent))
     return replay_failed(
@@ -270,6 +327,12 @@ int run_replay(const ReplaySettings& settings) {
   if (!trace) {
     progress.clear();
     return replay_failed(trace.error());
+  }
+  // A trace without blocks fills none.
+  const auto configs = configs_of(settings, std::max<std::uint32_t>(1, trace->facts().block_size));
+  if (!configs) {
+    progress.clear();
+    return replay_failed(configs.error());
   }
   const replay::ReplaySubject subject =
       replay::subject_of(settings.generate.empty() ? settings.trace : settings.generate, *trace);
@@ -328,6 +391,7 @@ void add_replay_command(CLI::App& program, Run& run) {
       "replay",
       "Replay a trace through workers, tiers, eviction policies and routers: what would hit, and where");
   end_help(command, {"ashlar replay trace.jsonl --g1 5000,20000 --policy lru,lfu,s3_fifo",
+                     "ashlar replay trace.jsonl --model Llama-3.1-8B --g1 57GiB --g2 512GiB",
                      "ashlar replay trace.jsonl --workers 8 --g1 2000 --g2 10000 --g3 100000 \\",
                      "    --router prefix,round_robin --report report.html",
                      "ashlar replay --generate agents,seed=7,requests=20000 --policy all --json",
@@ -380,12 +444,13 @@ void add_replay_command(CLI::App& program, Run& run) {
       ->delimiter(',')
       ->check(whole_number(1, 4'096))
       ->capture_default_str();
-  const char* const tiers[] = {"blocks of G1 at each worker; several: one run each", "blocks of G2; 0: none",
-                               "blocks of G3; 0: none"};
+  const char* const tiers[] = {"G1 at each worker: blocks, or bytes as 57GiB; several: one run each",
+                               "G2: blocks or bytes; 0: none", "G3: blocks or bytes; 0: none"};
   for (std::size_t i = 0; i < replay::kReplayTiers; ++i)
-    command->add_option("--g" + std::to_string(i + 1), settings->blocks[i], tiers[i])
+    command->add_option("--g" + std::to_string(i + 1), settings->sizes[i], tiers[i])
         ->delimiter(',')
-        ->check(whole_number(i == 0 ? 1 : 0, UINT32_MAX - 3))
+        ->check(read_by(parse_tier_size))
+        ->type_name("SIZE")
         ->capture_default_str();
   std::vector<std::string> policies = block::eviction_names();
   policies.emplace_back("all");
@@ -414,9 +479,16 @@ void add_replay_command(CLI::App& program, Run& run) {
       ->capture_default_str();
   command->add_flag("--no-bound", settings->no_bound,
                     "leave out what a cache that knows the future would find");
-  command->add_option("--bytes-per-token", settings->config.bytes_per_token, "for bytes and times")
-      ->check(whole_number(1, std::uint64_t{1} << 32))
-      ->capture_default_str();
+  CLI::Option* bytes =
+      command->add_option("--bytes-per-token", settings->config.bytes_per_token, "for bytes and times")
+          ->check(whole_number(1, std::uint64_t{1} << 32))
+          ->capture_default_str();
+  command
+      ->add_option("--model", settings->model,
+                   "model whose bytes per token these are, by name (ashlar plan --models)")
+      ->check(read_by(replay::find_model))
+      ->type_name("NAME")
+      ->excludes(bytes);
   command
       ->add_option("--prefill-rate", settings->config.prefill_tokens_per_second,
                    "prompt tokens that a worker computes per second")
@@ -444,6 +516,8 @@ void add_replay_command(CLI::App& program, Run& run) {
   command->add_flag("--quiet", settings->quiet, "no progress on standard error");
   command->callback([settings, command, &run] {
     settings->has_seed = command->count("--seed") != 0;
+    if (!settings->model.empty())
+      settings->config.bytes_per_token = replay::find_model(settings->model).value().bytes_per_token();
     settings->has_speed = {false, command->count("--g2-gb") != 0, command->count("--g3-gb") != 0};
     if (const auto fits = check_arguments(*settings); !fits) refuse_arguments(fits.error());
     run = [settings] { return run_replay(*settings); };

@@ -1,6 +1,8 @@
 // ashlar replay as a person runs it: tables, JSON, reports, traces that are written, and how it ends.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -96,6 +98,44 @@ TEST(AshlarReplay, TakesListsOfWorkersAndPoliciesOfTiers) {
   EXPECT_EQ(only["config"]["policy"].text, "lru");
   EXPECT_EQ(only["config"]["g2_policy"].text, "lfu");
   EXPECT_GE(run(base + "--g3-policy best").status, 100);
+}
+
+// On a terminal: one line that is written over, and is gone at the end.
+TEST(AshlarReplay, ShowsItsProgressOnATerminal) {
+  const std::string command = std::string("'") + ASHLAR_PROGRAM + "' replay --generate chat,requests=200";
+  const auto on_a_terminal = [](const std::string& words) {
+    Ended ended;
+    FILE* pipe = popen(("script --quiet --return --command \"" + words + "\" /dev/null </dev/null").c_str(), "r");
+    std::array<char, 4096> some{};
+    while (std::size_t n = std::fread(some.data(), 1, some.size(), pipe)) ended.output.append(some.data(), n);
+    ended.status = WEXITSTATUS(pclose(pipe));
+    return ended;
+  };
+  const Ended shown = on_a_terminal(command);
+  EXPECT_EQ(shown.status, 0) << shown.output;
+  EXPECT_TRUE(says(shown, "\r\x1B[Kreading 64 requests")) << shown.output;
+  const std::size_t last = shown.output.rfind("\r\x1B[K");
+  ASSERT_NE(last, std::string::npos);
+  EXPECT_NE(shown.output.find("lru", last), std::string::npos) << "the table comes behind it";
+  EXPECT_FALSE(says(on_a_terminal(command + " --quiet"), "\x1B"));
+}
+
+TEST(AshlarReplay, TakesSizesInBytesOfAModel) {
+  const std::string base = "replay --generate chat,requests=200 --no-bound --json ";
+  // 16 tokens of 131,072 bytes: 2 MiB.
+  const auto model =
+      testing::Json::parse(run(base + "--model Llama-3.1-8B --g1 1.5GiB,600 --g2 4GiB 2>/dev/null").output);
+  ASSERT_EQ(model["runs"].list.size(), 2u);
+  EXPECT_EQ(model["runs"].list[0]["config"]["blocks"]["g1"].number, 768);
+  EXPECT_EQ(model["runs"].list[0]["config"]["blocks"]["g2"].number, 2048);
+  EXPECT_EQ(model["runs"].list[1]["config"]["blocks"]["g1"].number, 600);
+  const auto small = testing::Json::parse(run(base + "--model Qwen2.5-0.5B --g1 1GiB 2>/dev/null").output);
+  EXPECT_EQ(small["runs"].list.at(0)["config"]["bytes_per_token"].number, 2 * 24 * 2 * 64 * 2);
+  EXPECT_EQ(small["runs"].list.at(0)["config"]["blocks"]["g1"].number, (1 << 30) / (16 * 12'288));
+  EXPECT_TRUE(says(run(base + "--g1 1MiB"), "0 blocks of 2097152 bytes"));
+  for (const char* wrong : {"--g1 5XiB", "--g1 -5", "--g1 1.5", "--g2 GiB", "--g1 0", "--model none",
+                            "--model Llama-3.1-8B --bytes-per-token 5"})
+    EXPECT_GE(run(base + wrong).status, 100) << wrong;
 }
 
 TEST(AshlarReplay, ReplaysWithBytes) {
