@@ -223,7 +223,9 @@ void bind_replay(nb::module_& module) {
           "Evicted blocks by tier.")
       .def_prop_ro(
           "written", [](const ReplayCounts& self) { return by_tier(self.written); },
-          "Blocks written into each tier.");
+          "Blocks written into each tier.")
+      .def_ro("bound_hits", &ReplayCounts::bound_hits,
+              "Blocks that the bound would find; 0 without a bound.");
   nb::class_<Replayed>(module, "ReplayOutcome", "What a replay found.")
       .def_prop_ro(
           "total", [](const Replayed& self) { return self.outcome.total; }, "Counts of the whole trace.")

@@ -91,6 +91,7 @@ struct ReplayCounts {
   std::array<std::uint64_t, kMissReasons> misses = {};     // by reason
   std::array<std::uint64_t, kReplayTiers> evictions = {};  // from each tier
   std::array<std::uint64_t, kReplayTiers> written = {};    // into each tier
+  std::uint64_t bound_hits = 0;                            // of the bound; 0 without one
   double latency_ms = 0;                                   // estimates of time to first token, summed up
 
   std::uint64_t hit_blocks() const noexcept { return hits[0] + hits[1] + hits[2]; }

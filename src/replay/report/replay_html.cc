@@ -35,7 +35,7 @@ figcaption{font-weight:600}.legend{display:flex;flex-wrap:wrap;gap:12px;font-siz
 color:var(--soft)}.legend i{display:inline-block;width:11px;height:11px;border-radius:2px;margin-right:5px}
 .legend i.dash{height:0;border-top:2px dashed var(--mark);border-radius:0;vertical-align:middle;width:16px}
 svg{width:100%;height:auto;display:block}svg text{fill:var(--soft);font-size:12px}
-.grid{stroke:var(--line);stroke-width:1}.mark{stroke:var(--mark);stroke-width:1.5;stroke-dasharray:5 4}
+.cut{fill:var(--mark);stroke:var(--card)}polyline{fill:none}.grid{stroke:var(--line);stroke-width:1}.mark{stroke:var(--mark);stroke-width:1.5;stroke-dasharray:5 4}
 .s0{fill:var(--s0)}.s1{fill:var(--s1)}.s2{fill:var(--s2)}.s3{fill:var(--s3)}
 .s4{fill:var(--s4)}.s5{fill:var(--s5)}
 .k0{background:var(--s0)}.k1{background:var(--s1)}.k2{background:var(--s2)}.k3{background:var(--s3)}
@@ -108,7 +108,11 @@ std::string hit_chart(const ReplayOutcome& run, const ChartText& time) {
   text.unit = "share of the blocks asked for";
   text.number = [](double value) { return formatted("%.0f %%", 100 * value); };
   text.most = 1;
-  if (run.config.has_bound) text.mark = {"bound over all: " + percent(run.bound_rate()), run.bound_rate()};
+  if (run.config.has_bound) {
+    text.marks_name = "bound, " + percent(run.bound_rate()) + " over all";
+    for (const ReplayCounts& window : run.windows)
+      text.marks.push_back(share_of(window.bound_hits, window.blocks));
+  }
   return column_chart(text, series);
 }
 
@@ -151,7 +155,7 @@ std::string ssd_chart(const ReplayOutcome& run, const ChartText& time) {
   text.unit = "bytes written for each byte found in G3, up to then; " +
               bytes(static_cast<double>(run.total.written[2] * run.block_bytes)) + " written in all";
   text.number = brief;
-  // Before the first hits the ratio is without bounds; what stands above the axis is cut.
+  // Before the first hits the ratio is without bounds; columns that go on above the axis say so.
   if (run.total.hits[2] != 0) text.most = std::ceil(4 * run.written_per_hit());
   std::uint64_t written = 0;
   std::uint64_t found = 0;

@@ -115,7 +115,11 @@ void put_run(JsonText& out, const ReplayOutcome& run, std::uint64_t span_ms) {
     put_real(out, "window_ms", run.window_ms);
     out.field("windows", [&] {
       out.array([&] {
-        for (const ReplayCounts& window : run.windows) out.object([&] { put_counts(out, window); });
+        for (const ReplayCounts& window : run.windows)
+          out.object([&] {
+            put_counts(out, window);
+            if (run.config.has_bound) out.field("bound_hit_blocks", window.bound_hits);
+          });
       });
     });
   });

@@ -15,6 +15,7 @@ constexpr double kPlotHeight = 180;
 constexpr double kLeft = 56;
 constexpr double kTop = 8;
 constexpr double kRight = 8;
+constexpr double kMostAbove = 1 + 1e-9;  // of the axis, by rounding
 
 // 1, 2 or 5 times a power of ten, not below the value.
 double round_up(double value) {
@@ -42,7 +43,13 @@ std::string line(const char* name, double x1, double y1, double x2, double y2) {
                    y2);
 }
 
-std::string begin_figure(const ChartText& text, const std::vector<ChartSeries>& series, double height) {
+// The end of a column that goes on above the axis, pointing there.
+std::string triangle(double x, double y) {
+  return formatted("<path class=\"cut\" d=\"M%.1f %.1fh9l-4.5 -7z\"/>", x - 4.5, y + 6);
+}
+
+std::string begin_figure(const ChartText& text, const std::vector<ChartSeries>& series, double height,
+                         bool is_cut = false) {
   std::string out = "<figure><figcaption>" + escaped(text.title);
   if (!text.unit.empty()) out += " <small>" + escaped(text.unit) + "</small>";
   out += "</figcaption><div class=\"legend\">";
@@ -50,6 +57,8 @@ std::string begin_figure(const ChartText& text, const std::vector<ChartSeries>& 
     for (std::size_t i = 0; i < series.size(); ++i)
       out += formatted("<span><i class=\"k%zu\"></i>", i) + escaped(series[i].name) + "</span>";
   if (text.mark) out += "<span><i class=\"dash\"></i>" + escaped(text.mark->first) + "</span>";
+  if (!text.marks.empty()) out += "<span><i class=\"dash\"></i>" + escaped(text.marks_name) + "</span>";
+  if (is_cut) out += "<span>&#9650; goes on above</span>";
   out += "</div>";
   return out + formatted("<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"", kWidth, height) +
          escaped(text.title) + "\">";
@@ -106,7 +115,10 @@ std::string column_chart(const ChartText& text, const std::vector<ChartSeries>& 
   const double most = largest(text, series);
   const double bottom = kTop + kPlotHeight;
   const double step = (kWidth - kLeft - kRight) / static_cast<double>(std::max<std::size_t>(1, count));
-  std::string out = begin_figure(text, series, bottom + 22);
+  ASHLAR_CHECK(text.marks.empty() || text.marks.size() == count, "a mark for each of %zu columns", count);
+  bool is_cut = false;
+  for (std::size_t i = 0; i < count; ++i) is_cut |= total_of(series, i) > most * kMostAbove;
+  std::string out = begin_figure(text, series, bottom + 22, is_cut);
   for (int i = 0; i <= 4; ++i) {
     const double y = bottom - kPlotHeight * i / 4;
     out += line("grid", kLeft, y, kWidth - kRight, y) +
@@ -121,6 +133,17 @@ std::string column_chart(const ChartText& text, const std::vector<ChartSeries>& 
       out += rectangle(kLeft + step * static_cast<double>(i), y, std::max(0.5, step - 1), height, k,
                        tip_of(text, series[k], i));
     }
+    if (total_of(series, i) > most * kMostAbove)
+      out += triangle(kLeft + step * (static_cast<double>(i) + 0.5), kTop);
+  }
+  if (!text.marks.empty()) {
+    out += "<polyline class=\"mark\" points=\"";
+    for (std::size_t i = 0; i < count; ++i) {
+      const double y = bottom - kPlotHeight * std::min(1.0, text.marks[i] / most);
+      const double x = kLeft + step * static_cast<double>(i);
+      out += formatted("%.1f,%.1f %.1f,%.1f ", x, y, x + step, y);
+    }
+    out += "\"/>";
   }
   if (text.mark) {
     const double y = bottom - kPlotHeight * std::min(1.0, text.mark->second / most);

@@ -46,12 +46,14 @@ class OfflineCache {
     ASHLAR_CHECK(at == 0, "the walk back ends where the walk began");
   }
 
-  std::uint64_t run() {
+  std::uint64_t run(const std::function<void(std::uint32_t, std::uint64_t)>& each) {
     std::uint64_t hits = 0;
     std::size_t at = 0;
     for (const std::uint32_t number : requests_) {
       const auto blocks = trace_.blocks_of(trace_.requests()[number]);
-      hits += serve(blocks, std::span(next_).subspan(at, blocks.size()));
+      const std::uint64_t found = serve(blocks, std::span(next_).subspan(at, blocks.size()));
+      if (each) each(number, found);
+      hits += found;
       at += blocks.size();
     }
     return hits;
@@ -111,8 +113,9 @@ class OfflineCache {
 }  // namespace
 
 std::uint64_t offline_hits(const TraceTable& trace, std::span<const std::uint32_t> requests,
-                           std::uint64_t capacity) {
-  return OfflineCache(trace, requests, capacity).run();
+                           std::uint64_t capacity,
+                           const std::function<void(std::uint32_t request, std::uint64_t hits)>& each) {
+  return OfflineCache(trace, requests, capacity).run(each);
 }
 
 }  // namespace ashlar::replay

@@ -72,6 +72,11 @@ Result<ReplayOutcome> ReplayRun::run(const ReplayProgress& progress, const Serve
   return std::move(outcome_);
 }
 
+ReplayCounts& ReplayRun::window_of(const TraceTable::Request& request) {
+  const auto window = static_cast<std::size_t>(static_cast<double>(request.arrival_ms) / outcome_.window_ms);
+  return outcome_.windows[std::min(window, outcome_.windows.size() - 1)];
+}
+
 Result<void> ReplayRun::serve(std::uint32_t number, const ServedHearer& each) {
   const TraceTable::Request& request = trace_.requests()[number];
   const std::span<const std::uint32_t> blocks = trace_.blocks_of(request);
@@ -80,8 +85,7 @@ Result<void> ReplayRun::serve(std::uint32_t number, const ServedHearer& each) {
   reasons_.clear();
   for (const std::uint32_t block : blocks) reasons_.push_back(presence_.reason(worker, block));
   ASHLAR_RETURN_IF_ERROR(caches_[worker]->serve(blocks, change_));
-  const auto window = static_cast<std::size_t>(static_cast<double>(request.arrival_ms) / outcome_.window_ms);
-  ReplayCounts& counts = outcome_.windows[std::min(window, outcome_.windows.size() - 1)];
+  ReplayCounts& counts = window_of(request);
   const std::uint64_t hit_tokens = count(request, counts);
   estimate(request, worker, hit_tokens, counts);
   if (each) each(worker, change_);
@@ -152,7 +156,11 @@ void ReplayRun::finish() {
   std::uint64_t capacity = 0;
   for (const std::uint32_t blocks : config_.tier_blocks) capacity += blocks;
   for (const std::vector<std::uint32_t>& requests : served_by_)
-    outcome_.bound_hits += offline_hits(trace_, requests, capacity);
+    outcome_.bound_hits +=
+        offline_hits(trace_, requests, capacity, [this](std::uint32_t number, std::uint64_t hits) {
+          window_of(trace_.requests()[number]).bound_hits += hits;
+        });
+  outcome_.total.bound_hits = outcome_.bound_hits;
 }
 
 Result<ReplayOutcome> simulate(const TraceTable& trace, const ReplayConfig& config,

@@ -31,6 +31,7 @@ class ReplayRun {
   Result<ReplayOutcome> run(const ReplayProgress& progress, const ServedHearer& each = {});
 
  private:
+  ReplayCounts& window_of(const TraceTable::Request& request);
   Result<void> serve(std::uint32_t number, const ServedHearer& each);
   // Adds a served request up; returns the tokens found.
   std::uint64_t count(const TraceTable::Request& request, ReplayCounts& into);

@@ -92,6 +92,36 @@ TEST_F(ReportTest, HtmlStandsAlone) {
   EXPECT_THAT(html, HasSubstr("worker 2 computed: "));
 }
 
+// The bound of the requests of each column, where hits may be more than the bound over all.
+TEST_F(ReportTest, TheBoundIsThatOfEachColumn) {
+  for (const ReplayOutcome& run : runs_) {
+    std::uint64_t sum = 0;
+    for (const ReplayCounts& window : run.windows) sum += window.bound_hits;
+    EXPECT_EQ(sum, run.bound_hits);
+    EXPECT_EQ(run.total.bound_hits, run.bound_hits);
+  }
+  const std::string html = replay_html(subject_, runs_);
+  EXPECT_THAT(html, HasSubstr("bound, " + percent(runs_[0].bound_rate()) + " over all"));
+  EXPECT_THAT(html, HasSubstr("<polyline class=\"mark\" points=\""));
+  const Json json = Json::parse(replay_json(subject_, runs_));
+  EXPECT_EQ(json["runs"].list[0]["windows"].list[5]["bound_hit_blocks"].number,
+            static_cast<double>(runs_[0].windows[5].bound_hits));
+}
+
+TEST(SvgChartTest, AColumnAboveTheAxisSaysSo) {
+  const auto chart = [](double value) {
+    return column_chart({.title = "t",
+                         .unit = "",
+                         .number = brief,
+                         .label = [](std::size_t) { return std::string(); },
+                         .most = 10},
+                        {{.name = "s", .values = {1, value}}});
+  };
+  EXPECT_THAT(chart(10), Not(HasSubstr("class=\"cut\"")));
+  EXPECT_THAT(chart(10.1), HasSubstr("class=\"cut\""));
+  EXPECT_THAT(chart(10.1), HasSubstr("goes on above"));
+}
+
 TEST_F(ReportTest, ATierOfNoSpeedAnswersAtOnce) {
   std::vector<ReplayOutcome> runs = {runs_[0]};
   runs[0].config.tier_bytes_per_second = {0, 0, 5e9};
