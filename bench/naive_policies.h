@@ -2,8 +2,8 @@
 // after a request: what replay_bench compares with.
 //
 // Nothing is bounded: LFU counts every name, S3-FIFO remembers as many ghosts as there are blocks, exactly.
-// Requests find an unbroken prefix. "After": all their blocks enter, and then what is too much goes. "Before":
-// as a manager must, room for what was not found is made first, while what was found is in use.
+// Requests find an unbroken prefix. "After": all their blocks enter, and then what is too much goes.
+// "Before": as a manager must, room for what was not found is made first, while what was found is in use.
 //
 // Thread safety: thread-compatible.
 #pragma once

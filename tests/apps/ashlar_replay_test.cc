@@ -105,7 +105,8 @@ TEST(AshlarReplay, ShowsItsProgressOnATerminal) {
   const std::string command = std::string("'") + ASHLAR_PROGRAM + "' replay --generate chat,requests=200";
   const auto on_a_terminal = [](const std::string& words) {
     Ended ended;
-    FILE* pipe = popen(("script --quiet --return --command \"" + words + "\" /dev/null </dev/null").c_str(), "r");
+    const std::string all = "script --quiet --return --command \"" + words + "\" /dev/null </dev/null";
+    FILE* pipe = popen(all.c_str(), "r");
     std::array<char, 4096> some{};
     while (std::size_t n = std::fread(some.data(), 1, some.size(), pipe)) ended.output.append(some.data(), n);
     ended.status = WEXITSTATUS(pclose(pipe));

@@ -199,7 +199,8 @@ TEST_F(InspectionTest, DescribesAService) {
   const char* fleet =
       R"({"draining":false,"waiting":2,"workers":[{"id":1,"name":"a","up":true,"ranks":[{"dp_rank":0,)"
       R"("state":"EXACT","blocks":12,"tiers":{"device":{"held":12,"most":20,"offloaded":0},"host":)"
-      R"({"held":7,"stored":9,"offloaded":8,"offloaded_from":{"device":8}}}}]},{"id":2,"name":"b","up":false,"ranks":[]}]})";
+      R"({"held":7,"stored":9,"offloaded":8,"offloaded_from":{"device":8}}}}]},)"
+      R"({"id":2,"name":"b","up":false,"ranks":[]}]})";
   const char* metrics = "# HELP x\nashlar_a_total{x=\"1\"} 5\nashlar_b_total 0\n";
   const Inspection seen = inspect_service("http://h:1", fleet, metrics).value();
   const Json json = json_of(seen);

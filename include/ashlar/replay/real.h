@@ -2,8 +2,8 @@
 // in a file.
 //
 // Every block that is computed gets bytes of its own, and every block that is found is compared with them, in
-// whatever tiers it was meanwhile. What a request computed is stored a batch of offloads at a time, and each is
-// waited for, so that a run does not depend on time and has the hits of the simulation, block for block.
+// whatever tiers it was meanwhile. What a request computed is stored a batch of offloads at a time, and each
+// is waited for, so that a run does not depend on time and has the hits of the simulation, block for block.
 //
 // Thread safety: functions.
 // Complexity:    O(blocks) copies; memory and disk: the blocks of all workers.

@@ -6,8 +6,8 @@
 //   1. is routed by what the workers hold and do then,
 //   2. finds its longest prefix over all tiers; blocks of G2 come up to G1, those of G3 through G2,
 //   3. gets room for the rest, all at once and before any of it is stored, as a manager must make it,
-//   4. stores it in G1, from where it is copied to G2 and from there to G3 (write-through), a batch of at most
-//      a sixteenth of both tiers at a time,
+//   4. stores it in G1, from where it is copied to G2 and from there to G3 (write-through), a batch of at
+//      most a sixteenth of both tiers at a time,
 //   5. releases its blocks from the last to the first.
 //
 // Steps 2 to 5 happen at the time of arrival and as one: blocks of other requests are never in use, whatever

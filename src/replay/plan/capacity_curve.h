@@ -7,9 +7,9 @@
 //   prefix   it is there, and so is every block before it in the prompt: what a prefix cache can use
 // Exact curves count every access. Sampled ones (SHARDS; Waldspurger et al., FAST 2015) follow the blocks
 // whose hash falls below a threshold, and scale distances by the rate; `error` is three standard errors of
-// the block curve, estimated from eight parts of the sample, and never below half a point. Where the name of a
-// block stands for everything before it, prefix hits are block hits, and have their error: what is kept of a
-// prompt is never without its beginning. Where a sampled block stands behind another one than before, the
+// the block curve, estimated from eight parts of the sample, and never below half a point. Where the name of
+// a block stands for everything before it, prefix hits are block hits, and have their error: what is kept of
+// a prompt is never without its beginning. Where a sampled block stands behind another one than before, the
 // sampled prefix curve is an estimate without a stated error.
 //
 // Thread safety: thread-compatible; const after build().

@@ -31,8 +31,9 @@ layout::LayoutConfig layout_of(std::uint32_t block_bytes) {
           .alignment = 4'096};
 }
 
-// Blocks go down in as large batches as there may be, when drain() asks for them, one after the other: a worker
-// with a budget, however large, begins none before the last has ended. So a run does not depend on time.
+// Blocks go down in as large batches as there may be, when drain() asks for them, one after the other: a
+// worker with a budget, however large, begins none before the last has ended. So a run does not depend on
+// time.
 tiers::OffloadRoute route_of() {
   tiers::OffloadRoute route;
   route.worker.queue.on_deck = 65'536;

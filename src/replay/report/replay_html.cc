@@ -35,7 +35,8 @@ figcaption{font-weight:600}.legend{display:flex;flex-wrap:wrap;gap:12px;font-siz
 color:var(--soft)}.legend i{display:inline-block;width:11px;height:11px;border-radius:2px;margin-right:5px}
 .legend i.dash{height:0;border-top:2px dashed var(--mark);border-radius:0;vertical-align:middle;width:16px}
 svg{width:100%;height:auto;display:block}svg text{fill:var(--soft);font-size:12px}
-.cut{fill:var(--mark);stroke:var(--card)}polyline{fill:none}.grid{stroke:var(--line);stroke-width:1}.mark{stroke:var(--mark);stroke-width:1.5;stroke-dasharray:5 4}
+.cut{fill:var(--mark);stroke:var(--card)}polyline{fill:none}
+.grid{stroke:var(--line);stroke-width:1}.mark{stroke:var(--mark);stroke-width:1.5;stroke-dasharray:5 4}
 .s0{fill:var(--s0)}.s1{fill:var(--s1)}.s2{fill:var(--s2)}.s3{fill:var(--s3)}
 .s4{fill:var(--s4)}.s5{fill:var(--s5)}
 .k0{background:var(--s0)}.k1{background:var(--s1)}.k2{background:var(--s2)}.k3{background:var(--s3)}

@@ -35,8 +35,8 @@ struct CacheChange {
   std::uint32_t found() const noexcept { return hits[0] + hits[1] + hits[2]; }
 };
 
-// Blocks that a manager copies at a time from one tier to the next: what is held cannot be evicted, so it is a
-// sixteenth of each.
+// Blocks that a manager copies at a time from one tier to the next: what is held cannot be evicted, so it is
+// a sixteenth of each.
 constexpr std::uint32_t offload_batch(std::uint32_t from_blocks, std::uint32_t to_blocks) {
   return std::max<std::uint32_t>(1, std::min(from_blocks, to_blocks) / 16);
 }

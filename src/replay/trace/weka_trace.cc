@@ -1,10 +1,10 @@
 // Weka's agent sessions: an object per session, with its requests in order and those of its subagents inside.
 //
 // Numbers of blocks are the session's own (`hash_id_scope` "local"), so names are made of both. They are of a
-// model too, which a request says, or its session where that lists one alone: another model's blocks are of no
-// use. A session has
-// a clock of its own as well: sessions begin session_interval_ms apart. The times of a subagent count from
-// the session's start, or, where the first of them lies before the subagent's own, from that one.
+// model too, which a request says, or its session where that lists one alone: another model's blocks are of
+// no use. A session has a clock of its own as well: sessions begin session_interval_ms apart. The times of a
+// subagent count from the session's start, or, where the first of them lies before the subagent's own, from
+// that one.
 //
 // The first session says the size of blocks. Those of another size are left out and counted, since they are
 // none of this size.
