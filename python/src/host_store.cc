@@ -73,6 +73,12 @@ std::vector<HostBlock> blocks_of(const nb::sequence& keys) {
   return blocks;
 }
 
+// Both, for a call without the GIL: another thread may close the HostStore meanwhile. The store goes first.
+struct HostStoreUse {
+  KvPtr kv;
+  std::shared_ptr<HostStore> store;
+};
+
 // The store and the manager that it uses.
 struct HostStoreRef {
   HostStoreRef(KvPtr its_kv, std::unique_ptr<HostStore> its_store)
@@ -86,6 +92,18 @@ struct HostStoreRef {
     if (is_of_parent(kv)) raise_of_parent();
     return *store;
   }
+  HostStoreUse use() const {
+    get();
+    return {kv, store};
+  }
+  // f(store). If it was closed meanwhile, it goes before the GIL is taken again: its end may wait.
+  template <class F>
+  auto run_without_gil(F&& f) const {
+    HostStoreUse taken = use();
+    const WithoutGil released;
+    const HostStoreUse kept = std::move(taken);
+    return std::forward<F>(f)(*kept.store);
+  }
   void close() {
     if (store == nullptr) return;
     std::shared_ptr<HostStore> ending = std::move(store);
@@ -98,7 +116,7 @@ struct HostStoreRef {
   }
 
   KvPtr kv;
-  std::shared_ptr<HostStore> store;  // a forget_all() that was interrupted has it too
+  std::shared_ptr<HostStore> store;
 };
 
 nb::object slots_of(const std::vector<block::BlockId>& slots) {
@@ -110,8 +128,8 @@ nb::object slots_of(const std::vector<block::BlockId>& slots) {
 
 nb::tuple begin_store(const HostStoreRef& self, const nb::sequence& keys) {
   const std::vector<HostBlock> blocks = blocks_of(keys);
-  HostStore& store = self.get();
-  const HostStore::Job job = value_or_raise(without_gil([&] { return store.begin_store(blocks); }));
+  const HostStore::Job job =
+      value_or_raise(self.run_without_gil([&](HostStore& store) { return store.begin_store(blocks); }));
   return nb::make_tuple(job.job.value(), job.chosen, slots_of(job.slots));
 }
 
@@ -254,8 +272,8 @@ peer.)")
       .def(
           "end_job",
           [](const HostStoreRef& self, std::uint64_t job, bool done) {
-            HostStore& store = self.get();
-            value_or_raise(without_gil([&] { return store.end_job(HostStore::JobId(job), done); }));
+            value_or_raise(self.run_without_gil(
+                [&](HostStore& store) { return store.end_job(HostStore::JobId(job), done); }));
           },
           "job"_a, "done"_a = true,
           "The workers have ended: stored blocks are found from now on if `done`, loaded ones may be evicted "
@@ -265,9 +283,7 @@ peer.)")
       .def(
           "forget_all",
           [](const HostStoreRef& self) {
-            self.get();
-            value_or_raise(
-                run_interruptibly([kv = self.kv, store = self.store] { return store->forget_all(); }));
+            value_or_raise(run_interruptibly([use = self.use()] { return use.store->forget_all(); }));
           },
           "Forgets every block, wherever a copy of it is. Jobs under way need their end, and store nothing.")
       .def_prop_ro("counters", &store_counters_of, "What has happened so far, in blocks, by name.")

@@ -128,7 +128,12 @@ auto run_interruptibly(F call) {
     }
   };
   using Answer = decltype(with_token(call, std::stop_token()));
-  if (!on_main_thread()) return without_gil([&]() -> Answer { return with_token(call, {}); });
+  if (!on_main_thread()) {
+    return without_gil([&]() -> Answer {
+      F owned = std::move(call);  // gone before the GIL is taken again
+      return with_token(owned, {});
+    });
+  }
 
   const auto elsewhere = std::make_shared<CallElsewhere<Answer>>();
   const auto work = std::make_shared<std::optional<F>>(std::move(call));

@@ -4,6 +4,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import threading
 
 import ashlar
 import numpy as np
@@ -114,6 +115,36 @@ def test_a_load_that_found_damage_drops_its_blocks(tmp_path):
     fleet.store.end_job(job, False)
     assert fleet.settled(fleet.store.begin_request(), [1, 2]) == ["miss", "hit"]
     assert fleet.store.counters["damaged"] == 1
+    fleet.close()
+
+
+def test_a_store_is_closed_while_others_use_it(tmp_path):
+    # Long lists, so that some threads are inside a call, and others wait for them there, when it is closed.
+    fleet = Fleet(tmp_path, slots=16, ranks=1)
+    keys = [key(i) for i in range(10000)]
+    for _ in range(20):
+        store, refused, started = ashlar.HostStore(fleet.kv), [], threading.Semaphore(0)
+
+        def use(store=store, refused=refused, started=started):
+            try:
+                while True:
+                    started.release()
+                    job, _, slots = store.begin_store(keys)
+                    if slots:
+                        store.end_job(job, False)
+            except ashlar.UsedGuard:
+                refused.append(True)
+
+        threads = [threading.Thread(target=use) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            started.acquire()
+        store.close()
+        for thread in threads:
+            thread.join()
+        assert len(refused) == 4
+        assert fleet.kv.status["g2"]["pool"].reset == 16  # all slots are back
     fleet.close()
 
 
