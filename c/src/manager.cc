@@ -316,6 +316,20 @@ ashlar_status ashlar_manager_reset(ashlar_manager manager, size_t* evicted) {
   });
 }
 
+ashlar_status ashlar_manager_tokens_of(ashlar_manager manager, const ashlar_hash* hash, uint32_t* out,
+                                       size_t capacity, size_t* count) {
+  return call([&]() -> Outcome<> {
+    if (hash == nullptr) return null_pointer("hash");
+    ASHLAR_TRY(const auto entered, ticket_of(manager, PoolUse::kCall));
+    const auto tokens = entered.life().manager().tokens_of(hash_in(*hash));
+    if (!tokens)
+      return Refusal(ASHLAR_NOT_FOUND,
+                     "no block of this name whose tokens are kept; create the manager with keep_tokens, and "
+                     "complete blocks by their tokens");
+    return write_list(std::span<const ashlar::tokens::Token>(*tokens), out, capacity, count);
+  });
+}
+
 ashlar_status ashlar_manager_eviction_candidates(ashlar_manager manager, ashlar_hash* out, size_t capacity,
                                                  size_t* count) {
   return call([&]() -> Outcome<> {
@@ -334,6 +348,22 @@ ashlar_status ashlar_manager_drain_events(ashlar_manager manager, ashlar_event_c
     CallbackSink sink(callback, user);
     const std::size_t count = entered.life().drain_events(sink);
     if (delivered != nullptr) *delivered = count;
+    return {};
+  });
+}
+
+ashlar_status ashlar_manager_list_stored(ashlar_manager manager, ashlar_event_callback callback, void* user,
+                                         uint64_t* next) {
+  return waiting_call([&]() -> Outcome<> {
+    if (callback == nullptr) return null_pointer("callback");
+    if (next == nullptr) return null_pointer("next");
+    ASHLAR_TRY(const auto entered, ticket_of(manager, PoolUse::kCall));
+    const Manager& pool = entered.life().manager();
+    if (pool.event_log() == nullptr)
+      return not_ready("the manager makes no events; create it with event_capacity");
+    std::vector<ashlar::events::KvEvent> stored;
+    *next = pool.list_stored(stored);
+    if (!stored.empty()) CallbackSink(callback, user).on_events(stored);
     return {};
   });
 }

@@ -479,3 +479,20 @@ ashlar_status ashlar_tiers_drain_events(ashlar_tiers tiers, ashlar_event_callbac
     return {};
   });
 }
+
+ashlar_status ashlar_tiers_list_stored(ashlar_tiers tiers, int32_t tier, ashlar_event_callback callback,
+                                       void* user, uint64_t* next) {
+  return waiting_call([&]() -> Outcome<> {
+    if (callback == nullptr) return null_pointer("callback");
+    if (next == nullptr) return null_pointer("next");
+    auto which = ashlar::events::kTierId<ashlar::events::Remote>;
+    if (tier != ASHLAR_TIER_REMOTE) {
+      ASHLAR_TRY(which, tier_of(tier));
+    }
+    ASHLAR_TRY(const auto entered, enter_tiers(tiers));
+    std::vector<ashlar::events::KvEvent> stored;
+    ASHLAR_TRY(*next, entered.kv().list_stored(which, stored));
+    if (!stored.empty()) CallbackSink(callback, user).on_events(stored);
+    return {};
+  });
+}

@@ -413,6 +413,18 @@ std::size_t KvBlockManager::drain_events(events::EventSink& sink) {
   return count;
 }
 
+Result<std::uint64_t> KvBlockManager::list_stored(events::TierId tier,
+                                                  std::vector<events::KvEvent>& out) const {
+  if (assembly_->options.event_capacity == 0)
+    return make_error(ErrorCode::kNotReady, "the tiers make no events; set event_capacity");
+  std::optional<std::uint64_t> next;
+  assembly_->each_manager([&]<events::Tier Tier>(block::BlockManager<Tier>& manager) {
+    if (events::kTierId<Tier> == tier) next = manager.list_stored(out);
+  });
+  if (!next) return no_tier(tier, "to list");
+  return *next;
+}
+
 void KvBlockManager::Assembly::name_locations(events::EventManager& events) const {
   if (options.g3)
     for (std::size_t i = 0; i < options.g3->paths.size(); ++i)

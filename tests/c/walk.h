@@ -38,6 +38,7 @@ void walk_requests(void);
 void walk_sequences(void);
 void walk_index(void);
 void walk_tiers(void);
+void walk_events(const char* folder);
 void walk_elsewhere(void);
 /* Removes a folder with all that is in it. */
 void remove_tree(const char* folder);

@@ -276,5 +276,7 @@ void walk_tiers(void) {
   OK(ashlar_hasher_destroy(hasher));
   OK(ashlar_tiers_destroy(tiers));
   EXPECT(ASHLAR_INVALID_HANDLE, ashlar_manager_can_allocate(manager, 1));
+  remove(file);
+  walk_events(folder);
   remove_tree(folder);
 }

@@ -45,8 +45,10 @@ class Mirror final : public events::EventSink {
                             ? present[event.tier.value()].insert(event.hash).second
                             : present[event.tier.value()].erase(event.hash) == 1;
       EXPECT_TRUE(fits) << "an event that does not fit: tier " << unsigned{event.tier.value()};
+      next[event.tier.value()] = event.sequence + 1;
     }
   }
+  std::array<std::uint64_t, 4> next = {};
   std::array<std::set<SequenceHash>, 4> present;
 };
 
@@ -274,6 +276,14 @@ class TierModelTest : public ::testing::TestWithParam<EvictionCase> {
       }
       ASSERT_EQ(has, in_[tier]) << "tier " << tier + 1;
       ASSERT_EQ(mirror_.present[tier], in_[tier]) << "by events, tier " << tier + 1;
+      std::vector<events::KvEvent> listed;
+      ASSERT_EQ(kv_->list_stored(id[0], listed).value(), mirror_.next[tier]);
+      std::set<SequenceHash> in_list;
+      for (const events::KvEvent& event : listed) {
+        ASSERT_TRUE(event.kind == events::KvEventKind::kStored && event.tier == id[0]);
+        ASSERT_TRUE(in_list.insert(event.hash).second);
+      }
+      ASSERT_EQ(in_list, in_[tier]) << "by its list, tier " << tier + 1;
     }
     kv_->check_invariants();
     const KvStatus status = kv_->status();

@@ -41,7 +41,7 @@ typedef struct ashlar_manager_options {
   uint64_t max_pins;         // 0: a quarter of the blocks
   uint64_t event_capacity;   // events that wait for ashlar_manager_drain_events(), at most 2^22; 0: none
   uint32_t block_bytes;      // told in events; 0: none
-  int32_t keep_tokens;       // 1: keeps the tokens of registered blocks
+  int32_t keep_tokens;       // 1: keeps the tokens of registered blocks: ashlar_manager_tokens_of()
   int32_t reset_on_release;  // 1: blocks are not cached after their last release
   uint32_t reserved;
 } ashlar_manager_options;
@@ -121,6 +121,10 @@ ASHLAR_API ashlar_status ashlar_manager_set_retention(ashlar_manager manager, co
                                                       uint8_t priority, uint64_t ttl_ns);
 // Evicts every cached block that is not in use or pinned. `evicted` may be null.
 ASHLAR_API ashlar_status ashlar_manager_reset(ashlar_manager manager, size_t* evicted);
+// The tokens of a registered block, for publishers in formats of engines. Errors: ASHLAR_NOT_FOUND: no such
+// block, no keep_tokens, or it was registered by its name (ashlar_blocks_stage()).
+ASHLAR_API ashlar_status ashlar_manager_tokens_of(ashlar_manager manager, const ashlar_hash* hash,
+                                                  uint32_t* out, size_t capacity, size_t* count);
 // The next victims in order, at most `capacity`; `count` gets how many were written.
 ASHLAR_API ashlar_status ashlar_manager_eviction_candidates(ashlar_manager manager, ashlar_hash* out,
                                                             size_t capacity, size_t* count);
@@ -207,7 +211,7 @@ ASHLAR_API ashlar_status ashlar_blocks_release_after(ashlar_blocks blocks, ashla
 enum {
   ASHLAR_EVENT_STORED = 0,   // a block can be found in a tier
   ASHLAR_EVENT_REMOVED = 1,  // it no longer can
-  ASHLAR_EVENT_RESYNC = 2,   // events were lost, `block` of them: ask anew what the tier holds
+  ASHLAR_EVENT_RESYNC = 2,   // events were lost, `block` of them, of some tier: ask each what it holds now
   ASHLAR_EVENT_ACCESS = 3,   // a sample of hits, `block` of them
   ASHLAR_EVENT_CLEARED = 4   // a tier holds nothing any more
 };
@@ -251,6 +255,12 @@ typedef void (*ashlar_event_callback)(void* user, const ashlar_event* events, si
 // Nothing without event_capacity, and while another thread drains the same manager.
 ASHLAR_API ashlar_status ashlar_manager_drain_events(ashlar_manager manager, ashlar_event_callback callback,
                                                      void* user, size_t* delivered);
+// What a manager holds now, as a first state or after ASHLAR_EVENT_RESYNC: hands its registered blocks to the
+// callback at once, as ASHLAR_EVENT_STORED, parents before children. `next`, written before, gets the number
+// of its next event: skip those that a drain still delivers with a smaller `sequence`. Errors:
+// ASHLAR_NOT_READY: no event_capacity.
+ASHLAR_API ashlar_status ashlar_manager_list_stored(ashlar_manager manager, ashlar_event_callback callback,
+                                                    void* user, uint64_t* next);
 
 #ifdef __cplusplus
 }

@@ -312,6 +312,10 @@ ASHLAR_API ashlar_status ashlar_tiers_status(ashlar_tiers tiers, int32_t tier, a
 // Nothing without event_capacity, and while another drain of these tiers runs.
 ASHLAR_API ashlar_status ashlar_tiers_drain_events(ashlar_tiers tiers, ashlar_event_callback callback,
                                                    void* user, size_t* delivered);
+// ashlar_manager_list_stored() of one tier (ASHLAR_TIER_G1 to ASHLAR_TIER_G4, ASHLAR_TIER_REMOTE), whose
+// events have numbers of their own. Errors: also ASHLAR_UNSUPPORTED: no such tier.
+ASHLAR_API ashlar_status ashlar_tiers_list_stored(ashlar_tiers tiers, int32_t tier,
+                                                  ashlar_event_callback callback, void* user, uint64_t* next);
 
 #ifdef __cplusplus
 }

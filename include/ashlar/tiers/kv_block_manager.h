@@ -277,6 +277,10 @@ class KvBlockManager {
   // detach_events(), where the events belong to the EventManager, and while another drain runs. The sink may
   // use the tiers.
   std::size_t drain_events(events::EventSink& sink);
+  // Appends what a tier holds as Stored events, parents before children, and returns the number of the next
+  // event of its log: a first state, or a new one after a kResync, for who drains events. A kResync does not
+  // say which tier's log it is of. Errors: kUnsupported: no such tier; kNotReady: no event_capacity.
+  Result<std::uint64_t> list_stored(events::TierId tier, std::vector<events::KvEvent>& out) const;
   // Makes the tiers sources of `events`, beginning with what they hold, and names their files and volumes,
   // including volumes registered later. Call detach_events() before either is destroyed. Errors: kNotReady:
   // no event_capacity, or drain_events() runs; kAlreadyExists: attached already.
