@@ -12,6 +12,7 @@
 #include "ashlar/tokens/token_sequence.h"
 #include "guards.h"
 #include "module.h"
+#include "token_sequences.h"
 
 namespace nb = nanobind;
 
@@ -106,9 +107,10 @@ CompleteListObject stage_all(MutableListObject& self, const HashesLike& like,
   return CompleteListObject(std::move(manager), std::move(staged));
 }
 
-CompleteListObject complete_all(MutableListObject& self, const tokens::TokenSequence& sequence,
+CompleteListObject complete_all(MutableListObject& self, const TokenSequenceObject& given,
                                 std::size_t first) {
   const std::size_t count = self.get().size();
+  const tokens::TokenSequence& sequence = given.get();
   const std::size_t full = sequence.blocks().size();
   if (first > full || full - first < count) {
     raise(make_error(ErrorCode::kInvalidArgument,

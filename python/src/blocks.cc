@@ -22,6 +22,7 @@
 #include "guards.h"
 #include "interrupts.h"
 #include "module.h"
+#include "token_sequences.h"
 
 namespace nb = nanobind;
 
@@ -198,7 +199,8 @@ nb::list match_scattered(const ManagerObject& self, const HashesLike& like) {
   return answers;
 }
 
-ImmutableListObject match_sequence(const ManagerObject& self, const tokens::TokenSequence& sequence) {
+ImmutableListObject match_sequence(const ManagerObject& self, const TokenSequenceObject& given) {
+  const tokens::TokenSequence& sequence = given.get();
   const std::span<const tokens::TokenBlock> blocks = sequence.blocks();
   if (blocks.size() < kManyBlocks) return {self.manager, self.manager->match_blocks(blocks)};
   BlockList<ImmutableBlock<G1>> found;
@@ -373,9 +375,8 @@ it buffers for an EventStream or drain_events(); 0: none.)")
       .def("allocate", &allocate, nb::arg("count"), nb::arg("timeout") = nb::none(),
            R"(That many empty blocks, or none: inactive ones are evicted to make room.
 
-With a timeout, in seconds, it waits for room; waiting allocations are served in order of arrival. On the
-main thread a wait looks for Ctrl-C every 0.2 s and then queues behind the others again: where order matters,
-wait on other threads.
+With a timeout, in seconds, it waits for room; waiting allocations are served in order of arrival. Ctrl-C
+ends the wait, which gives its place in the queue up.
 CapacityError, Timeout; InvalidArgument for more than there are in total.)")
       .def("allocate_block", &allocate_block, "One empty block.")
       .def(

@@ -67,6 +67,8 @@ decltype(auto) without_gil(F&& f) {
 }
 // Blocks whose look-up or registration is worth giving up the GIL.
 inline constexpr std::size_t kManyBlocks = 256;
+// Tokens whose hashing is, and those of a request whose blocks are.
+inline constexpr std::size_t kManyTokens = 4096;
 
 // The same only if `work` is large: giving the GIL up costs about as much as 1 µs of work when other threads
 // wait for it.

@@ -24,11 +24,8 @@ namespace nb = nanobind;
 namespace ashlar::python {
 
 void SharedRequest::release() {
-  if (get().state() == block::RequestState::kOnboarding) {
-    run_without_gil([](block::RequestSequence<G1>& request) { request.release(); });
-  } else {
-    get().release();
-  }
+  get();
+  run(ends_slowly(), [](block::RequestSequence<G1>& request) { request.release(); });
 }
 
 Result<block::MatchStart, block::SequenceError> SharedRequest::begin_match(std::function<void()> on_ready) {
@@ -160,12 +157,16 @@ void make_request(RequestObject* self, const ManagerObject& manager, const Token
   options.onboard.compute_tokens_per_second = compute_tokens_per_second;
   options.onboard.by_layer = by_layer;
 
-  TokenArray tokens(like);
+  TokenArray given(like);
+  const bool large = given.size() >= kManyTokens;
+  std::vector<Token> prompt = given.take();
   std::vector<tokens::SequenceHash> names;
   if (!hashes.is_none()) names = HashArray(hashes).take();
-  auto request = value_or_raise(
-      RequestSequence<G1>::create(*manager.manager, tokens.take(), std::move(names), std::move(options)));
-  new (self) RequestObject{std::make_shared<SharedRequest>(manager.manager, std::move(request))};
+  const ManagerPtr owner = manager.manager;
+  auto request = value_or_raise(without_gil_if(large, [&] {
+    return RequestSequence<G1>::create(*owner, std::move(prompt), std::move(names), std::move(options));
+  }));
+  new (self) RequestObject{std::make_shared<SharedRequest>(owner, std::move(request))};
 }
 
 void check_group(RequestSequence<G1>& request, std::size_t group) {
@@ -205,13 +206,6 @@ std::size_t block_table_into(const RequestObject& self, const nb::object& array,
     std::memcpy(out.view().buf, table.data(), table.size_bytes());
   }
   return table.size();
-}
-
-// Without the GIL if blocks are on their way: ending that may wait for threads that are calling Python.
-template <class F>
-auto end_with(const RequestObject& self, F&& f) {
-  if (self.get().state() == block::RequestState::kOnboarding) return self.shared->run_without_gil(f);
-  return f(self.get());
 }
 
 void bind_steps(nb::module_& module) {
@@ -337,7 +331,9 @@ the blocks.)")
       .def(
           "preempt",
           [](const RequestObject& self) {
-            value_or_raise(end_with(self, [](RequestSequence<G1>& request) { return request.preempt(); }));
+            self.get();
+            value_or_raise(self.shared->run(self.shared->ends_slowly(),
+                                            [](RequestSequence<G1>& request) { return request.preempt(); }));
           },
           "Returns all blocks and keeps the tokens.")
       .def(
@@ -352,13 +348,17 @@ void bind_stepping(nb::class_<RequestObject>& type) {
   type.def(
           "schedule_prefill",
           [](const RequestObject& self, std::size_t tokens) {
-            return planned(self.get().schedule_prefill(tokens));
+            return planned(self.shared->run(tokens >= kManyTokens, [&](RequestSequence<G1>& request) {
+              return request.schedule_prefill(tokens);
+            }));
           },
           nb::arg("tokens"), "Takes blocks for the next `tokens` tokens of the prompt.")
       .def(
           "apply_prefill",
           [](const RequestObject& self, std::optional<std::uint32_t> token) {
-            return value_or_raise(self.get().apply_prefill(token_of(token)));
+            return value_or_raise(self.shared->run(self.shared->is_long(), [&](RequestSequence<G1>& request) {
+              return request.apply_prefill(token_of(token));
+            }));
           },
           nb::arg("token") = nb::none(), "Their KV exists now; the last chunk yields a token.")
       .def(
@@ -389,12 +389,19 @@ void bind_stepping(nb::class_<RequestObject>& type) {
           nb::arg("fence"),
           "The fence of the step that writes the blocks which later calls register; tiers copy none before.")
       .def(
-          "revert", [](const RequestObject& self) { value_or_raise(self.get().revert()); },
+          "revert",
+          [](const RequestObject& self) {
+            value_or_raise(self.shared->run(self.shared->is_long(),
+                                            [](RequestSequence<G1>& request) { return request.revert(); }));
+          },
           "Drops the scheduled step. Nothing may still write to its blocks.")
       .def(
           "fork",
           [](const RequestObject& self, std::optional<std::uint32_t> last) {
-            auto forked = value_or_raise(self.get().fork(token_of(last)));
+            auto forked =
+                value_or_raise(self.shared->run(self.shared->is_long(), [&](RequestSequence<G1>& request) {
+                  return request.fork(token_of(last));
+                }));
             return RequestObject{std::make_shared<SharedRequest>(self.shared->manager(), std::move(forked))};
           },
           nb::arg("last") = nb::none(),

@@ -33,10 +33,7 @@ class SharedRequest {
       leave_behind(std::move(request_));
       return;
     }
-    // Ending an onboarding may wait for threads that are calling Python.
-    if (request_.state() == block::RequestState::kOnboarding) {
-      without_gil_in_destructor([this] { request_.release(); });
-    }
+    if (ends_slowly()) without_gil_in_destructor([this] { request_.release(); });
   }
 
   const ManagerPtr& manager() const { return manager_; }
@@ -63,6 +60,18 @@ class SharedRequest {
     block::RequestSequence<block::G1>& request = get();
     const Busy busy(busy_);
     return without_gil([&] { return std::forward<F>(f)(request); });
+  }
+  // The same only if `large`.
+  template <class F>
+  auto run(bool large, F&& f) {
+    if (large) return run_without_gil(std::forward<F>(f));
+    return std::forward<F>(f)(get());
+  }
+  // Whether what goes over all its blocks is worth giving up the GIL.
+  bool is_long() { return get().size() >= kManyTokens; }
+  // The same of its end, which may wait for threads that are calling Python while blocks are on their way.
+  bool ends_slowly() {
+    return request_.state() == block::RequestState::kOnboarding || request_.size() >= kManyTokens;
   }
 
  private:

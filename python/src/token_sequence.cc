@@ -6,13 +6,16 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <span>
 #include <string>
 
 #include "arrays.h"
 #include "ashlar/tokens/multimodal_run.h"
 #include "ashlar/tokens/token_sequence.h"
 #include "errors.h"
+#include "gil.h"
 #include "module.h"
+#include "token_sequences.h"
 
 namespace nb = nanobind;
 
@@ -22,6 +25,23 @@ using tokens::MultimodalRun;
 using tokens::SequenceHasher;
 using tokens::TokenBlock;
 using tokens::TokenSequence;
+
+namespace {
+
+// Tokens of a Python object; many are worth giving up the GIL, and are then a copy: another thread may write
+// to the array meanwhile.
+struct OwnTokens {
+  explicit OwnTokens(nb::handle like) : array(like), large(array.size() >= kManyTokens) {
+    if (large) copy = array.take();
+    span = large ? std::span<const tokens::Token>(copy) : array.span();
+  }
+  TokenArray array;
+  const bool large;
+  std::vector<tokens::Token> copy;
+  std::span<const tokens::Token> span;
+};
+
+}  // namespace
 
 void bind_token_sequence(nb::module_& module) {
   nb::class_<MultimodalRun>(module, "MultimodalRun", R"(A run of placeholder tokens that stands for one item.
@@ -51,16 +71,19 @@ Made by TokenSequence, so its hashes always belong to its tokens.)")
       .def_prop_ro("parent", &TokenBlock::parent, "The block before it; None at position 0.")
       .def_prop_ro("root", &TokenBlock::root, nb::rv_policy::copy, "The first block of the sequence.");
 
-  nb::class_<TokenSequence>(module, "TokenSequence", R"(Tokens cut into blocks and hashed as they arrive.
+  nb::class_<TokenSequenceObject>(module, "TokenSequence",
+                                  R"(Tokens cut into blocks and hashed as they arrive.
 
-A call that fails changes nothing.)")
+A call that fails changes nothing. For one thread at a time: a call while another thread extends it by many
+tokens is refused.)")
       .def(
           "__init__",
-          [](TokenSequence* self, const TokensLike& like, std::uint32_t block_size,
+          [](TokenSequenceObject* self, const TokensLike& like, std::uint32_t block_size,
              const std::optional<SequenceHasher>& hasher, const std::vector<MultimodalRun>& runs) {
-            const TokenArray tokens(like);
-            new (self) TokenSequence(value_or_raise(
-                TokenSequence::create(tokens.span(), block_size, hasher.value_or(SequenceHasher()), runs)));
+            const OwnTokens tokens(like);
+            new (self) TokenSequenceObject(value_or_raise(without_gil_if(tokens.large, [&] {
+              return TokenSequence::create(tokens.span, block_size, hasher.value_or(SequenceHasher()), runs);
+            })));
           },
           nb::arg("tokens"), nb::arg("block_size") = 16, nb::arg("hasher") = nb::none(),
           nb::arg("runs") = nb::list(),
@@ -71,15 +94,16 @@ A call that fails changes nothing.)")
           "`runs`: the multimodal items among the tokens, by offset, without overlap.")
       .def(
           "append",
-          [](TokenSequence& self, std::uint32_t token) {
-            return value_or_raise(self.append(tokens::Token(token)));
+          [](TokenSequenceObject& self, std::uint32_t token) {
+            return value_or_raise(self.get().append(tokens::Token(token)));
           },
           nb::arg("token"), "Adds one token. Returns the index of the block that it completed, or None.")
       .def(
           "extend",
-          [](TokenSequence& self, const TokensLike& like, const std::vector<MultimodalRun>& runs) {
-            const TokenArray tokens(like);
-            const tokens::BlockRange range = value_or_raise(self.extend(tokens.span(), runs));
+          [](TokenSequenceObject& self, const TokensLike& like, const std::vector<MultimodalRun>& runs) {
+            const OwnTokens tokens(like);
+            const tokens::BlockRange range = value_or_raise(
+                self.run(tokens.large, [&](TokenSequence& its) { return its.extend(tokens.span, runs); }));
             return std::pair(range.begin, range.end);
           },
           nb::arg("tokens"), nb::arg("runs") = nb::list(),
@@ -87,37 +111,46 @@ A call that fails changes nothing.)")
                   "runs: collections.abc.Sequence[MultimodalRun] = ...) -> tuple[int, int]"),
           "Adds tokens. Returns the blocks that were completed, as (first, end).")
       .def(
-          "truncate", [](TokenSequence& self, std::size_t length) { value_or_raise(self.truncate(length)); },
+          "truncate",
+          [](TokenSequenceObject& self, std::size_t length) { value_or_raise(self.get().truncate(length)); },
           nb::arg("length"), "Keeps the first `length` tokens.")
       .def(
           "pop",
-          [](TokenSequence& self) -> std::optional<std::uint32_t> {
-            const auto token = value_or_raise(self.pop());
+          [](TokenSequenceObject& self) -> std::optional<std::uint32_t> {
+            const auto token = value_or_raise(self.get().pop());
             if (!token) return std::nullopt;
             return token->value();
           },
           "Removes the last token and returns it; None when there is none.")
-      .def("reset", &TokenSequence::reset, "Removes all tokens.")
-      .def("__len__", &TokenSequence::size, "In tokens.")
-      .def_prop_ro("block_size", &TokenSequence::block_size, "In tokens.")
-      .def_prop_ro("hasher", &TokenSequence::hasher, nb::rv_policy::copy, "What names its blocks.")
+      .def(
+          "reset", [](TokenSequenceObject& self) { self.get().reset(); }, "Removes all tokens.")
+      .def(
+          "__len__", [](const TokenSequenceObject& self) { return self.get().size(); }, "In tokens.")
+      .def_prop_ro(
+          "block_size", [](const TokenSequenceObject& self) { return self.get().block_size(); }, "In tokens.")
+      .def_prop_ro(
+          "hasher", [](const TokenSequenceObject& self) { return self.get().hasher(); },
+          "What names its blocks.")
       .def_prop_ro(
           "tokens",
-          [](const TokenSequence& self) {
-            const std::vector<tokens::Token> all = self.tokens();
+          [](const TokenSequenceObject& self) {
+            const std::vector<tokens::Token> all = self.get().tokens();
             return numpy_of_ids(std::span(all));
           },
           "As a new array of uint32.", nb::rv_policy::automatic)
       .def_prop_ro(
-          "block_count", [](const TokenSequence& self) { return self.blocks().size(); }, "Full blocks.")
+          "block_count", [](const TokenSequenceObject& self) { return self.get().blocks().size(); },
+          "Full blocks.")
       .def(
           "block",
-          [](const TokenSequence& self, Py_ssize_t index) {
-            return self.blocks()[index_in(index, self.blocks().size())];
+          [](const TokenSequenceObject& self, Py_ssize_t index) {
+            const std::span<const TokenBlock> blocks = self.get().blocks();
+            return blocks[index_in(index, blocks.size())];
           },
           nb::arg("index"), "A copy of one full block.")
       .def_prop_ro(
-          "sequence_hashes", [](const TokenSequence& self) { return HashList(self.sequence_hashes()); },
+          "sequence_hashes",
+          [](const TokenSequenceObject& self) { return HashList(self.get().sequence_hashes()); },
           "The names of the full blocks.");
 }
 

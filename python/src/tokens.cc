@@ -30,9 +30,6 @@ using tokens::Salt;
 using tokens::SequenceHash;
 using tokens::SequenceHasher;
 
-// Tokens whose hashing is worth giving up the GIL.
-constexpr std::size_t kManyTokens = 4096;
-
 template <std::size_t kSize>
 std::array<std::uint8_t, kSize> array_of(nb::handle object, const char* what) {
   const std::vector<std::uint8_t> bytes = bytes_of(object, kSize, what);

@@ -11,6 +11,7 @@ import time
 import ashlar
 import numpy as np
 import pytest
+from ashlar import replay
 
 BLOCKS = 4096
 
@@ -107,6 +108,158 @@ def test_batches_give_the_gil_up():
                 break
     assert len(seen) == 4
     batch.release()
+
+
+TOKENS = np.arange(1 << 17, dtype=np.uint32)  # 8192 blocks of 16
+PROMPT = TOKENS[:1 << 16]
+
+
+def naming():
+    def once(do):
+        do("hash_blocks", ashlar.SequenceHasher().hash_blocks, TOKENS, 16)
+        sequence = do("TokenSequence", ashlar.TokenSequence, TOKENS, 16)
+        assert do("extend", sequence.extend, TOKENS) == (8192, 16384)
+    return once
+
+
+def requests():
+    manager = ashlar.BlockManager(3 * 4096, 16)
+
+    def once(do):
+        request = do("RequestSequence", ashlar.RequestSequence, manager, PROMPT)
+        do("schedule_prefill", request.schedule_prefill, len(PROMPT))
+        do("revert", request.revert)
+        request.schedule_prefill(len(PROMPT))
+        do("apply_prefill", request.apply_prefill, 1)
+        forked = do("fork", request.fork, 5)
+        do("preempt", forked.preempt)
+        do("resume", forked.resume)
+        do("release", request.release)
+        kept = [forked]
+        del forked
+        do("dropped", kept.clear)
+        manager.reset_inactive()
+    return once
+
+
+def index():
+    def once(do):
+        made = ashlar.Index("flash")
+        locals_ = np.arange(1, 1 << 15, dtype=np.uint64)
+        assert do("store", made.store, 1, locals_, locals_) == ashlar.StoreVerdict.APPLIED
+        assert do("find_matches", made.find_matches, locals_).best.depth == len(locals_)
+        do("dump", made.dump)
+        assert do("remove", made.remove, 1, locals_[1 << 14:]) == len(locals_) - (1 << 14)
+        do("clear", made.clear, 1)
+        made.store(2, locals_, locals_)
+        do("remove_worker", made.remove_worker, 2)
+    return once
+
+
+def feed():
+    def once(do):
+        made = ashlar.EngineFeed(ashlar.Index("flash"), 1, block_size=1)
+        hashes = b"".join(b"\xce" + (1000 + i).to_bytes(4, "big") for i in range(1 << 14))
+        ids = b"\xdc\x40\x00" + b"".join(b"\xce" + i.to_bytes(4, "big") for i in range(1 << 14))
+        # [timestamp, [{type, block_hashes, parent_block_hash, token_ids, block_size}], rank]
+        stored = (b"\x93\xca\x3f\x80\0\0\x91\x85\xa4type\xabBlockStored\xacblock_hashes\xdc\x40\x00" +
+                  hashes + b"\xb1parent_block_hash\xc0\xa9token_ids" + ids + b"\xaablock_size\x01\x00")
+        assert do("apply", made.apply, stored) == 1
+        assert made.counters()["present"] == 1 << 14
+    return once
+
+
+def tiers():
+    kv = ashlar.KvBlockManager(layers=1, heads=1, head_dim=8, block_size=16, g1_blocks=8192, g2_blocks=8192,
+                               offload="on_call")
+
+    def once(do):
+        names = kv.hasher().hash_blocks(TOKENS, 16).sequence
+        kv.g1.register(kv.g1.allocate(len(names)).stage(names)).release()
+        handle = do("offload", kv.offload, names)
+        do("wait", handle.wait)
+        do("drain", kv.drain)
+        do("presence", kv.presence, names)
+        do("find", kv.find, names)
+        pin = do("pin", kv.pin, names[:1024], 60)
+        do("unpin", pin.release)
+        do("set_retention", kv.set_retention, names, 50)
+        do("reset", kv.reset, "g1")
+        do("onboard", kv.onboard, names).release()
+        kv.reset("g1")
+        handle = do("onboard_async", kv.onboard_async, names)
+        do("wait_onboard", handle.wait).release()
+        do("reset_blocks", kv.reset_blocks, names)
+    return once
+
+
+def replays():
+    def once(do):
+        trace = do("generate", replay.Trace.generate, "chat,requests=300")
+        do("replay_trace", replay.replay_trace, trace, g1=100)
+    return once
+
+
+def host_store():
+    kv = ashlar.KvBlockManager(layers=1, heads=1, head_dim=8, block_size=1, g1_blocks=1, g2_blocks=1 << 13)
+
+    def once(do):
+        store = ashlar.HostStore(kv)
+        keys = [i.to_bytes(16, "big") + bytes(4) for i in range(1 << 13)]
+        job, chosen, _ = do("begin_store", store.begin_store, keys)
+        assert len(chosen) == len(keys)
+        do("end_job", store.end_job, job)
+        do("forget_all", store.forget_all)
+        do("close", store.close)
+    return once
+
+
+# Each part of the interface returns a function that makes its calls by `do`, which notes those during which
+# the other thread ran.
+@pytest.mark.parametrize("part", [naming, requests, index, feed, tiers, replays, host_store],
+                         ids=lambda part: part.__name__)
+def test_long_calls_give_the_gil_up(part):
+    once, called, seen = part(), set(), set()
+    with Beside() as beside:
+        def do(name, call, *arguments, **named):
+            called.add(name)
+            made, ran = beside.ran_during(lambda: call(*arguments, **named))
+            if ran:
+                seen.add(name)
+            return made
+
+        for _ in range(2000):
+            once(do)
+            if seen == called:
+                break
+    assert seen == called
+
+
+def test_a_sequence_that_is_extended_is_busy():
+    sequence = ashlar.TokenSequence([], 16)
+    ended, refused = threading.Event(), 0
+
+    def extend():
+        while not ended.is_set():
+            try:
+                sequence.extend(TOKENS)
+                sequence.reset()
+            except ashlar.InvalidArgument:
+                pass  # the other thread is in extend()
+
+    thread = threading.Thread(target=extend)
+    thread.start()
+    while not refused:
+        try:
+            assert sequence.block_count in (0, 8192)
+            sequence.sequence_hashes, sequence.extend(TOKENS[:5000]), sequence.reset()
+        except ashlar.InvalidArgument as error:
+            assert "another thread" in str(error)
+            refused += 1
+    ended.set()
+    thread.join()
+    sequence.reset()
+    assert sequence.extend(TOKENS[:32]) == (0, 2)
 
 
 def test_a_busy_request_is_not_added_to_a_batch():
