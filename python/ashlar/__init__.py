@@ -3,7 +3,7 @@
 Tokens become names (`SequenceHasher`, `TokenSequence`), names find blocks (`BlockManager`), and a request
 takes its blocks step by step (`RequestSequence`, `SequenceBatch`). `KvBlockManager` has the bytes, over
 several tiers; `Index` says which worker has what. Guards are context managers: leaving `with` gives their
-blocks back, and a guard that was used up by its transition raises `UsedGuard`. Every failure is an
+blocks back, and a guard that was used up by its transition raises `UsedGuard`. A call that fails raises an
 `AshlarError`; a wrong type or index is Python's own `TypeError` or `IndexError`. Builds of Python without the
 GIL are not supported: importing the package turns the GIL on.
 """

@@ -40,14 +40,15 @@ struct Imported {
   bool contiguous = true;
 };
 
-Imported import_array(nb::handle object) {
+// `name`: the argument, for messages; here and below.
+Imported import_array(nb::handle object, const std::string& name) {
   nb::ndarray<> array;
   try {
     array = nb::cast<nb::ndarray<>>(object, false);
   } catch (const nb::cast_error&) {
-    refuse("the memory of G1 must be a writable array: a numpy array, a buffer, or a tensor with __dlpack__");
+    refuse(name + " must be a writable array: a numpy array, a buffer, or a tensor with __dlpack__");
   } catch (nb::python_error& error) {
-    nb::raise_from(error, PyExc_TypeError, "the memory of G1 could not be exported");
+    nb::raise_from(error, PyExc_TypeError, "%s could not be exported", name.c_str());
   }
   Imported out;
   out.width = array.itemsize();
@@ -58,8 +59,7 @@ Imported import_array(nb::handle object) {
     out.shape.insert(out.shape.begin(), array.shape(i));
     out.strides.insert(out.strides.begin(), stride);
     if (array.shape(i) > 1 && stride != static_cast<std::int64_t>(packed)) out.contiguous = false;
-    if (array.shape(i) > 1 && stride <= 0)
-      refuse("the memory of G1 has an axis that goes backwards or repeats");
+    if (array.shape(i) > 1 && stride <= 0) refuse(name + " has an axis that goes backwards or repeats");
     packed *= array.shape(i);
     if (array.shape(i) > 1) extent += (array.shape(i) - 1) * static_cast<std::uint64_t>(stride);
   }
@@ -77,7 +77,7 @@ Imported import_array(nb::handle object) {
       out.memory.device = array.device_id();
       break;
     default:
-      raise(Error(ErrorCode::kUnsupported, "the memory of G1 is on a device that this package cannot use"));
+      raise(Error(ErrorCode::kUnsupported, name + " is on a device that this package cannot use"));
   }
   out.memory.owner = keep(std::move(array));
   return out;
@@ -91,7 +91,7 @@ bool has_axes(const Imported& array, const layout::LayoutConfig& model, bool wit
          std::equal(axes.begin(), axes.end(), array.shape.begin() + 1);
 }
 
-layout::Strides strides_of(const Imported& array, bool with_layers) {
+layout::Strides strides_of(const Imported& array, bool with_layers, const std::string& name) {
   // An axis of one element may have any stride: take one that no other axis can be confused with.
   std::vector<std::uint64_t> strides(array.strides.size());
   std::uint64_t packed = array.width;
@@ -99,7 +99,7 @@ layout::Strides strides_of(const Imported& array, bool with_layers) {
     strides[i] = array.shape[i] > 1 ? static_cast<std::uint64_t>(array.strides[i]) : packed;
     packed = std::max(packed, strides[i] * array.shape[i]);
   }
-  if (strides.back() != array.width) refuse("the elements of a head must be adjacent in the memory of G1");
+  if (strides.back() != array.width) refuse("the elements of a head must be adjacent in " + name);
   std::size_t axis = 0;
   layout::Strides out;
   out.block = strides[axis++];
@@ -257,31 +257,31 @@ nb::object view_of(const KvRef& self, nb::handle block, std::optional<std::uint3
 
 }  // namespace
 
-BroughtMemory memory_of(nb::handle memory, const layout::LayoutConfig& model) {
+BroughtMemory memory_of(nb::handle memory, const layout::LayoutConfig& model, const std::string& name) {
   BroughtMemory out;
   const bool per_layer = nb::isinstance<nb::list>(memory) || nb::isinstance<nb::tuple>(memory);
   std::vector<Imported> arrays;
   if (per_layer) {
-    for (nb::handle layer : nb::borrow<nb::sequence>(memory)) arrays.push_back(import_array(layer));
+    for (nb::handle layer : nb::borrow<nb::sequence>(memory)) arrays.push_back(import_array(layer, name));
     if (arrays.size() != model.num_layers) {
-      refuse("the memory of G1 has " + std::to_string(arrays.size()) + " arrays for " +
+      refuse(name + " has " + std::to_string(arrays.size()) + " arrays for " +
              std::to_string(model.num_layers) + " layers");
     }
   } else {
-    arrays.push_back(import_array(memory));
+    arrays.push_back(import_array(memory, name));
   }
   const Imported& first = arrays.front();
   const bool axes = has_axes(first, model, !per_layer);
   if (!axes && !first.contiguous) {
-    refuse("the memory of G1 must be contiguous, or have the shape (blocks" +
+    refuse(name + " must be contiguous, or have the shape (blocks" +
            std::string(per_layer ? "" : ", layers") +
            ", outer, tokens, heads, dim) and elements of the dtype");
   }
   if (axes) {
     if (first.shape[0] == 0 || first.shape[0] > std::numeric_limits<std::uint32_t>::max())
-      refuse("the memory of G1 has no blocks, or too many");
+      refuse(name + " has no blocks, or too many");
     out.block_count = static_cast<std::uint32_t>(first.shape[0]);
-    out.plane.strides = strides_of(first, !per_layer);
+    out.plane.strides = strides_of(first, !per_layer, name);
   }
   for (Imported& array : arrays) {
     if (array.shape != first.shape || array.strides != first.strides || array.width != first.width) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "ashlar/layout/layout_config.h"
 #include "ashlar/tiers/kv_options.h"
@@ -23,6 +24,7 @@ struct BroughtMemory {
 // array of the shape (blocks, layers, outer, tokens, heads, dim), without the layers for one per layer, may
 // have any strides between heads; another shape must be contiguous and is read in the tier's order. Raises
 // InvalidArgument for what cannot be used; the memory is kept alive by the result. Call with the GIL held.
-BroughtMemory memory_of(nanobind::handle memory, const layout::LayoutConfig& model);
+// `name`: the argument, for messages.
+BroughtMemory memory_of(nanobind::handle memory, const layout::LayoutConfig& model, const std::string& name);
 
 }  // namespace ashlar::python

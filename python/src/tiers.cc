@@ -245,7 +245,7 @@ KvPtr make_kv(const Shape& shape, std::string_view dtype, const std::string& mod
   std::optional<transfer::DeviceSupport> support;
   if (!g1_memory.is_none()) {
     if (device) refuse("give g1_device or g1_memory, not both: memory has its device");
-    BroughtMemory brought = memory_of(g1_memory, options.model);
+    BroughtMemory brought = memory_of(g1_memory, options.model, "g1_memory");
     if (tiers.g1 == 0) options.g1.block_count = brought.block_count;
     if (options.g1.block_count == 0)
       refuse("g1_blocks is not given, and the shape of g1_memory does not say it");
@@ -268,7 +268,7 @@ KvPtr make_kv(const Shape& shape, std::string_view dtype, const std::string& mod
     g2.eviction = eviction;
     g2.pool.max_pins = max_pins;
     if (!g2_memory.is_none()) {
-      BroughtMemory brought = memory_of(g2_memory, options.model);
+      BroughtMemory brought = memory_of(g2_memory, options.model, "g2_memory");
       if (brought.device) refuse("g2_memory is on a device; G2 is host memory");
       if (brought.block_count != 0 && tiers.g2 > brought.block_count) {
         refuse("g2_blocks is " + std::to_string(tiers.g2) + ", but g2_memory has " +
