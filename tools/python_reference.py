@@ -22,8 +22,6 @@ Written by `tools/python_reference.py` from the docstrings; do not edit. The gui
 """
 WIDTH = 100  # of signatures
 COLUMNS = 108
-# Modules that need packages of their own: docs/guide has a page for them.
-WITH_GUIDES = ("torch", "vllm", "vllm_connector")
 
 
 def filled(text):
@@ -147,8 +145,7 @@ def reference(package):
     native = definitions(ast.parse((package / "_native.pyi").read_text()))
     lines = [HEAD]
     modules = [package / "__init__.py"]
-    modules += sorted(path for path in package.glob("*.py")
-                      if is_public(path.stem) and path.stem not in WITH_GUIDES)
+    modules += sorted(path for path in package.glob("*.py") if is_public(path.stem))
     for path in modules:
         name = "ashlar" if path.stem == "__init__" else f"ashlar.{path.stem}"
         lines += describe_module(name, ast.parse(path.read_text()), native)

@@ -109,6 +109,7 @@ class SeededCache(DynamicCache):
 
     def __init__(self, store: "ModelStore", layers: list, prompt: torch.Tensor,
                  padding: typing.Optional[typing.List[int]], hasher: _native.SequenceHasher):
+        """For ModelStore.cache_for()."""
         Cache.__init__(self, layers=layers)
         self._store, self._hasher = store, hasher
         self._prompt, self._padding = prompt, padding
@@ -219,6 +220,7 @@ class ModelStore:
                  g1_device: typing.Union[str, torch.device, None] = None,
                  name: typing.Optional[str] = None, prefix_key: typing.Optional[bytes] = None,
                  state_blocks: int = 16, **tiers: typing.Any):
+        """The arguments are those of the class."""
         if getattr(model.config, "is_encoder_decoder", False):
             raise _native.Unsupported("models with an encoder keep two caches; only decoders have a store")
         self._model = weakref.ref(model)

@@ -85,6 +85,7 @@ class AshlarOffloadingManager(OffloadingManager):
 
     def __init__(self, region: HostRegion, kv: KvBlockManager, store: HostStore, *, events: bool,
                  shutdown_limit: float, writers: int | None = None):
+        """For AshlarOffloadingSpec. writers: how many ranks take part in a store; None: all."""
         self._region = region
         self._kv = kv
         self._store = store
@@ -103,6 +104,7 @@ class AshlarOffloadingManager(OffloadingManager):
     # ---- requests
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
+        """Numbers the request, and begins what its hints ask for."""
         if req_context.get_state(_Request) is None:
             number = self._store.begin_request()
             req_context.set_state(_Request(number))
@@ -119,6 +121,7 @@ class AshlarOffloadingManager(OffloadingManager):
         return request.number
 
     def on_request_finished(self, req_context: ReqContext) -> None:
+        """Ends its pins; jobs under way go on."""
         request = req_context.get_state(_Request)
         self._numbers.pop(req_context.req_id, None)
         self._said.pop(req_context.req_id, None)
@@ -131,6 +134,7 @@ class AshlarOffloadingManager(OffloadingManager):
         return [each._asdict() for each in self._said.get(request, ())]
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
+        """Whether a block can be loaded; HIT_PENDING and RETRY: a slower tier brings it up, or is asked."""
         allowed = req_context.load_tier_filter
         if not (allowed.allows(Medium.CPU, Locality.LOCAL) or allowed.allows(Medium.STORAGE, None)):
             return LookupResult.MISS
@@ -140,15 +144,18 @@ class AshlarOffloadingManager(OffloadingManager):
         return _ANSWERS[answer]
 
     def get_load_source(self, key: OffloadKey, req_context: ReqContext) -> CacheHitSource:
+        """The tier that had the block when the request first asked for it."""
         tier = self._store.source(self._number(req_context), key)
         return _SOURCES.get(tier or "", CacheHitSource.EXTERNAL_UNSPECIFIED)
 
     def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
+        """Counts as a use of those that are in G2."""
         self._store.touch(list(keys))
 
     # ---- jobs
 
     def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> LoadStoreSpec:
+        """The slots of G2 to read, which stay until complete_load()."""
         wanted = list(keys)
         job, slots, writers = self._store.begin_load(self._number(req_context), wanted)
         if slots:
@@ -156,6 +163,7 @@ class AshlarOffloadingManager(OffloadingManager):
         return SlotSpec(job, slots, writers)
 
     def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
+        """Gives the slots back. Blocks of a load that found damage are dropped."""
         jobs = self._loading.get(req_context.req_id, [])
         ended = frozenset(keys)
         for entry in jobs:
@@ -168,6 +176,7 @@ class AshlarOffloadingManager(OffloadingManager):
 
     def prepare_store(self, keys: Collection[OffloadKey],
                       req_context: ReqContext) -> PrepareStoreOutput | None:
+        """The slots of G2 to write, for the keys that are not there already, as far as there is room."""
         offered = list(keys)
         if not self._region.complete:
             if not self._warned:
@@ -189,6 +198,7 @@ class AshlarOffloadingManager(OffloadingManager):
 
     def complete_store(self, keys: Collection[OffloadKey], req_context: ReqContext,
                        success: bool = True) -> None:
+        """The blocks are found from now on, if they were written."""
         jobs = {self._storing.pop(key) for key in keys if key in self._storing}
         for job in jobs:
             self._store.end_job(job, success and not self._region.has_failed(job))
@@ -196,6 +206,7 @@ class AshlarOffloadingManager(OffloadingManager):
     # ---- steps
 
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
+        """Ends the pins of requests that were scheduled, and brings up what lookup() was asked for."""
         # What they have not loaded by now they compute.
         for name in context.new_req_ids:
             number = self._numbers.pop(name, None)
@@ -206,6 +217,7 @@ class AshlarOffloadingManager(OffloadingManager):
         self._reap()
 
     def has_pending_work(self) -> bool:
+        """Whether jobs that a reset left behind still run."""
         return bool(self._abandoned)  # a request that waits for a fetch keeps the engine stepping itself
 
     # Jobs that a reset left behind: vLLM does not report their end, the workers do.
@@ -235,9 +247,11 @@ class AshlarOffloadingManager(OffloadingManager):
     # ---- told
 
     def take_events(self) -> Iterable[OffloadingEvent]:
+        """The blocks that came and went since the last call; nothing where events are off."""
         return self._events.take(self._storing) if self._events is not None else ()
 
     def get_stats(self) -> OffloadingConnectorStats | None:
+        """What has happened since the last call, as counters of vLLM; None: nothing."""
         stats = OffloadingConnectorStats()
         now = {**self._store.counters, **self._hints.counters}
         for name, value in now.items():
@@ -270,6 +284,7 @@ class AshlarOffloadingSpec(OffloadingSpec):
 
     @classmethod
     def build_metric_definitions(cls, extra_config: dict[str, Any]) -> dict[str, Any]:
+        """The counters and gauges of get_stats()."""
         counters = {
             "hits_host": "Blocks that were hits in host memory (G2).",
             "hits_disk": "Blocks that were hits in files (G3).",
@@ -292,6 +307,7 @@ class AshlarOffloadingSpec(OffloadingSpec):
         return definitions
 
     def __init__(self, config: OffloadingConfig):
+        """ValueError says which setting is missing, or which engine cannot be served."""
         super().__init__(config)
         unknown = set(self.extra_config) - _SETTINGS - _OF_VLLM
         if unknown:
@@ -343,6 +359,7 @@ class AshlarOffloadingSpec(OffloadingSpec):
                           slot_bytes=self._slot_bytes, fingerprint=self._shape, rank=rank)
 
     def get_manager(self) -> OffloadingManager:
+        """The one manager, made at the first call, in the scheduler."""
         if self._manager is None:
             self._manager = self._make_manager()
         return self._manager
@@ -391,6 +408,7 @@ class AshlarOffloadingSpec(OffloadingSpec):
                                        not self.config.canonical_layout else None)
 
     def get_worker(self, kv_caches: CanonicalKVCaches) -> OffloadingWorker:
+        """The one worker of this rank, made at the first call."""
         if self._worker is None:
             rank = self.config.parallel.rank
             region = self._region(rank)

@@ -63,6 +63,7 @@ class AshlarConnector(OffloadingConnector):
     """For vLLM's configuration; see the module."""
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig):
+        """Names the spec of ashlar.vllm where the configuration names none."""
         _name_the_spec(vllm_config)
         super().__init__(vllm_config, role, kv_cache_config)
         if self.connector_worker is not None:
@@ -72,16 +73,19 @@ class AshlarConnector(OffloadingConnector):
 
     @classmethod
     def build_prom_metrics(cls, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> Any:
+        """As of OffloadingConnector, with the spec named."""
         _name_the_spec(vllm_config)
         return super().build_prom_metrics(vllm_config, *args, **kwargs)
 
     def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        """As of OffloadingConnector, with what became of the request's hints as `ashlar_hints`."""
         outcomes = self._hint_outcomes(request)
         held, params = super().request_finished(request, block_ids)
         return held, {**(params or {}), **outcomes} or None
 
     def request_finished_all_groups(self, request: Request, block_ids: tuple[list[int], ...]
                                     ) -> tuple[bool, dict[str, Any] | None]:
+        """The same for a request with several groups of layers."""
         outcomes = self._hint_outcomes(request)
         held, params = super().request_finished_all_groups(request, block_ids)
         return held, {**(params or {}), **outcomes} or None
@@ -94,6 +98,7 @@ class AshlarConnector(OffloadingConnector):
         return {"ashlar_hints": outcomes} if outcomes else {}
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
+        """The requests whose transfers ended, and those whose loads found damage."""
         sent, received = self.get_finished(finished_req_ids)
         failed: set[str] = set()
         if isinstance(self.connector_worker, _CheckingWorker):

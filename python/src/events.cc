@@ -58,14 +58,6 @@ namespace {
 
 using events::KvEvent;
 
-// Consecutive events with their stream.
-struct Batch {
-  events::OwnedBatch owned;
-
-  explicit Batch(events::OwnedBatch batch) : owned(std::move(batch)) {}
-  Batch(Batch&&) noexcept = default;
-};
-
 // Collects a drain. A sink must not throw, and so must not run out of memory silently: the log then says so.
 class Gatherer final : public events::EventSink {
  public:
@@ -109,8 +101,8 @@ nb::object event_dtype() {
   return numpy.attr("dtype")(fields);
 }
 
-nb::object events_array(nb::handle_t<Batch> self) {
-  const std::vector<KvEvent>& events = nb::cast<Batch&>(self).owned.events;
+nb::object events_array(nb::handle_t<EventBatchObject> self) {
+  const std::vector<KvEvent>& events = nb::cast<EventBatchObject&>(self).owned.events;
   const nb::object dtype = event_dtype();
   if (events.empty()) return nb::module_::import_("numpy").attr("zeros")(0, dtype);
   const nb::ndarray<nb::numpy, const std::uint8_t> bytes(events.data(), {events.size() * sizeof(KvEvent)},
@@ -125,7 +117,7 @@ class PythonSink final : public events::BatchSink {
 
   Result<void> publish(const events::EventBatch& batch) override {
     if (ended_.load(std::memory_order_acquire)) return {};
-    Batch copy(events::OwnedBatch::of(batch));
+    EventBatchObject copy(events::OwnedBatch::of(batch));
     calling_.store(std::this_thread::get_id());
     callback_(std::move(copy));
     calling_.store(std::thread::id());
@@ -392,44 +384,47 @@ void bind_values(nb::module_& module) {
         return "<KvEvent " + std::string(to_string(self.kind)) + " " + self.hash.to_string() + " " +
                tier_name(self.tier) + ">";
       });
-  nb::class_<Batch>(module, "EventBatch", R"(Consecutive events of one stream; an item is a KvEvent.
+  nb::class_<EventBatchObject>(module, "EventBatch",
+                               R"(Consecutive events of one stream; an item is a KvEvent.
 
 A snapshot is the whole state of the stream, in parts: it replaces what a listener knew.)")
       .def_prop_ro(
           "is_snapshot",
-          [](const Batch& self) { return self.owned.head.kind == events::BatchKind::kSnapshot; },
+          [](const EventBatchObject& self) { return self.owned.head.kind == events::BatchKind::kSnapshot; },
           "Whether it is a part of a snapshot.")
       .def_prop_ro(
-          "worker", [](const Batch& self) { return self.owned.head.stream.worker.id.value(); },
+          "worker", [](const EventBatchObject& self) { return self.owned.head.stream.worker.id.value(); },
           "The worker of the stream.")
       .def_prop_ro(
-          "rank", [](const Batch& self) { return self.owned.head.stream.worker.rank; }, "Its rank.")
+          "rank", [](const EventBatchObject& self) { return self.owned.head.stream.worker.rank; },
+          "Its rank.")
       .def_prop_ro(
-          "incarnation", [](const Batch& self) { return self.owned.head.stream.incarnation; },
+          "incarnation", [](const EventBatchObject& self) { return self.owned.head.stream.incarnation; },
           "Increases on every restart of the worker.")
       .def_prop_ro(
-          "first", [](const Batch& self) { return self.owned.head.first; },
+          "first", [](const EventBatchObject& self) { return self.owned.head.first; },
           "The number of the first event; of a snapshot, of the next one.")
       .def_prop_ro(
-          "part", [](const Batch& self) { return self.owned.head.part; }, "Of a snapshot, from 0.")
+          "part", [](const EventBatchObject& self) { return self.owned.head.part; }, "Of a snapshot, from 0.")
       .def_prop_ro(
-          "parts", [](const Batch& self) { return self.owned.head.parts; }, "Of a snapshot.")
+          "parts", [](const EventBatchObject& self) { return self.owned.head.parts; }, "Of a snapshot.")
       .def_prop_ro(
           "locations",
-          [](const Batch& self) {
+          [](const EventBatchObject& self) {
             nb::dict out;
             for (const events::LocationName& one : self.owned.locations)
               out[nb::int_(one.number)] = text_of(one.name);
             return out;
           },
+          nb::sig("def locations(self) -> dict[int, str]"),
           "Files and volumes that the events name, by number.")
       .def_prop_ro("array", &events_array, nb::sig("def array(self) -> numpy.ndarray"),
                    "The events as a structured array without a copy; read-only. Hashes are two uint64; kind "
                    "is 0 stored, 1 removed, 2 resync, 3 access, 4 cleared; tier counts from 0.")
-      .def("__len__", [](const Batch& self) { return self.owned.events.size(); })
+      .def("__len__", [](const EventBatchObject& self) { return self.owned.events.size(); })
       .def(
           "__getitem__",
-          [](const Batch& self, Py_ssize_t index) {
+          [](const EventBatchObject& self, Py_ssize_t index) {
             return self.owned.events[index_in(index, self.owned.events.size())];
           },
           "index"_a);
@@ -464,7 +459,7 @@ void bind_manager_events(nb::class_<ManagerObject>& type) {
           raise(Error(ErrorCode::kNotReady, "the manager makes no events: create it with events=N"));
         Gatherer gatherer;
         if (!taken_logs().is_taken(log.get())) without_gil([&] { log->drain(gatherer); });
-        return Batch(std::move(gatherer.batch));
+        return EventBatchObject(std::move(gatherer.batch));
       },
       "The events since the last call; none while an EventStream has them. A resync stands for lost ones.");
 }
@@ -480,7 +475,7 @@ void bind_kv_events(nb::class_<KvRef>& type) {
         // A stream of G1 alone takes its events, which this would drain too.
         if (!taken_logs().is_taken(kv->g1().event_log().get()))
           without_gil([&] { kv->drain_events(gatherer); });
-        return Batch(std::move(gatherer.batch));
+        return EventBatchObject(std::move(gatherer.batch));
       },
       "The events of all tiers since the last call, tier by tier; none while an EventStream has them, be it "
       "of G1 alone.");
@@ -522,10 +517,11 @@ ended by the garbage collector.)")
           "snapshot",
           [](const StreamObject& self) {
             const std::shared_ptr<OpenStream> stream = self.get();
-            return Batch(without_gil([&] { return stream->events->snapshot(); }));
+            return EventBatchObject(without_gil([&] { return stream->events->snapshot(); }));
           },
           "What the manager holds now, as one batch.")
-      .def_prop_ro("counters", &stream_counters_of, "Events, losses and batches so far, by name.")
+      .def_prop_ro("counters", &stream_counters_of, nb::sig("def counters(self) -> dict[str, int]"),
+                   "Events, losses and batches so far, by name.")
       .def("close", &StreamObject::close, "timeout"_a = 5.0,
            "Delivers what waits, within the timeout; then the function is called no more. Does nothing the "
            "second time. InvalidArgument: called by the function itself.")

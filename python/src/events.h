@@ -5,13 +5,23 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 
+#include "ashlar/events/event_batch.h"
 #include "ashlar/events/event_log.h"
 #include "managers.h"
 
 namespace ashlar::python {
 
 struct KvRef;
+
+// The Python class EventBatch: consecutive events with their stream. It never changes.
+struct EventBatchObject {
+  events::OwnedBatch owned;
+
+  explicit EventBatchObject(events::OwnedBatch batch) : owned(std::move(batch)) {}
+  EventBatchObject(EventBatchObject&&) noexcept = default;
+};
 
 // A log for that many events; null for 0. Raises InvalidArgument for more than a log may hold.
 std::shared_ptr<events::EventLog> event_log_of(std::size_t capacity);

@@ -1,4 +1,5 @@
-// EngineFeed: the event messages of an inference engine (vLLM, SGLang; msgpack) into an Index.
+// Feeds into an Index. EngineFeed: the event messages of an inference engine (vLLM, SGLang; msgpack).
+// EventFeed: the batches of an EventStream.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -7,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "ashlar/feed/engine_session.h"
 #include "ashlar/feed/index_feeder.h"
 #include "errors.h"
+#include "events.h"
 #include "gil.h"
 #include "index.h"
 #include "module.h"
@@ -46,14 +49,21 @@ class PushedMessages final : public feed::EngineSource {
 class EngineFeed {
  public:
   EngineFeed(const IndexRef& index, std::uint64_t worker, std::uint32_t block_size, bool full_reports)
-      : index_(index.index), feeder_(*index_, events::WorkerId(worker)) {
-    feed::EngineSessionOptions options;
-    options.ingest.worker = events::WorkerId(worker);
-    options.ingest.block_size = block_size;
-    options.ingest.full_reports = full_reports;
-    auto source = std::make_unique<PushedMessages>();
-    source_ = source.get();
-    session_.emplace(value_or_raise(feed::EngineSession::create(std::move(source), options)));
+      : index_(index.index) {
+    options_.ingest.worker = events::WorkerId(worker);
+    options_.ingest.block_size = block_size;
+    options_.ingest.full_reports = full_reports;
+    value_or_raise(begin());
+  }
+
+  void resync() {
+    if (is_of_parent(index_)) raise_of_parent();
+    value_or_raise(without_gil([&]() -> Result<void> {
+      const std::lock_guard lock(mutex_);
+      ASHLAR_RETURN_IF_ERROR(begin());
+      index_->remove_worker(options_.ingest.worker);
+      return {};
+    }));
   }
 
   std::size_t apply(nb::bytes payload, std::optional<std::uint64_t> sequence) {
@@ -71,7 +81,7 @@ class EngineFeed {
       source_->push(std::move(message));
       changes_.clear();
       applied = session_->step(Clock::Duration::zero(), changes_);
-      feeder_.apply(changes_);
+      feeder_->apply(changes_);
       undecodable = session_->counters().undecodable != undecodable_before;
     }
     if (undecodable) {
@@ -120,12 +130,66 @@ class EngineFeed {
   }
 
  private:
+  Result<void> begin() {
+    auto source = std::make_unique<PushedMessages>();
+    PushedMessages* const pushed = source.get();
+    ASHLAR_TRY(auto session, feed::EngineSession::create(std::move(source), options_));
+    session_.emplace(std::move(session));
+    source_ = pushed;
+    feeder_.emplace(*index_, options_.ingest.worker);
+    return {};
+  }
+
   const std::shared_ptr<index::AnyIndex> index_;
+  feed::EngineSessionOptions options_;
   std::mutex mutex_;
-  feed::IndexFeeder feeder_;
+  std::optional<feed::IndexFeeder> feeder_;
   std::optional<feed::EngineSession> session_;
   PushedMessages* source_ = nullptr;  // of session_
   std::vector<events::KvEvent> changes_;
+};
+
+// The lock is taken without the GIL, and nothing under it needs the GIL.
+class EventFeed {
+ public:
+  EventFeed(const IndexRef& index, std::uint64_t worker)
+      : index_(index.index), feeder_(*index_, events::WorkerId(worker)) {}
+
+  void apply(const EventBatchObject& batch) {
+    if (is_of_parent(index_)) raise_of_parent();
+    const WithoutGil released;
+    const std::lock_guard lock(mutex_);
+    const events::EventBatch& head = batch.owned.head;
+    const std::uint32_t rank = head.stream.worker.rank;
+    if (head.kind == events::BatchKind::kSnapshot && head.part == 0) {
+      events::KvEvent anew;
+      anew.kind = events::KvEventKind::kResync;
+      feeder_.apply(rank, std::span(&anew, 1));
+    }
+    feeder_.apply(rank, batch.owned.events);
+  }
+
+  nb::dict counters() {
+    feed::IndexFeederCounters seen;
+    {
+      const WithoutGil released;
+      const std::lock_guard lock(mutex_);
+      seen = feeder_.counters();
+    }
+    nb::dict out;
+    out["events"] = seen.events;
+    out["stored_blocks"] = seen.stored_blocks;
+    out["removed_blocks"] = seen.removed_blocks;
+    out["clears"] = seen.clears;
+    out["without_local"] = seen.without_local;
+    out["refused"] = seen.refused();
+    return out;
+  }
+
+ private:
+  const std::shared_ptr<index::AnyIndex> index_;
+  std::mutex mutex_;
+  feed::IndexFeeder feeder_;
 };
 
 }  // namespace
@@ -145,8 +209,25 @@ void bind_feed(nb::module_& module) {
            "Applies one message; returns how many were applied: 0 for a repeated one. sequence: the engine's "
            "number of the message. After a gap in these numbers everything known of the worker is dropped, "
            "because a missing message may have removed blocks. Without numbers messages count as complete.")
-      .def("counters", &EngineFeed::counters,
+      .def("resync", &EngineFeed::resync,
+           "Messages were lost, or the engine was restarted: drops everything known of the worker and starts "
+           "anew, its counters too.")
+      .def("counters", &EngineFeed::counters, nb::sig("def counters(self) -> dict[str, typing.Any]"),
            "Messages, events and blocks so far, and why events were skipped.");
+  nb::class_<EventFeed>(
+      module, "EventFeed",
+      "Applies the batches of an EventStream to an Index.\n\n"
+      "`EventStream(kv, EventFeed(index, worker).apply)` keeps what the index knows of the worker equal to "
+      "what `kv` holds. An index needs the hashes of blocks' own tokens: blocks that were staged by their "
+      "names alone are left out (`without_local`). It must be the only writer of its worker, and keeps the "
+      "index alive.")
+      .def(nb::init<const IndexRef&, std::uint64_t>(), "index"_a, "worker"_a,
+           "worker: whose blocks these are in the index, whatever the stream says; the rank is the stream's.")
+      .def("apply", &EventFeed::apply, "batch"_a,
+           "Applies one batch, in the order of the stream. A snapshot replaces what was known of its rank, "
+           "and a resync of drain_events() drops it: only a stream makes that good.")
+      .def("counters", &EventFeed::counters, nb::sig("def counters(self) -> dict[str, int]"),
+           "Events and blocks so far; `refused`: runs of blocks that the index did not take.");
 }
 
 }  // namespace ashlar::python

@@ -286,7 +286,8 @@ peer.)")
             value_or_raise(run_interruptibly([use = self.use()] { return use.store->forget_all(); }));
           },
           "Forgets every block, wherever a copy of it is. Jobs under way need their end, and store nothing.")
-      .def_prop_ro("counters", &store_counters_of, "What has happened so far, in blocks, by name.")
+      .def_prop_ro("counters", &store_counters_of, nb::sig("def counters(self) -> dict[str, int]"),
+                   "What has happened so far, in blocks, by name.")
       .def("close", &HostStoreRef::close,
            "Gives back all slots: workers must have stopped. Does nothing the second time.")
       .def(

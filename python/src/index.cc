@@ -373,7 +373,7 @@ void bind_answers(nb::module_& module) {
               out[to_string(static_cast<StorageTier>(i)).data()] = self.blocks[i];
             return out;
           },
-          "The blocks within `depth` by their fastest tier.")
+          nb::sig("def blocks(self) -> dict[str, int]"), "The blocks within `depth` by their fastest tier.")
       .def("__repr__", [](const Match& self) {
         return "Match(worker=" + std::to_string(self.worker) + ", rank=" + std::to_string(self.rank) +
                ", depth=" + std::to_string(self.depth) + ")";
@@ -496,8 +496,10 @@ void bind_index(nb::module_& module) {
             });
           },
           "Returns when everything accepted before is applied.")
-      .def("sizes", &sizes, "What the index holds: workers, blocks, contents, nodes, bytes.")
-      .def("counters", &counters, "What the index saw since the start.");
+      .def("sizes", &sizes, nb::sig("def sizes(self) -> dict[str, int]"),
+           "What the index holds: workers, blocks, contents, nodes, bytes.")
+      .def("counters", &counters, nb::sig("def counters(self) -> dict[str, int]"),
+           "What the index saw since the start.");
 }
 
 }  // namespace ashlar::python

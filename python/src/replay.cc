@@ -210,20 +210,20 @@ void bind_replay(nb::module_& module) {
       .def_prop_ro("hit_rate", &ReplayCounts::hit_rate, "Found blocks per block.")
       .def_prop_ro(
           "hits", [](const ReplayCounts& self) { return by_tier(self.hits); },
-          "Found blocks by the fastest tier that had them.")
+          nb::sig("def hits(self) -> dict[str, int]"), "Found blocks by the fastest tier that had them.")
       .def_prop_ro(
           "misses",
           [](const ReplayCounts& self) {
             return named(self.misses,
                          [](std::size_t i) { return to_string(static_cast<replay::MissReason>(i)); });
           },
-          "Blocks that were not found, by reason.")
+          nb::sig("def misses(self) -> dict[str, int]"), "Blocks that were not found, by reason.")
       .def_prop_ro(
           "evictions", [](const ReplayCounts& self) { return by_tier(self.evictions); },
-          "Evicted blocks by tier.")
+          nb::sig("def evictions(self) -> dict[str, int]"), "Evicted blocks by tier.")
       .def_prop_ro(
           "written", [](const ReplayCounts& self) { return by_tier(self.written); },
-          "Blocks written into each tier.")
+          nb::sig("def written(self) -> dict[str, int]"), "Blocks written into each tier.")
       .def_ro("bound_hits", &ReplayCounts::bound_hits,
               "Blocks that the bound would find; 0 without a bound.");
   nb::class_<Replayed>(module, "ReplayOutcome", "What a replay found.")
@@ -264,7 +264,7 @@ void bind_replay(nb::module_& module) {
             out["p99"] = self.outcome.latency.p99;
             return out;
           },
-          "Estimated time to the first token.")
+          nb::sig("def latency_ms(self) -> dict[str, float]"), "Estimated time to the first token.")
       .def_prop_ro(
           "worker_requests",
           [](const Replayed& self) {

@@ -32,6 +32,7 @@
 #include "gil.h"
 #include "guards.h"
 #include "kv.h"
+#include "kv_signature.h"
 #include "memory.h"
 #include "module.h"
 #include "paths.h"
@@ -496,7 +497,8 @@ void bind_tier_calls(nb::class_<KvRef>& type) {
           nb::sig("def __exit__(self, *args: object) -> None"), "For `with`: close().")
       .def_prop_ro(
           "closed", [](const KvRef& self) { return self.kv == nullptr; }, "True after close().")
-      .def_prop_ro("status", &status_of, "Counters of all tiers, routes and volumes, by name.")
+      .def_prop_ro("status", &status_of, nb::sig("def status(self) -> dict[str, typing.Any]"),
+                   "Counters of all tiers, routes and volumes, by name.")
       .def("describe", &describe, "hash"_a,
            nb::sig("def describe(self, hash: SequenceHash) -> dict[str, object] | None"),
            "Everything known of a name, the fastest tier first; None when no tier has it.")
@@ -557,7 +559,7 @@ long releases the GIL.)");
       "keep_tokens"_a = false, "max_pins"_a = 0, "events"_a = 0, "onboard_threads"_a = 2,
       "scheme"_a = nb::none(), "prefix_key"_a = nb::none(), "rank"_a = 0, "ranks"_a = 1, "model_heads"_a = 0,
       "first_layer"_a = 0, "model_layers"_a = 0, "other_ranks"_a = std::vector<std::uint32_t>(),
-      "remote"_a = nb::none(),
+      "remote"_a = nb::none(), nb::sig(kKvSignature),
       R"(A block has `layers` x `outer` (2: K and V) x `block_size` tokens x `heads` x `head_dim` elements of
 `dtype` (u8, f8_e4m3, f8_e5m2, f16, bf16, f32, f64), as far as this rank holds it. `model` names the weights:
 managers of different models share no files.

@@ -284,6 +284,8 @@ void bind_handles(nb::module_& module) {
 
 Dropping it cancels nothing.)")
       .def_prop_ro("outcomes", &outcomes_of,
+                   nb::sig("def outcomes(self) -> list[tuple[typing.Literal['hit', 'miss', 'pending'], "
+                           "str | None, str | None]]"),
                    "(state, miss, tier) per name: state is hit, pending or miss; miss says why, else None; "
                    "tier had the block when it was looked up.")
       .def_prop_ro(
@@ -370,6 +372,10 @@ by then count as late.)")
           "count as a use.")
       .def("onboard", &onboard, "hashes"_a, nb::kw_only(), "compute_tokens_per_second"_a = nb::none(),
            "timeout"_a = nb::none(), "salt"_a = nb::none(),
+           nb::sig("def onboard(self, hashes: BlockHashes | SequenceHashes | "
+                   "collections.abc.Sequence[SequenceHash] | numpy.typing.NDArray[numpy.uint64], *, "
+                   "compute_tokens_per_second: float | None = None, "
+                   "timeout: float | None = None, salt: Salt | None = None) -> ImmutableBlocks"),
            R"(Brings the longest prefix that any tier has into G1, and returns it.
 
 hashes: names, or BlockHashes, whose digests are then compared: a block of other tokens is a miss. With
@@ -377,9 +383,17 @@ compute_tokens_per_second blocks that take longer than computing them are left o
       .def("onboard_async", &onboard_async, "hashes"_a, nb::kw_only(),
            "compute_tokens_per_second"_a = nb::none(), "timeout"_a = nb::none(), "salt"_a = nb::none(),
            "by_layer"_a = false, "on_done"_a = nb::none(),
+           nb::sig("def onboard_async(self, hashes: BlockHashes | SequenceHashes | "
+                   "collections.abc.Sequence[SequenceHash] | numpy.typing.NDArray[numpy.uint64], *, "
+                   "compute_tokens_per_second: float | None = None, "
+                   "timeout: float | None = None, salt: Salt | None = None, by_layer: bool = False, "
+                   "on_done: collections.abc.Callable[[], object] | None = None) -> OnboardHandle"),
            "The same in the background. on_done() is called once, on a thread of the manager; it must not "
            "wait for other calls of the manager.")
       .def("prefetch", &prefetch, "hashes"_a, nb::kw_only(), "timeout"_a = nb::none(),
+           nb::sig("def prefetch(self, hashes: BlockHashes | SequenceHashes | "
+                   "collections.abc.Sequence[SequenceHash] | numpy.typing.NDArray[numpy.uint64], *, timeout: "
+                   "float | None = None) -> OnboardHandle"),
            "Brings blocks from disks and volumes into G2, ahead of a request.")
       .def("execute_hints", &execute_hints, "envelope"_a, nb::kw_only(), "timeout"_a = nb::none(),
            "Executes the `kv.fetch` actions of an envelope of KV hints (JSON): brings blocks from the agent "

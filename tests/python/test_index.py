@@ -285,3 +285,82 @@ def test_a_feed_keeps_its_index_and_says_what_it_cannot_read():
         feed.apply(b"\xc1 is no msgpack")
     with pytest.raises(TypeError):
         feed.apply("text")
+
+
+def test_a_feed_that_resyncs_starts_anew():
+    messages = messages_of(RECORDINGS / "default.kvrec")
+    index = ashlar.Index()
+    feed = ashlar.EngineFeed(index, 7, full_reports=False)
+    for number, payload in messages:
+        feed.apply(payload, number)
+    blocks = index.sizes()["blocks"]
+    feed.resync()
+    assert index.sizes()["blocks"] == 0 and feed.counters()["present"] == 0
+    for number, payload in messages:
+        feed.apply(payload, number)
+    assert index.sizes()["blocks"] == blocks > 0 and feed.counters()["lost"] == 0
+
+
+def test_a_stream_of_events_keeps_an_index():
+    index = ashlar.Index()
+    manager = ashlar.BlockManager(16, 4, events=4)  # of 8 events at once some are lost, and made good
+    tokens = [np.arange(16, dtype=np.uint32) + 100 * i for i in range(3)]
+    locals_ = [ashlar.SequenceHasher().hash_blocks(each, 4).local for each in tokens]
+
+    def keep(each):
+        manager.register(manager.allocate(4).complete(ashlar.TokenSequence(each, 4))).release()
+
+    def depths():
+        return [index.find_matches(each).best.depth if len(index.find_matches(each)) else 0
+                for each in locals_]
+
+    keep(tokens[0])  # before anyone listens
+    feed = ashlar.EventFeed(index, worker=9)
+    with ashlar.EventStream(manager, feed.apply, worker=1, rank=2) as stream:
+        stream.flush()
+        assert depths() == [4, 0, 0]
+        best = index.find_matches(locals_[0]).best
+        assert (best.worker, best.rank, best.device_depth) == (9, 2, 4)
+        manager.reset_inactive()
+        keep(tokens[1])
+        keep(tokens[2])
+        stream.flush()
+        assert depths() == [0, 4, 4]
+        keep(tokens[0])
+        snapshot = stream.snapshot()
+        stream.flush()
+        # Names alone cannot be found by what a prompt hashes to.
+        manager.register(manager.allocate(1).stage(
+            ashlar.SequenceHasher().hash_blocks(tokens[0] + 9000, 4).sequence[:1])).release()
+        stream.flush()
+        assert depths() == [4, 4, 4] and feed.counters()["without_local"] == 1
+    assert feed.counters()["refused"] == 0 and feed.counters()["events"] >= 17
+
+    # A snapshot replaces what was known, of its rank alone.
+    other = ashlar.Index()
+    late = ashlar.EventFeed(other, worker=5)
+    late.apply(snapshot)
+    late.apply(snapshot)
+    assert other.sizes()["blocks"] == 12
+    manager.reset_inactive()
+    late.apply(manager.drain_events())
+    assert other.sizes()["blocks"] == 12  # those were of rank 0
+    with pytest.raises(TypeError):
+        late.apply([])
+
+
+def test_a_stream_of_tiers_tells_the_tiers():
+    kv = ashlar.KvBlockManager(layers=1, heads=1, head_dim=8, block_size=4, g1_blocks=8, g2_blocks=8,
+                               events=64)
+    index = ashlar.Index()
+    prompt = np.arange(16, dtype=np.uint32)
+    with ashlar.EventStream(kv, ashlar.EventFeed(index, worker=1).apply) as stream:
+        with ashlar.RequestSequence(kv.g1, prompt, hasher=kv.hasher()) as request:
+            request.schedule_prefill(16)
+            request.apply_prefill(1)
+        kv.drain()
+        kv.reset("g1")
+        stream.flush()
+        best = index.find_matches(ashlar.SequenceHasher().hash_blocks(prompt, 4).local).best
+        assert best.depth == 4 and best.device_depth == 0 and best.blocks["host"] == 4
+    kv.close()
