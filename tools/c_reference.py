@@ -3,7 +3,8 @@
 usage: c_reference.py ROOT [--check]
 
 Every function, struct and group of constants of c/include/ashlar_c/*.h is listed with the comment above it; a
-function without one is an error. --check also wants every function to be called by the walk in tests/c.
+function without one is an error. --check also wants every function to be called by the walk in tests/c, every
+field to be set or read by some test there, and every field and constant to have its line in tests/c/abi_1.c.
 """
 
 import pathlib
@@ -132,6 +133,38 @@ def page(root):
     return "\n".join(out), functions
 
 
+def fields(root):
+    """(struct, field) of every struct but handles; and the names of all constants."""
+    found, constants = [], []
+    for part in PARTS:
+        text = re.sub(r"//[^\n]*", "", (root / "c" / "include" / "ashlar_c" / f"{part}.h").read_text())
+        for body, name in re.findall(r"typedef struct \w+ \{(.*?)\} (\w+);", text, re.DOTALL):
+            names = re.findall(r"(\w+)(?:\[\d+\])?;", body)
+            found += [(name, field) for field in names if names != ["id"]]
+        for body in re.findall(r"enum \{(.*?)\};", text, re.DOTALL):
+            constants += re.findall(r"\b(ASHLAR_\w+) =", body)
+    return found, constants
+
+
+def untested(root):
+    """What is wrong with the tests of fields and constants."""
+    found, constants = fields(root)
+    abi = re.sub(r"\s+", " ", (root / "tests" / "c" / "abi_1.c").read_text())
+    for struct, field in found:
+        if f"FIELD({struct}, {field}, " not in abi:
+            yield f"{struct}.{field}: tests/c/abi_1.c has no line for it"
+    for name in constants:
+        if f"CONSTANT({name}, " not in abi:
+            yield f"{name}: tests/c/abi_1.c has no line for it"
+    folder = root / "tests" / "c"
+    tests = "".join(path.read_text() for path in sorted(folder.iterdir())
+                    if path.suffix in (".c", ".cc", ".h") and path.name != "abi_1.c")
+    used = set(re.findall(r"(?:\.|->)(\w+)\b", tests))
+    for struct, field in found:
+        if field not in used and not field.startswith("reserved"):
+            yield f"{struct}.{field}: no test of tests/c sets or reads it"
+
+
 def main():
     if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["--check"]):
         sys.exit(__doc__)
@@ -144,6 +177,7 @@ def main():
             problems.append("docs/reference/c.md is not what the headers say; run tools/c_reference.py .")
         walked = "".join(path.read_text() for path in sorted((root / "tests" / "c").glob("walk*.c")))
         problems += [f"{name}: no walk of tests/c calls it" for name in functions if f"{name}(" not in walked]
+        problems += untested(root)
         for problem in problems:
             print(problem)
         sys.exit(1 if problems else 0)

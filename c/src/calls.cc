@@ -137,16 +137,19 @@ Outcome<> check_size(std::size_t size, SizeRule rule, const char* name) {
       name, size, rule.least, rule.alignment);
 }
 
+Refusal newer_option(const char* name) {
+  return Refusal(ASHLAR_UNSUPPORTED, std::string(name) +
+                                         " has an option that this library, older than the "
+                                         "header, does not know; leave it zero");
+}
+
 Outcome<> copy_options(const void* from, void* to, SizeRule rule, std::size_t known, const char* name) {
   std::uint32_t size = 0;
   std::memcpy(&size, from, sizeof size);
   ASHLAR_RETURN_IF_ERROR(check_size(size, rule, name));
   const auto* const bytes = static_cast<const unsigned char*>(from);
   for (std::size_t i = known; i < size; ++i) {
-    if (bytes[i] != 0)
-      return Refusal(ASHLAR_UNSUPPORTED, std::string(name) +
-                                             " has an option that this library, older than the "
-                                             "header, does not know; leave it zero");
+    if (bytes[i] != 0) return newer_option(name);
   }
   std::memcpy(to, from, size < known ? size : known);
   return {};

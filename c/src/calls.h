@@ -114,8 +114,19 @@ inline constexpr SizeRule kSizeRule = {kLeastSize<T>, alignof(T)};
 
 // Errors: ASHLAR_INVALID_ARGUMENT: no size that this struct can have.
 Outcome<> check_size(std::size_t size, SizeRule rule, const char* name);
+// Whether a field is set that this library has no use for: a newer one may have.
+template <class T>
+bool sets_reserved(const T& options) noexcept {
+  bool set = false;
+  if constexpr (requires { options.reserved; }) set = options.reserved != 0;
+  if constexpr (requires { options.reserved2; }) set = set || options.reserved2 != 0;
+  if constexpr (requires { options.reserved3; }) set = set || options.reserved3 != 0;
+  return set;
+}
+Refusal newer_option(const char* name);
+
 // Options as this library knows them: fields that the caller's header lacks are zero. Errors:
-// ASHLAR_INVALID_ARGUMENT: the size; ASHLAR_UNSUPPORTED: a newer field is set.
+// ASHLAR_INVALID_ARGUMENT: the size; ASHLAR_UNSUPPORTED: a newer field is set, or a reserved one.
 Outcome<> copy_options(const void* from, void* to, SizeRule rule, std::size_t known, const char* name);
 template <class T>
 Outcome<T> options_of(const T* from, const char* name) {
@@ -123,6 +134,7 @@ Outcome<T> options_of(const T* from, const char* name) {
   options.struct_size = sizeof(T);
   if (from == nullptr) return options;
   ASHLAR_RETURN_IF_ERROR(copy_options(from, &options, kSizeRule<T>, sizeof(T), name));
+  if (sets_reserved(options)) return newer_option(name);
   return options;
 }
 // Writes as much of an answer as the caller's struct has room for.

@@ -53,6 +53,7 @@ Outcome<block::SequenceManagerOptions> sequence_options(const PoolLife& life,
   }
   ASHLAR_TRY(options.onboard,
              prefix_budget(given.onboard_max_blocks, given.onboard_ns, given.compute_tokens_per_second));
+  options.onboard.by_layer = given.onboard_by_layer != 0;
   return options;
 }
 
@@ -117,6 +118,46 @@ ashlar_status ashlar_sequence_allocate(ashlar_sequence sequence, size_t* cached)
   const NoCancellation held;
   return with_sequence(sequence, [&](const auto& all, Sequence& its) -> Outcome<> {
     const auto found = all.allocate(its);
+    if (!found) return Refusal(found.error());
+    if (cached != nullptr) *cached = *found;
+    return {};
+  });
+}
+
+ashlar_status ashlar_sequence_begin_allocate(ashlar_sequence sequence, size_t* cached, int* pending) {
+  const NoCancellation held;
+  return with_sequence(sequence, [&](const auto& all, Sequence& its) -> Outcome<> {
+    if (pending == nullptr) return null_pointer("pending");
+    const auto start = all.begin_allocate(its, [] {});
+    if (!start) return Refusal(start.error());
+    if (cached != nullptr) *cached = start->cached;
+    *pending = start->pending ? 1 : 0;
+    return {};
+  });
+}
+
+ashlar_status ashlar_sequence_arrived(ashlar_sequence sequence, int* arrived) {
+  return with_sequence(sequence, [&](const auto&, Sequence& its) -> Outcome<> {
+    if (arrived == nullptr) return null_pointer("arrived");
+    *arrived = its.arrived() ? 1 : 0;
+    return {};
+  });
+}
+
+ashlar_status ashlar_sequence_wait_layer(ashlar_sequence sequence, uint32_t layer, uint64_t timeout_ns,
+                                         uint32_t* out, size_t capacity, size_t* count) {
+  const NoCancellation held;
+  return with_sequence(sequence, [&](const auto&, Sequence& its) -> Outcome<> {
+    ASHLAR_RETURN_IF_ERROR(check_list(out, capacity, count));
+    ASHLAR_TRY(const auto ids, its.wait_layer(layer, deadline_of(timeout_ns)));
+    return write_list(std::span<const ashlar::block::BlockId>(ids), out, capacity, count);
+  });
+}
+
+ashlar_status ashlar_sequence_finish_allocate(ashlar_sequence sequence, size_t* cached) {
+  const NoCancellation held;
+  return with_sequence(sequence, [&](const auto& all, Sequence& its) -> Outcome<> {
+    const auto found = all.finish_allocate(its);
     if (!found) return Refusal(found.error());
     if (cached != nullptr) *cached = *found;
     return {};

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ashlar/base/metrics.h"
 #include "ashlar/tiers/kv_options.h"
 #include "ashlar/tokens/hash_scheme.h"
 #include "c/src/backends.h"
@@ -494,5 +495,15 @@ ashlar_status ashlar_tiers_list_stored(ashlar_tiers tiers, int32_t tier, ashlar_
     ASHLAR_TRY(*next, entered.kv().list_stored(which, stored));
     if (!stored.empty()) CallbackSink(callback, user).on_events(stored);
     return {};
+  });
+}
+
+ashlar_status ashlar_tiers_metrics(ashlar_tiers tiers, char* out, size_t capacity, size_t* count) {
+  return call([&]() -> Outcome<> {
+    ASHLAR_TRY(const auto entered, enter_tiers(tiers));
+    ashlar::MetricRegistry metrics;
+    ASHLAR_TRY(const auto registered, entered.kv().add_metrics(metrics));
+    const std::string text = metrics.prometheus_text();
+    return write_list(std::span(text.c_str(), text.size() + 1), out, capacity, count);
   });
 }

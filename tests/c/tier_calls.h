@@ -90,7 +90,7 @@ class TierCalls {
     const std::size_t s = random_() % kTierSequences;
     const std::size_t n = 1 + random_() % kTierLength;
     const ashlar_hash* const names = world_.names[s].data();
-    switch (random_() % 14) {
+    switch (random_() % 15) {
       case 0:
       case 1:
       case 2:
@@ -138,7 +138,9 @@ class TierCalls {
       case 11:
         good(ashlar_tiers_reset_blocks(world_.tiers, names, n, 10'000'000));
         return;
-      case 12: {
+      case 12:
+        return stale();
+      case 13: {
         std::uint8_t bits[kTierLength];
         EXPECT_EQ(ashlar_tiers_presence(world_.tiers, names, n, bits), ASHLAR_OK);
         good(ashlar_tiers_set_retention(world_.tiers, names, n, 40, ASHLAR_FOREVER, nullptr));
@@ -171,7 +173,24 @@ class TierCalls {
     std::swap(from[random_() % from.size()], from.back());
     const std::uint64_t id = from.back();
     from.pop_back();
+    if (gone_.size() < 64) gone_.push_back(id);  // every caller ends it
     return id;
+  }
+  // A handle that was ended stays so, whatever has its place now.
+  void stale() {
+    if (gone_.empty()) return;
+    const std::uint64_t id = gone_[random_() % gone_.size()];
+    ashlar_blocks found = {};
+    int flag = 0;
+    EXPECT_EQ(ashlar_fence_signal({id}), ASHLAR_INVALID_HANDLE);
+    EXPECT_EQ(ashlar_pin_active({id}, &flag), ASHLAR_INVALID_HANDLE);
+    EXPECT_EQ(ashlar_pin_release({id}), ASHLAR_INVALID_HANDLE);
+    EXPECT_EQ(ashlar_offload_wait({id}, 0, nullptr), ASHLAR_INVALID_HANDLE);
+    EXPECT_EQ(ashlar_offload_destroy({id}), ASHLAR_INVALID_HANDLE);
+    EXPECT_EQ(ashlar_onboard_wait({id}, 0, &found), ASHLAR_INVALID_HANDLE);
+    EXPECT_EQ(ashlar_onboard_destroy({id}), ASHLAR_INVALID_HANDLE);
+    EXPECT_EQ(ashlar_blocks_release({id}), ASHLAR_INVALID_HANDLE);
+    EXPECT_EQ(ashlar_tiers_drain({id}, 0), ASHLAR_INVALID_HANDLE);
   }
   template <class F>
   void each_piece(std::uint32_t block, F&& f) {
@@ -265,7 +284,7 @@ class TierCalls {
 
   const TierWorld& world_;
   std::mt19937_64 random_;
-  std::vector<std::uint64_t> fences_, pins_, offloads_, onboards_;
+  std::vector<std::uint64_t> fences_, pins_, offloads_, onboards_, gone_;
   std::size_t verified_ = 0;
 };
 

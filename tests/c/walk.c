@@ -123,6 +123,7 @@ int main(int argc, char** argv) {
   walk_index();
   walk_tiers();
   walk_elsewhere();
+  walk_options();
   walk_client();
   OK(ashlar_open_handles(&open));
   if (open != 0) {

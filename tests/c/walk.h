@@ -42,6 +42,7 @@ void walk_events(const char* folder);
 void walk_elsewhere(void);
 /* Removes a folder with all that is in it. */
 void remove_tree(const char* folder);
+void walk_options(void);
 void walk_client(void);
 void ask_service(const char* url, const char* model);
 

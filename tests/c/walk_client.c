@@ -52,6 +52,22 @@ void walk_client(void) {
   close(taken);
 }
 
+/* An engine holds the prompt from now on. */
+static void compute_prompt(ashlar_client client, const char* model, const uint32_t* tokens, unsigned n) {
+  char body[2048];
+  int length = snprintf(body, sizeof body, "{\"model\":\"%s\",\"max_tokens\":1,\"prompt\":[", model);
+  ashlar_answer answer;
+  int32_t http_status = 0;
+  unsigned i;
+  for (i = 0; i < n; ++i)
+    length += snprintf(body + length, sizeof body - (size_t)length, "%s%u", i == 0 ? "" : ",", tokens[i]);
+  length += snprintf(body + length, sizeof body - (size_t)length, "]}");
+  OK(ashlar_client_request(client, "POST", "/v1/completions", body, (size_t)length, &answer));
+  OK(ashlar_answer_info(answer, &http_status, NULL));
+  TRUE(http_status == 200);
+  OK(ashlar_answer_destroy(answer));
+}
+
 void ask_service(const char* url, const char* model) {
   ashlar_client_options options = ASHLAR_CLIENT_OPTIONS_INIT;
   ashlar_route_query query = ASHLAR_ROUTE_QUERY_INIT;
@@ -73,6 +89,16 @@ void ask_service(const char* url, const char* model) {
   TRUE(ready == 1);
   query.model = model;
   OK(ashlar_client_route(client, &query, tokens, 64, scores, 8, &count));
+  compute_prompt(client, model, tokens, 64);
+  do { /* until the engine's events are there */
+    OK(ashlar_client_route(client, &query, tokens, 64, scores, 8, &count));
+  } while (count == 0);
+  for (i = 0; i < count; ++i)
+    TRUE(scores[i].instance != 0 && scores[i].device <= scores[i].host && scores[i].host <= scores[i].disk &&
+         scores[i].disk <= scores[i].longest && scores[i].longest <= 64);
+  query.routing_group = "no such group";
+  EXPECT(ASHLAR_NOT_FOUND, ashlar_client_route(client, &query, tokens, 64, scores, 8, &count));
+  query.routing_group = NULL;
   query.model = "no such model";
   EXPECT(ASHLAR_NOT_FOUND, ashlar_client_route(client, &query, tokens, 64, scores, 8, &count));
   OK(ashlar_client_workers(client, model, &answer));

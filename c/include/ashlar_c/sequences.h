@@ -44,6 +44,8 @@ typedef struct ashlar_sequences_options {
   uint64_t onboard_max_blocks;       // that allocate() brings from below; 0: all, ASHLAR_FOREVER: none
   uint64_t onboard_ns;               // how long it may take; 0: as long as it takes
   double compute_tokens_per_second;  // blocks that are recomputed sooner stay below; 0: none
+  int32_t onboard_by_layer;          // 1: ashlar_sequence_begin_allocate() fills layer by layer
+  uint32_t reserved3;
 } ashlar_sequences_options;
 #define ASHLAR_SEQUENCES_OPTIONS_INIT {.struct_size = sizeof(ashlar_sequences_options)}
 
@@ -67,6 +69,20 @@ ASHLAR_API ashlar_status ashlar_sequence_can_allocate(ashlar_sequence sequence);
 // rest. Errors: ASHLAR_NOT_READY when it has blocks; ASHLAR_INVALID_ARGUMENT without a token;
 // ASHLAR_CAPACITY.
 ASHLAR_API ashlar_status ashlar_sequence_allocate(ashlar_sequence sequence, size_t* cached);
+// The same without waiting for tiers below. `pending` becomes 1 while blocks are on their way:
+// ashlar_sequence_finish_allocate() then takes them, and blocks for the rest; 0: it has allocated. `cached`
+// may be null.
+ASHLAR_API ashlar_status ashlar_sequence_begin_allocate(ashlar_sequence sequence, size_t* cached,
+                                                        int* pending);
+// 1 when ashlar_sequence_finish_allocate() will not wait.
+ASHLAR_API ashlar_status ashlar_sequence_arrived(ashlar_sequence sequence, int* arrived);
+// ashlar_request_wait_layer() of a sequence. Needs onboard_by_layer.
+ASHLAR_API ashlar_status ashlar_sequence_wait_layer(ashlar_sequence sequence, uint32_t layer,
+                                                    uint64_t timeout_ns, uint32_t* out, size_t capacity,
+                                                    size_t* count);
+// Waits for the blocks on their way, and takes them and blocks for the rest. Errors: ASHLAR_NOT_READY unless
+// some are on their way; ASHLAR_CAPACITY: the sequence has no blocks, as before.
+ASHLAR_API ashlar_status ashlar_sequence_finish_allocate(ashlar_sequence sequence, size_t* cached);
 // Returns the blocks, the last first; tokens stay. Errors: ASHLAR_NOT_READY when it has none.
 ASHLAR_API ashlar_status ashlar_sequence_deallocate(ashlar_sequence sequence);
 // Adds a token; ashlar_sequence_may_append() then assigns it a block.

@@ -308,6 +308,9 @@ typedef struct ashlar_tier_status {
 // Counters of a tier (ASHLAR_TIER_G1 to ASHLAR_TIER_G4, ASHLAR_TIER_REMOTE). Errors: ASHLAR_UNSUPPORTED: no
 // such tier.
 ASHLAR_API ashlar_status ashlar_tiers_status(ashlar_tiers tiers, int32_t tier, ashlar_tier_status* status);
+// All counters and gauges of the tiers, their routes and volumes, in the text format of Prometheus, with a
+// zero at its end, which `count` includes (docs/tiers.md#numbers).
+ASHLAR_API ashlar_status ashlar_tiers_metrics(ashlar_tiers tiers, char* out, size_t capacity, size_t* count);
 // Hands the waiting events of all tiers to the callback, in batches, on this thread. `delivered` may be null.
 // Nothing without event_capacity, and while another drain of these tiers runs.
 ASHLAR_API ashlar_status ashlar_tiers_drain_events(ashlar_tiers tiers, ashlar_event_callback callback,
