@@ -132,6 +132,13 @@ struct WorkerChanges {
   friend bool operator==(const WorkerChanges&, const WorkerChanges&) = default;
 };
 
+// What became of blocks of a prompt at a worker that had them, or had not, at some time.
+enum class BlockFate : std::uint8_t {
+  kKept,       // it dropped none of them since
+  kDropped,    // it dropped one, though it may have it again
+  kForgotten,  // it dropped so many others since that this is not known
+};
+
 struct Decision {
   DecisionId id;
   Clock::TimePoint time;
@@ -162,6 +169,7 @@ struct RouterOptions {
   Result<void> validate() const;
 };
 
+class DroppedBlocks;
 class RouteCore;
 
 // Hears every input of a Router in its order, before it takes effect. Called under the router's lock.
@@ -269,6 +277,10 @@ class Router {
   std::vector<WorkerLoad> loads() const;
   // Of a worker that is known; zeros otherwise.
   WorkerChanges changes(const events::Worker& worker) const;
+  // Whether the worker has dropped one of these blocks of a prompt, `first` and after it, since it had
+  // changed so much. The last removals of each rank are remembered, in bounded memory; clears are none.
+  BlockFate fate_of(const events::Worker& worker, std::span<const tokens::LocalHash> locals,
+                    std::size_t first, const WorkerChanges& since) const;
   // Reservations that were not released.
   std::size_t running() const;
   // Sends the calls that rebuild what the workers of the group hold.
@@ -289,6 +301,8 @@ class Router {
  private:
   class Sink;
 
+  std::size_t remove(const events::Worker& worker, events::StorageTier tier,
+                     std::span<const events::BlockName> names) ASHLAR_REQUIRES(mu_);
   // The log, if there is one, and room for the next input in it.
   RouteLog* ready_log() ASHLAR_REQUIRES(mu_);
   void end_beats(Clock::TimePoint now) ASHLAR_REQUIRES(mu_);
@@ -299,6 +313,9 @@ class Router {
   RouteLog* const log_;
   mutable Mutex mu_;
   std::unique_ptr<RouteCore> core_ ASHLAR_GUARDED_BY(mu_);
+  // No choice depends on them, so that no journal has them.
+  std::map<events::Worker, std::unique_ptr<DroppedBlocks>> dropped_ ASHLAR_GUARDED_BY(mu_);
+  std::vector<events::BlockPresence> before_ ASHLAR_GUARDED_BY(mu_);  // for remove()
   // When the beats of followed workers end, and the first of those ends that was not seen yet, or earlier.
   std::map<events::Worker, Clock::TimePoint> beats_ ASHLAR_GUARDED_BY(mu_);
   Clock::TimePoint next_end_ ASHLAR_GUARDED_BY(mu_) = Clock::TimePoint::max();

@@ -127,6 +127,8 @@ std::string_view to_string(Misroute misroute) noexcept {
       return "not_exact";
     case Misroute::kOtherTokens:
       return "other_tokens";
+    case Misroute::kForgotten:
+      return "forgotten";
     case Misroute::kUnexplained:
       return "unexplained";
   }

@@ -10,8 +10,10 @@ namespace ashlar::service {
 
 WorkerEvidence evidence_for(const RouteVerdict& verdict, const Router& router) {
   WorkerEvidence evidence{.changes = router.changes(verdict.worker)};
-  if (verdict.found.empty()) return evidence;
-  for (const Candidate& candidate : router.look_up(verdict.group, verdict.found))
+  if (verdict.blocks.empty()) return evidence;
+  evidence.fate = router.fate_of(verdict.worker, verdict.blocks, verdict.agreed, verdict.then);
+  if (verdict.delivered <= verdict.expected) return evidence;
+  for (const Candidate& candidate : router.look_up(verdict.group, verdict.blocks))
     if (candidate.worker == verdict.worker)
       evidence.reported = std::uint64_t{candidate.depth} * verdict.block_size;
   return evidence;
@@ -23,12 +25,19 @@ Misroute judge(const RouteVerdict& verdict, const WorkerEvidence& now) noexcept 
   if (verdict.delivered == verdict.expected) return Misroute::kNone;
   if (verdict.state != WorkerState::kExact) return Misroute::kNotExact;
   if (since.cleared != then.cleared || since.stored < then.stored) return Misroute::kCleared;
-  if (verdict.delivered < verdict.expected)
-    return since.removed != then.removed ? Misroute::kEvicted : Misroute::kUnexplained;
-  if (verdict.reported < verdict.delivered && now.reported >= verdict.delivered)
-    return Misroute::kStoredMeanwhile;
-  if (since.removed != then.removed && since.stored - then.stored > verdict.own_blocks)
-    return Misroute::kStoredMeanwhile;
+  const bool is_less = verdict.delivered < verdict.expected;
+  const bool are_new = !is_less && verdict.reported < verdict.delivered;
+  if (are_new && now.reported >= verdict.delivered) return Misroute::kStoredMeanwhile;
+  if (!is_less && (!are_new || since.stored - then.stored <= verdict.own_blocks))
+    return Misroute::kUnexplained;
+  switch (now.fate) {
+    case BlockFate::kKept:
+      return Misroute::kUnexplained;
+    case BlockFate::kDropped:
+      return is_less ? Misroute::kEvicted : Misroute::kStoredMeanwhile;
+    case BlockFate::kForgotten:
+      return Misroute::kForgotten;
+  }
   return Misroute::kUnexplained;
 }
 
@@ -50,13 +59,13 @@ void LateVerdicts::judge_again(Open& open, Clock::TimePoint now, const Questions
   const WorkerChanges changes = ask.changes(open.verdict.worker);
   Misroute& misroute = open.verdict.outcome.misroute;
   misroute = judge(open.verdict, {.changes = changes});
-  // A worker reports no more than before unless it stored something.
-  const bool can_ask = !open.verdict.found.empty() || open.verdict.refresh;
-  if (misroute == Misroute::kUnexplained && can_ask && open.stored != changes.stored) {
+  // There is nothing new to hear unless it stored or dropped something.
+  const bool can_ask = !open.verdict.blocks.empty() || open.verdict.refresh;
+  if (misroute == Misroute::kUnexplained && can_ask && open.asked != changes) {
     if (open.verdict.refresh) open.verdict.refresh(open.verdict);
     const WorkerEvidence evidence = ask.evidence(open.verdict);
     misroute = judge(open.verdict, evidence);
-    open.stored = changes.stored;  // of before: what came meanwhile is asked about again
+    open.asked = changes;  // of before: what came meanwhile is asked about again
   }
   open.is_settled = misroute != Misroute::kUnexplained || now >= open.until;
 }

@@ -5,7 +5,7 @@
 //
 // Thread safety: thread-safe. Verdicts are judged without the lock that add() takes.
 // Complexity:    settle() is O(open verdicts), of which there are `capacity` at most. The index is asked
-//                about one only if its worker has stored something since the last time.
+//                about one only if its worker has stored or dropped something since the last time.
 #pragma once
 
 #include <chrono>
@@ -35,26 +35,33 @@ struct RouteVerdict {
   std::uint64_t own_blocks =
       0;  // that the request itself may have stored: what it did not find, and its reply
   std::string group = {};
-  std::vector<tokens::LocalHash> found = {};  // the blocks that were delivered, if more than expected
+  // The blocks that were expected, or that were delivered, if these are more; the two differ after `agreed`.
+  std::vector<tokens::LocalHash> blocks = {};
+  std::size_t agreed = 0;
   std::uint32_t block_size = 1;
   RequestOutcome outcome = {};  // but for the misroute
-  // Cuts what was found into blocks again, where the size of blocks has been learned since; may be empty.
+  // Cuts what was delivered into blocks again, where the size of blocks has been learned since; may be empty.
   std::function<void(RouteVerdict&)> refresh = {};
 };
 
 // What is known of the worker when a verdict is judged.
 struct WorkerEvidence {
   WorkerChanges changes;
-  std::uint64_t reported = 0;  // tokens of what was found that the worker reports now
+  std::uint64_t reported = 0;         // tokens of what was delivered that the worker reports now
+  BlockFate fate = BlockFate::kKept;  // of the blocks in which the two differ, since then
 };
 WorkerEvidence evidence_for(const RouteVerdict& verdict, const Router& router);
 
 // What an engine found may differ from what was expected because something happened in between; the changes
 // that its events reported since the decision say what.
 //
+// A request that found less than expected must have met a worker without one of the blocks after those that
+// it found: one of these was dropped since. Other removals explain nothing.
+//
 // A request that found more than expected did not store those blocks itself, since it found them: if the
 // worker reports them now and did not then, another request stored them first. They may be evicted again by
-// now; then more was stored than the request's own blocks. Its own stores alone explain nothing.
+// now; then one of them was dropped since, and more was stored than the request's own blocks. Its own stores
+// alone explain nothing.
 Misroute judge(const RouteVerdict& verdict, const WorkerEvidence& now) noexcept;
 
 class LateVerdicts {
@@ -76,7 +83,7 @@ class LateVerdicts {
   struct Open {
     RouteVerdict verdict;
     Clock::TimePoint until;
-    std::optional<std::uint64_t> stored = {};  // by the worker, when the index was last asked
+    std::optional<WorkerChanges> asked = {};  // of the worker, when the index was last asked
     bool is_settled = false;
   };
 

@@ -47,10 +47,16 @@ bool ProxyPassage::settle_misroute(RequestOutcome& outcome, bool has_other_token
       const std::uint64_t blocks = kept / size;
       its.block_size = size;
       its.own_blocks = blocks - std::min(blocks, its.delivered / size);
-      its.found = hash_prompt(*tokens, items, hasher, size);
-      its.found.resize(std::min<std::uint64_t>(its.found.size(), (its.delivered + size - 1) / size));
+      its.blocks = hash_prompt(*tokens, items, hasher, size);
+      its.blocks.resize(std::min<std::uint64_t>(its.blocks.size(), (its.delivered + size - 1) / size));
+      its.agreed = its.reported / size;
     };
     verdict.refresh(verdict);
+  } else if (verdict.delivered < verdict.expected) {
+    const std::size_t expected = verdict.expected / model_.block_size;
+    ASHLAR_DCHECK(expected <= locals_.size(), "%zu blocks of %zu", expected, locals_.size());
+    verdict.blocks.assign(locals_.begin(), locals_.begin() + static_cast<std::ptrdiff_t>(expected));
+    verdict.agreed = verdict.delivered / model_.block_size;
   }
   outcome.misroute = judge(verdict, evidence_for(verdict, *parts_.router));
   if (has_other_tokens && outcome.misroute != Misroute::kNone) outcome.misroute = Misroute::kOtherTokens;

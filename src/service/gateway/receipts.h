@@ -24,14 +24,15 @@ namespace ashlar::service {
 // Why an engine found more or less than was expected.
 enum class Misroute : std::uint8_t {
   kNone,
-  kEvicted,          // it dropped blocks in between
+  kEvicted,          // it dropped a block of what was expected in between
   kStoredMeanwhile,  // another request stored blocks in between
   kCleared,          // it was cleared or restarted in between
   kNotExact,         // its events were not complete, or it has none
   kOtherTokens,      // it counted other prompt tokens than were routed by
+  kForgotten,        // it dropped too many blocks in between to remember whether these were among them
   kUnexplained,
 };
-inline constexpr std::size_t kMisroutes = 7;
+inline constexpr std::size_t kMisroutes = 8;
 std::string_view to_string(Misroute misroute) noexcept;
 
 struct RequestOutcome {

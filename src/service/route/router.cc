@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include <tuple>
+
+#include "service/route/dropped_blocks.h"
 #include "service/route/route_core.h"
 
 namespace ashlar::service {
@@ -23,7 +25,7 @@ class Router::Sink final : public events::IndexSink {
     MutexLock lock(router_.mu_);
     if (RouteLog* const log = router_.ready_log(); log != nullptr && router_.core_->knows(worker.id))
       log->removed(worker, tier, names);
-    return router_.core_->remove(worker, tier, names);
+    return router_.remove(worker, tier, names);
   }
   void clear(const events::Worker& worker) override {
     MutexLock lock(router_.mu_);
@@ -58,6 +60,24 @@ Router::Router(const RouterOptions& options, RouteLog* log, Clock& clock)
 
 Router::~Router() = default;
 
+// A block is dropped with the last tier that had it.
+std::size_t Router::remove(const events::Worker& worker, events::StorageTier tier,
+                           std::span<const events::BlockName> names) {
+  if (!core_->state(worker) || !events::is_known(tier)) return core_->remove(worker, tier, names);
+  const auto last = names.last(std::min(names.size(), DroppedBlocks::kMost));
+  before_.resize(last.size());
+  core_->presence(worker, last, before_);
+  const std::size_t removed = core_->remove(worker, tier, names);
+  const std::uint64_t mark = core_->changes(worker).removed;
+  const auto only_here = static_cast<std::uint8_t>(1u << static_cast<unsigned>(tier));
+  std::unique_ptr<DroppedBlocks>& dropped = dropped_[worker];
+  if (!dropped) dropped = std::make_unique<DroppedBlocks>();
+  if (last.size() < names.size()) dropped->forget(mark);
+  for (const events::BlockPresence& block : before_)
+    if (block.tiers == only_here) dropped->add(block.local, block.position, mark);
+  return removed;
+}
+
 RouteLog* Router::ready_log() {
   if (log_ != nullptr && log_->wants_checkpoint()) log_->checkpoint(*core_);
   return log_;
@@ -67,6 +87,11 @@ void Router::add_worker(const WorkerSpec& spec) {
   MutexLock lock(mu_);
   if (RouteLog* const log = ready_log()) log->worker_added(spec);
   core_->add_worker(spec);
+  // Ranks that are new, or of another group now, count from 0.
+  const RouteCore& core = *core_;
+  std::erase_if(dropped_, [&](const auto& dropped) {
+    return dropped.first.id == spec.id && core.changes(dropped.first).removed == 0;
+  });
 }
 
 void Router::remove_worker(events::WorkerId worker) {
@@ -74,6 +99,7 @@ void Router::remove_worker(events::WorkerId worker) {
   if (RouteLog* const log = ready_log()) log->worker_removed(worker);
   core_->remove_worker(worker);
   std::erase_if(beats_, [&](const auto& beat) { return beat.first.id == worker; });
+  std::erase_if(dropped_, [&](const auto& dropped) { return dropped.first.id == worker; });
 }
 
 void Router::set_state(const events::Worker& worker, WorkerState state) {
@@ -183,6 +209,14 @@ std::vector<WorkerLoad> Router::loads() const {
 WorkerChanges Router::changes(const events::Worker& worker) const {
   MutexLock lock(mu_);
   return core_->changes(worker);
+}
+
+BlockFate Router::fate_of(const events::Worker& worker, std::span<const tokens::LocalHash> locals,
+                          std::size_t first, const WorkerChanges& since) const {
+  MutexLock lock(mu_);
+  const auto dropped = dropped_.find(worker);
+  return dropped == dropped_.end() ? BlockFate::kKept
+                                   : dropped->second->fate_of(locals, first, since.removed);
 }
 
 std::size_t Router::running() const {
