@@ -320,17 +320,19 @@ Task<void> ProxySession::relay(OpenPassage& passage, WorkerCall& call, const Hea
   std::string payload;
   int reads = 0;
   for (;;) {
-    // Looks where the body ends, sends, and then tells the passage: the client comes first.
-    BodyScanner ahead = body;
+    // Finds the parts of the body and its end, sends, and then tells the passage: the client comes first.
+    std::vector<std::string_view>& parts = shared_.parts;
+    parts.clear();
     payload.clear();
-    const std::size_t taken = ahead.scan(bytes, [&](std::string_view part) {
+    const std::size_t taken = body.scan(bytes, [&](std::string_view part) {
+      parts.push_back(part);
       if (removes_chunks) payload.append(part);
     });
     const bool is_exact = taken == bytes.size();
     bytes = bytes.substr(0, taken);
     if (!client_.send({head, removes_chunks ? std::string_view(payload) : bytes}))
       co_return end_interrupted(passage);
-    body.scan(bytes, [&](std::string_view part) { passage->bytes(part); });
+    for (const std::string_view part : parts) passage->bytes(part);
     if (!head.empty()) {
       head = {};
       call.answer().forget_head();

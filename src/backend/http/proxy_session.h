@@ -9,6 +9,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "ashlar/service/passage.h"
 #include "backend/http/client_connection.h"
@@ -35,6 +37,7 @@ struct ProxyLoop {
   std::atomic<std::uint64_t> worker_connections{0};
   std::atomic<std::uint64_t> client_aborts{0};
   WorkerPool pool;
+  std::vector<std::string_view> parts;  // of a body, while one session passes on what it has read
 };
 
 class ProxySession {

@@ -488,7 +488,8 @@ HeadVerdict ProxyPassage::head(unsigned status, std::span<const HeaderView> head
     has_failed_ = true;
   }
   add_receipt(verdict.added);
-  if (status == 200) scanner_.emplace(header_of(headers, "content-type"));
+  if (status == 200)
+    scanner_.emplace(header_of(headers, "content-type"), view_.endpoint == Endpoint::kResponses);
   return verdict;
 }
 

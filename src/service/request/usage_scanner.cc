@@ -37,13 +37,28 @@ std::size_t find_either(std::string_view text, char one, char other) {
   return at;
 }
 
+// Whether a JSON value without escapes cannot have a usage but null.
+bool has_no_usage(std::string_view json) {
+  constexpr std::string_view kKey = "usage";
+  for (std::size_t at = 0; (at = json.find(kKey, at)) != std::string_view::npos;) {
+    at += kKey.size();
+    std::string_view value = json.substr(at);
+    if (!value.starts_with("\":")) return false;
+    value.remove_prefix(2);
+    if (value.starts_with(' ')) value.remove_prefix(1);
+    if (!value.starts_with("null")) return false;
+  }
+  return true;
+}
+
 bool is_json_space(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
 }  // namespace
 
-UsageScanner::UsageScanner(std::string_view content_type) : form_(Form::kNeither) {
+UsageScanner::UsageScanner(std::string_view content_type, bool wants_id)
+    : form_(Form::kNeither), wants_id_(wants_id) {
   std::string type(content_type.substr(0, content_type.find(';')));
   while (!type.empty() && (type.back() == ' ' || type.back() == '\t')) type.pop_back();
   std::ranges::transform(type, type.begin(), [](char c) {
@@ -69,6 +84,10 @@ void UsageScanner::finish() {
 
 void UsageScanner::feed_events(std::string_view bytes) {
   while (!bytes.empty()) {
+    if (const std::size_t event = plain_event(bytes); event != 0) {
+      bytes.remove_prefix(event);
+      continue;
+    }
     const char c = bytes.front();
     if (c == '\n' || c == '\r') {
       // The line feed of CR LF ends nothing: the CR did.
@@ -102,6 +121,23 @@ void UsageScanner::feed_events(std::string_view bytes) {
     }
     bytes.remove_prefix(taken);
   }
+}
+
+// Most events have nothing that is looked for, and come whole: one line of data, without escapes, in which
+// no usage can be. Returns the bytes of such an event, which is counted; 0: another one, or a part.
+std::size_t UsageScanner::plain_event(std::string_view bytes) {
+  constexpr std::string_view kStart = "data: ";
+  const bool is_between = line_ == Line::kName && !has_line_ && !has_data_ && !was_return_;
+  if (!is_between || (wants_id_ && !has_id_) || !bytes.starts_with(kStart)) return 0;
+  const std::size_t end = bytes.find('\n');
+  if (end >= bytes.size() - 1 || bytes[end + 1] != '\n') return 0;
+  const std::string_view text = bytes.substr(kStart.size(), end - kStart.size());
+  if (text.find('\r') != std::string_view::npos || text.find('\\') != std::string_view::npos ||
+      !has_no_usage(text))
+    return 0;
+  ASHLAR_DCHECK(at_ == At::kStart && name_size_ == 0 && done_size_ == 0, "an event begins anew");
+  if (text != kDoneMark) ++events_;
+  return end + 2;
 }
 
 void UsageScanner::data(std::string_view bytes) {
@@ -146,13 +182,38 @@ void UsageScanner::reset_json() {
 
 void UsageScanner::json(std::string_view bytes) {
   while (!bytes.empty() && at_ != At::kDone) {
-    if (at_ == At::kText && !is_key_ && !is_id_) {  // most of an answer
-      bytes.remove_prefix(find_either(bytes, '"', '\\'));
-      if (bytes.empty()) return;
+    if (at_ == At::kText && !is_id_) {  // most of an answer
+      const std::size_t plain = find_either(bytes, '"', '\\');
+      if (is_key_) add_to_key(bytes.substr(0, plain));
+      bytes.remove_prefix(plain);
+    } else if (at_ == At::kAfter && depth_ != roles_size_) {
+      bytes.remove_prefix(skip_container(bytes));
     }
+    if (bytes.empty()) return;
     json_byte(bytes.front());
     bytes.remove_prefix(1);
   }
+}
+
+// Inside a container that is not on the way: up to its end, or to a text that does not end here. Returns how
+// many bytes were read; the next one is json_byte()'s.
+std::size_t UsageScanner::skip_container(std::string_view bytes) {
+  std::size_t at = 0;
+  while (at < bytes.size()) {
+    const char c = bytes[at];
+    if (c == '"') {
+      const std::size_t end = at + 1 + find_either(bytes.substr(at + 1), '"', '\\');
+      if (end == bytes.size() || bytes[end] != '"') return at;
+      at = end;
+    } else if ((c | 0x20) == '{') {  // and [
+      ++depth_;
+    } else if ((c | 0x20) == '}') {  // and ]
+      if (depth_ - 1 == roles_size_) return at;
+      --depth_;
+    }
+    ++at;
+  }
+  return at;
 }
 
 void UsageScanner::json_byte(char c) {
@@ -217,7 +278,7 @@ void UsageScanner::begin_text() {
     return;
   }
   if (is_key_) key_size_ = 0;
-  is_id_ = !has_id_ && at_ == At::kValue && depth_ == roles_size_ && key() == "id" &&
+  is_id_ = wants_id_ && !has_id_ && at_ == At::kValue && depth_ == roles_size_ && key() == "id" &&
            roles_[roles_size_ - 1] == (form_ == Form::kJson ? Role::kTop : Role::kEnvelope);
   if (is_id_) id_.clear();
   at_ = At::kText;
@@ -232,7 +293,8 @@ void UsageScanner::text_byte(char c) {
     code_ = value < 0 ? 0xFFFF : code_ << 4 | static_cast<std::uint32_t>(value);
     if (++digits_ < 4) return;
     at_ = At::kText;
-    if (is_key_) add_to_key(code_ < 0x80 ? static_cast<char>(code_) : '\xFF');
+    const char known = code_ < 0x80 ? static_cast<char>(code_) : '\xFF';
+    if (is_key_) add_to_key({&known, 1});
     return;
   }
   if (at_ == At::kEscape) {
@@ -242,7 +304,7 @@ void UsageScanner::text_byte(char c) {
       code_ = 0;
       digits_ = 0;
     } else if (is_key_) {
-      add_to_key('\xFF');  // no key of ours has a quote, a slash or a control character
+      add_to_key("\xFF");  // no key of ours has a quote, a slash or a control character
     }
     is_id_ = false;  // nor has an id
     return;
@@ -251,16 +313,16 @@ void UsageScanner::text_byte(char c) {
   if (c == '\\') {
     at_ = At::kEscape;
   } else if (is_key_) {
-    add_to_key(c);
+    add_to_key({&c, 1});
   } else if (is_id_) {
     id_ += c;
     is_id_ = id_.size() <= kMaxId;
   }
 }
 
-void UsageScanner::add_to_key(char c) {
-  if (key_size_ < kMaxKey) key_[key_size_] = c;
-  key_size_ = std::min(key_size_ + 1, kMaxKey + 1);
+void UsageScanner::add_to_key(std::string_view text) {
+  if (key_size_ + text.size() <= kMaxKey) std::ranges::copy(text, key_.begin() + key_size_);
+  key_size_ = std::min(key_size_ + text.size(), kMaxKey + 1);
 }
 
 void UsageScanner::end_text() {

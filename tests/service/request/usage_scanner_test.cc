@@ -33,8 +33,16 @@ struct Scanned {
 
 Scanned scan(std::string_view type, const std::vector<std::string_view>& pieces) {
   UsageScanner scanner(type);
-  for (const std::string_view piece : pieces) scanner.feed(piece);
+  UsageScanner without_id(type, false);
+  for (const std::string_view piece : pieces) {
+    scanner.feed(piece);
+    without_id.feed(piece);
+  }
   scanner.finish();
+  without_id.finish();
+  EXPECT_EQ(without_id.usage(), scanner.usage());
+  EXPECT_EQ(without_id.events(), scanner.events());
+  EXPECT_EQ(without_id.id(), "");
   return {scanner.usage(), scanner.events()};
 }
 
@@ -339,6 +347,23 @@ TEST(UsageScanner, DamagedAnswersReadTheSameInAnySplit) {
     expect_every_split(kStreamType, text);
     expect_every_split(kJsonType, std::string_view(text).substr(6));
   }
+}
+
+TEST(UsageScanner, EventsThatArePassedOverAreReadAsAnyOther) {
+  const std::string stream =
+      "data: {\"choices\":[{\"delta\":{\"content\":\"usage\"}}],\"usage\":null}\n\n"
+      "data: {\"choices\":[],\"usage\": null}\n\n"
+      "data: {\"us\\u0061ge\":{\"prompt_tokens\":7}}\n\n"
+      "data: {\"a\":[{}],\ndata: \"usage\":{\"completion_tokens\":3}}\n\n"
+      "data: {\"x\":\"\r\ndata: \"}\n\n"
+      "data: {\"message\":{\"usage\":null,\"usage\":{\"cache_read_input_tokens\":5}}}\n\n"
+      "data: [DONE]\n\n"
+      "data: {\"usage\":{\"prompt_tokens\":9}}\n\r\n"
+      "data: {}\n";
+  const Scanned whole = scan(kStreamType, stream);
+  EXPECT_EQ(whole.usage, (Usage{.prompt_tokens = 9, .completion_tokens = 3, .cached_tokens = 5}));
+  EXPECT_EQ(whole.events, 8u);
+  expect_every_split(kStreamType, stream);
 }
 
 TEST(UsageScanner, FindsTheIdOfAnAnswer) {
