@@ -318,6 +318,7 @@ Step ProxyPassage::hesitate(Clock::TimePoint now, Clock::TimePoint until) {
       owed_.reset();
       return route();
     }
+    hesitates_since_ = now;
     // The events may have come between the choice and the place.
     wake_();
   }
@@ -366,7 +367,10 @@ Step ProxyPassage::resumed() {
 }
 
 void ProxyPassage::stop_hesitating() {
-  if (hesitation_ != 0) parts_.fleet->hesitating().leave_quietly(std::exchange(hesitation_, 0));
+  if (hesitation_ == 0) return;
+  parts_.fleet->hesitating().leave_quietly(std::exchange(hesitation_, 0));
+  const Clock::Duration time = Clock::real().now() - hesitates_since_;
+  parts_.counters.hesitation_time.observe(static_cast<std::uint64_t>(time.count()));
 }
 
 void ProxyPassage::leave_line() {

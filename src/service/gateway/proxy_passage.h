@@ -108,6 +108,7 @@ class ProxyPassage final : public Passage {
   std::uint64_t place_ = 0;     // in the line; 0: not in it
   Clock::TimePoint waits_until_{};
   std::uint64_t hesitation_ = 0;  // place among those that wait for events; 0: none
+  Clock::TimePoint hesitates_since_{};
   Clock::TimePoint hesitates_until_{};
   bool has_hesitated_ = false;
   std::optional<RecentEnds::End> owed_;  // that it waits for

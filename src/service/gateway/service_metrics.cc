@@ -149,6 +149,8 @@ Result<void> register_metrics(ServiceParts& parts) {
     names.count("ashlar_serve_decisions_total", "Choices by the state of the chosen worker",
                 counters.states[static_cast<std::size_t>(state)], {{"state", std::string(to_string(state))}});
   names.time("ashlar_serve_route_seconds", "Time of a choice", counters.route_time);
+  names.time("ashlar_serve_hesitation_seconds", "Time that requests waited for events of their prefix",
+             counters.hesitation_time);
 
   const auto of_groups = [&parts](std::uint64_t Router::Sizes::* value) {
     return [&parts, value] {

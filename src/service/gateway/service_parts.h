@@ -58,6 +58,7 @@ struct ServiceCounters {
   std::array<Counter, kMisroutes> misroutes;
   std::array<Counter, 3> states;  // decisions by the state of the chosen worker
   Histogram route_time{Histogram::exponential_bounds(1000, 2, 16), 1'000'000'000};
+  Histogram hesitation_time{Histogram::exponential_bounds(125'000, 2, 16), 1'000'000'000};  // up to 4 s
 
   // Of a request whose engine said what it found.
   void count(Misroute misroute) {

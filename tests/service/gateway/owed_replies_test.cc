@@ -106,6 +106,8 @@ TEST_F(OwedReplies, AModelWhoseRepliesNeverComeIsNotWaitedFor) {
   while (hesitated() < RecentEnds::kVain) turn();
   for (std::uint32_t i = 1; i < RecentEnds::kProbe; ++i) turn();
   EXPECT_EQ(hesitated(), RecentEnds::kVain);
+  EXPECT_EQ(service_->metric("ashlar_serve_hesitation_seconds_count"), RecentEnds::kVain);
+  EXPECT_GE(service_->metric("ashlar_serve_hesitation_seconds_sum"), 0.01 * RecentEnds::kVain);
 }
 
 }  // namespace
