@@ -1,12 +1,18 @@
 """Runs two real vLLM engines behind `ashlar serve` and checks that what is claimed is what the engines find.
 
     run_serve.py ASHLAR_PROGRAM
+    run_serve.py ASHLAR_PROGRAM --patience 1s --conversations 20
 
 A tiny Llama with random weights, a byte-level tokenizer and a chat template is made here. Two engines with
 caches smaller than the working set serve it on the CPU; their clients know only the router's address. Of
-every answer, the cached tokens in the router's header are compared with those in the engine's usage. Then one
-engine is cleared, one is started anew, and the journal is replayed.
+every answer, the cached tokens in the router's header are compared with those in the engine's usage: every
+difference must be explained. Then one engine is cleared, one is started anew, and the journal is replayed.
+
+The router runs with its own event_patience unless --patience says otherwise. Where cores are short, the
+thread of an engine that publishes events is late by hundreds of milliseconds, and claims that were made
+meanwhile are too low; so fewer of them must be right than with a patience that outlasts it.
 """
+import argparse
 import collections
 import contextlib
 import json
@@ -26,12 +32,9 @@ from fixtures import QUIET, Client, Program, free_ports, wait_for, words, write_
 BLOCK = 32
 BLOCKS = 160  # of one engine's cache
 MODEL = "tiny"
-THREADS = 4
-CONVERSATIONS = 6  # of one thread
 TURNS = 6
-LEAST_EQUAL = 0.95
-# The thread of an engine that publishes events is late by hundreds of milliseconds where cores are short.
-PATIENCE = "1s"
+LEAST_EQUAL = 0.8  # of the claims, with the router's own patience
+LEAST_EQUAL_PATIENT = 0.98  # with --patience
 
 
 def say(text):
@@ -72,10 +75,12 @@ class Engine:
 
 
 class Router:
-    def __init__(self, program, engines, folder):
+    def __init__(self, program, engines, folder, patience=None):
         self.journal = folder / "journal"
         command = [program, "serve", "--port", "0", "--journal", str(self.journal), "--log-level", "info",
-                   "--health-interval", "200ms", "--event-patience", PATIENCE]
+                   "--health-interval", "200ms"]
+        if patience:
+            command += ["--event-patience", patience]
         for engine in engines:
             command += ["--worker", engine.worker()]
         self.program = Program("serve", command, folder)
@@ -154,8 +159,8 @@ Answer = collections.namedtuple("Answer", "kind path body text claimed cached st
 class Clients:
     """What all threads ask and hear."""
 
-    def __init__(self, router, vocabulary):
-        self.router, self.vocabulary = router, vocabulary
+    def __init__(self, router, vocabulary, options):
+        self.router, self.vocabulary, self.options = router, vocabulary, options
         rng = random.Random(3)
         self.systems = [f"{i}. " + words(rng, 110) for i in range(3)]
         self.prefixes = [[rng.randrange(3, vocabulary) for _ in range(150)] for _ in range(3)]
@@ -210,8 +215,9 @@ class Clients:
     def talk(self, seed):
         rng = random.Random(seed)
         client = Client(self.router.port)
-        histories = [[dict(role="system", content=rng.choice(self.systems))] for _ in range(CONVERSATIONS)]
-        order = [i for i in range(CONVERSATIONS) for _ in range(TURNS)]
+        histories = [[dict(role="system", content=rng.choice(self.systems))]
+                     for _ in range(self.options.conversations)]
+        order = [i for i in range(self.options.conversations) for _ in range(TURNS)]
         rng.shuffle(order)
         for i in order:
             histories[i].append(dict(role="user", content=words(rng, 30)))
@@ -228,7 +234,8 @@ class Clients:
                 self.problems.append(traceback.format_exc())
 
     def talk_together(self):
-        threads = [threading.Thread(target=self.run_thread, args=(100 + i,)) for i in range(THREADS)]
+        threads = [threading.Thread(target=self.run_thread, args=(100 + i,))
+                   for i in range(self.options.threads)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -259,7 +266,7 @@ class Clients:
 # ---- what must hold
 
 
-def compare(router, answers, what, least=LEAST_EQUAL):
+def compare(router, answers, what, least):
     """Prints and checks how many claims are what the engine found."""
     unknown = [a for a in answers if a.claimed is None]
     known = [a for a in answers if a.claimed is not None]
@@ -284,13 +291,14 @@ def compare(router, answers, what, least=LEAST_EQUAL):
     say("  " + ", ".join(f"{kind} {a}/{b}" for kind, (a, b) in sorted(by_kind.items())))
     assert not unknown, f"requests without tokens: {collections.Counter(a.kind for a in unknown)}"
     assert equal >= least * len(known), f"{what}: only {equal} of {len(known)} claims are right"
-    assert reasons["unexplained"] == 0, f"{what}: {reasons['unexplained']} differences are unexplained"
+    for reason in ("unexplained", "forgotten"):
+        assert reasons[reason] == 0, f"{what}: {reasons[reason]} differences are {reason}"
     assert reasons["other_tokens"] == 0, f"{what}: {reasons['other_tokens']} prompts had other tokens"
     return equal, len(known)
 
 
 def check_traffic(router, clients):
-    compare(router, clients.answers, "two engines")
+    compare(router, clients.answers, "two engines", clients.options.least)
     states = collections.Counter(a.state for a in clients.answers)
     assert set(states) == {"EXACT"}, f"not every choice was EXACT: {dict(states)}"
     used = collections.Counter(a.worker for a in clients.answers)
@@ -342,9 +350,21 @@ def new_conversation(clients, router, seed):
     client = Client(router.port)
     messages = [dict(role="system", content=words(rng, 100)), dict(role="user", content=words(rng, 60))]
     first = clients.chat(client, rng, messages)
-    again = clients.ask(client, "chat again", first.path, first.body)
-    assert again.worker == first.worker and again.claimed == again.cached > 0, again
+    again = ask_until_claimed(clients, router, "chat again", first.path, first.body)
+    assert again.worker == first.worker, again
     return again
+
+
+def ask_until_claimed(clients, router, kind, path, body):
+    """The first answer whose events were here before its choice: what it found was claimed."""
+    client = Client(router.port)
+    for _ in range(100):
+        answer = clients.ask(client, kind, path, body)
+        if answer.claimed == answer.cached > 0:
+            return answer
+        reason = router.receipt(answer.decision)["outcome"]["misroute"]
+        assert answer.claimed < answer.cached and reason == "stored_meanwhile", f"{reason}: {answer}"
+    raise AssertionError(f"its events never come: {answer}")
 
 
 def check_clear(clients, router, engines):
@@ -362,8 +382,8 @@ def check_clear(clients, router, engines):
     assert reason == "cleared", f"an answer after a reset says {reason}"
     rank = router.ranks()[engine.name]
     assert rank["state"] == "EXACT" and rank["clears"] > clears, rank
-    again = clients.ask(client, "after a clear", "/v1/chat/completions", body)
-    assert again.worker == engine.name and again.claimed == again.cached > 0, again
+    again = ask_until_claimed(clients, router, "after a clear", "/v1/chat/completions", body)
+    assert again.worker == engine.name, again
     say(f"cleared: {first.claimed} tokens claimed and none found once ({reason}), then EXACT with "
         f"{rank['blocks']} blocks")
 
@@ -386,7 +406,7 @@ def check_restart(clients, router, engines):
     before = len(clients.answers)
     clients.talk_together()
     answers = clients.answers[before:]
-    compare(router, answers, "after a restart")
+    compare(router, answers, "after a restart", clients.options.least)
     assert {a.worker for a in answers} == set(router.ranks()), "an engine gets no requests"
     assert {a.state for a in answers} == {"EXACT"}, collections.Counter(a.state for a in answers)
     rank = router.ranks()[engine.name]
@@ -401,7 +421,8 @@ def check_journal(program, router):
     assert done.returncode == 0 and " 0 not the same" in done.stdout, done.stdout + done.stderr
 
 
-def run(program, folder, stack):
+def run(options, folder, stack):
+    program = str(options.program.resolve())
     say("making a model")
     model = folder / "model"
     vocabulary = write_model(model)
@@ -414,10 +435,10 @@ def run(program, folder, stack):
     for engine in engines:
         wait_for(f"engine {engine.name} answers", engine.is_ready)
     say(f"they answer after {time.monotonic() - began:.0f} s")
-    router = Router(program, engines, folder)
+    router = Router(program, engines, folder, options.patience)
     stack.callback(lambda: router.program.stop(20))
     router.wait_until_exact([engine.name for engine in engines])
-    clients = Clients(router, vocabulary)
+    clients = Clients(router, vocabulary, options)
     check_models(router)
     began = time.monotonic()
     clients.talk_together()
@@ -432,14 +453,30 @@ def run(program, folder, stack):
     say(f"passed, {len(clients.answers)} requests through `ashlar serve`")
 
 
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", type=pathlib.Path, help="ashlar")
+    parser.add_argument("--patience", metavar="TIME", help="event_patience of the router (default: its own)")
+    parser.add_argument("--threads", type=int, default=4, help="clients at a time (default %(default)s)")
+    parser.add_argument("--conversations", type=int, default=6,
+                        help="of each client, six turns each (default %(default)s)")
+    parser.add_argument("--least", type=float, help="share of claims that must be right "
+                        f"(default {LEAST_EQUAL}, with --patience {LEAST_EQUAL_PATIENT})")
+    options = parser.parse_args()
+    if options.least is None:
+        options.least = LEAST_EQUAL_PATIENT if options.patience else LEAST_EQUAL
+    return options
+
+
 def main():
-    program = str(pathlib.Path(sys.argv[1]).resolve())
+    options = parse_arguments()
     # Engines have sessions of their own: whoever ends this program ends them through it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch, contextlib.ExitStack() as stack:
         folder = pathlib.Path(scratch)
         try:
-            run(program, folder, stack)
+            run(options, folder, stack)
         except BaseException:
             for log in sorted(folder.glob("*.log")):
                 print(f"---- end of {log.name}\n" + "\n".join(
