@@ -2,8 +2,10 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -48,38 +50,55 @@ tiers::KvOptions four_tiers(const std::string& folder) {
           .event_capacity = 4096};
 }
 
+// A router that hears of the blocks of a worker over a bus, and indexes them.
+struct Router {
+  explicit Router(tiers::KvBlockManager& of) : kv(of) {
+    events->add_sink(bus.sink()).value();
+    kv.attach_events(*events).value();
+  }
+  ~Router() { kv.detach_events(); }
+  // How many blocks it knows, once it has heard of all.
+  std::size_t known() {
+    events->flush(Clock::real().now() + std::chrono::seconds(10)).value();
+    while (receiver.poll({}).value() != 0) continue;
+    return index.sizes().blocks;
+  }
+
+  tiers::KvBlockManager& kv;
+  feed::EventBus bus;
+  std::unique_ptr<events::EventManager> events =
+      events::EventManager::create({.stream = {{events::WorkerId(7), 0}, 1}}).value();
+  index::FlashIndex index;
+  index::SinkOf<index::FlashIndex> sink{index};
+  feed::IndexListener listener{sink};
+  std::unique_ptr<feed::FeedSource> source = bus.subscribe();
+  feed::StreamReceiver receiver{*source, listener};
+};
+
+// One request. Returns the tokens that need no computing.
+std::size_t serve(tiers::KvBlockManager& kv, const std::vector<tokens::Token>& prompt) {
+  auto request = block::RequestSequence<G1>::create(kv.g1(), prompt).value();
+  const std::size_t cached = request.match_prefix().value();  // from whichever tier has it
+  request.schedule_prefill(request.tokens_to_compute()).value();
+  // … compute the KV of the new blocks of request.block_table() …
+  request.apply_prefill(tokens::Token(7)).value();  // registered, offloaded, announced
+  return cached;
+}
+
 }  // namespace
 
 int main() {
   const Scratch folder;
   auto kv = tiers::KvBlockManager::create(four_tiers(folder.path)).value();
-
-  feed::EventBus bus;  // the worker's events on their way to a router
-  auto events = events::EventManager::create({.stream = {{events::WorkerId(7), 0}, 1}}).value();
-  events->add_sink(bus.sink()).value();
-  kv->attach_events(*events).value();
-  index::FlashIndex index;
-  index::SinkOf sink(index);
-  feed::IndexListener listener(sink);
-  const auto source = bus.subscribe();
-  feed::StreamReceiver router(*source, listener);
+  Router router(*kv);
 
   const std::vector<tokens::Token> prompt(100, tokens::Token(42));
   for (const char* turn : {"first", "later"}) {
-    auto request = block::RequestSequence<G1>::create(kv->g1(), prompt).value();
-    const std::size_t cached = request.match_prefix().value();  // from whichever tier has it
-    request.schedule_prefill(request.tokens_to_compute()).value();
-    // … compute the KV of the new blocks of request.block_table() …
-    request.apply_prefill(tokens::Token(7)).value();  // registered, offloaded, announced
-    std::printf("%s: %zu of %zu tokens came from the tiers\n", turn, cached, prompt.size());
-    request.release();
+    std::printf("%s: %zu of %zu tokens came from the tiers\n", turn, serve(*kv, prompt), prompt.size());
     kv->drain();
     kv->reset(events::kTierId<G1>).value();  // as if others had taken its place
   }
 
   kv->shutdown().value();
-  events->flush(Clock::real().now() + std::chrono::seconds(10)).value();
-  while (router.poll({}).value() != 0) continue;
-  std::printf("the router knows %zu blocks\n", index.sizes().blocks);
-  kv->detach_events();
+  std::printf("the router knows %zu blocks\n", router.known());
 }

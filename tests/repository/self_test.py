@@ -467,7 +467,13 @@ class CheckReadme(Fixture):
             if passes:
                 self.assert_passes()
             else:
-                self.assert_fails("main() has 13 lines; the limit is 12")
+                self.assert_fails("examples/quickstart.cc: main() has 13 lines; the limit is 12")
+        self.write("examples/quickstart.cc", "int main() {}\n")
+        self.write("README.md", "```cpp\nint main() {}\n```\n")
+        self.write("examples/engine_steps.cc", "int main() {\n" + "  f();\n" * 24 + "}\n")
+        self.assert_passes()
+        self.write("examples/engine_steps.cc", "int main() {\n" + "  f();\n" * 25 + "}\n")
+        self.assert_fails("examples/engine_steps.cc: main() has 25 lines; the limit is 24")
 
     def test_a_marked_program_of_another_page_is_compared(self):
         self.write("README.md", "```cpp\nint main() {}\n```\n")
