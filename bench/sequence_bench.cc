@@ -4,7 +4,9 @@
 //   sequence_bench
 //
 // Pool of 65,536 blocks of 16 tokens, LRU, one thread; names are computed beforehand. Beside each figure
-// stands the minimum that the block layer can do for the same blocks, or a naive manager.
+// stands the minimum that the block layer can do for the same blocks, or a naive manager; beside the last
+// ones, which run over a G1 with a G2 below it, the same over a manager alone: what the tier costs the
+// engine's thread while another thread copies.
 #include <cstdio>
 #include <memory>
 #include <span>
@@ -13,6 +15,7 @@
 
 #include "ashlar/ashlar.h"
 #include "ashlar/base/check.h"
+#include "ashlar/tiers/kv_block_manager.h"
 #include "naive_sequence_manager.h"
 #include "ratio.h"
 #include "sequence_setup.h"
@@ -182,6 +185,107 @@ void decode(std::size_t requests) {
               bench::spread_of(last).median / static_cast<double>(requests));
 }
 
+// ---- over tiers
+
+// Half a kilobyte per block: the copies cost little beside the calls.
+std::unique_ptr<tiers::KvBlockManager> make_tiers(tiers::Trigger trigger) {
+  tiers::OffloadRoute to_g2;
+  to_g2.trigger = trigger;
+  auto made = tiers::KvBlockManager::create({.model = {.num_layers = 1,
+                                                       .outer_dim = 2,
+                                                       .block_size = kBlockSize,
+                                                       .num_heads = 1,
+                                                       .head_dim = 8,
+                                                       .inner_dim = 8,
+                                                       .dtype = layout::Dtype::kBF16},
+                                             .block_size = kBlockSize,
+                                             .keys = tokens::NamespaceFingerprint::from_bits(11, 12),
+                                             .g1 = {.block_count = kPool},
+                                             .g2 = tiers::TierShape{.block_count = kPool},
+                                             .to_g2 = to_g2});
+  ASHLAR_CHECK(made.has_value(), "tiers: %s", made.error().to_string().c_str());
+  return *std::move(made);
+}
+
+// Prefills prompts that are not cached, and lets them go: from the second round on each evicts another.
+class Prefills {
+ public:
+  explicit Prefills(BlockManager<G1>& manager) : manager_(manager) {
+    for (std::uint32_t i = 0; i < kCount; ++i) {
+      prompts_.push_back(make_prompt(kTokens, i + 1));
+      names_.push_back(names_of(prompts_.back()));
+    }
+    for (std::size_t i = 0; i < kCount; ++i) turn();
+  }
+  void turn() {
+    const std::size_t which = next_++ % kCount;
+    auto request = *RequestSequence<G1>::create(manager_, prompts_[which], names_[which], {});
+    ASHLAR_CHECK(request.schedule_prefill(kTokens).has_value(), "room");
+    ASHLAR_CHECK(request.apply_prefill(Token(1)).has_value(), "prefill");
+  }
+  static constexpr std::size_t kTokens = 4096;
+
+ private:
+  static constexpr std::size_t kCount = 2 * kPool * kBlockSize / kTokens;
+
+  BlockManager<G1>& manager_;
+  std::vector<std::vector<Token>> prompts_;
+  std::vector<std::vector<SequenceHash>> names_;
+  std::size_t next_ = 0;
+};
+
+// Decodes a batch of requests in a pool that is full of what others left: each block evicts one.
+class Decodes {
+ public:
+  explicit Decodes(BlockManager<G1>& manager) : tokens_(kRequests, Token(7)) {
+    Prefills fills_the_pool(manager);
+    running_.reserve(kRequests);
+    for (std::size_t i = 0; i < kRequests; ++i) {
+      running_.push_back(*RequestSequence<G1>::create(
+          manager, make_prompt(kBlockSize, static_cast<std::uint32_t>(i) + 100'000), {.max_tokens = 2048}));
+      ASHLAR_CHECK(running_[i].schedule_prefill(kBlockSize).has_value(), "room");
+      ASHLAR_CHECK(running_[i].apply_prefill(Token(1)).has_value(), "prefill");
+    }
+    for (RequestSequence<G1>& request : running_) batch_.add(request);
+  }
+  // A block for each request.
+  void round() {
+    for (std::size_t i = 0; i < kBlockSize; ++i) {
+      ASHLAR_CHECK(batch_.schedule_decode().has_value(), "room");
+      ASHLAR_CHECK(batch_.apply_decode(tokens_).has_value(), "a step");
+    }
+  }
+  static constexpr std::size_t kRequests = 1000;
+
+ private:
+  std::vector<RequestSequence<G1>> running_;
+  SequenceBatch<G1> batch_;
+  std::vector<Token> tokens_;
+};
+
+void over_tiers(const char* name, tiers::Trigger trigger) {
+  {
+    auto kv = make_tiers(trigger);
+    auto alone = make_manager();
+    Prefills ours(kv->g1());
+    Prefills theirs(alone);
+    line("prefill, beside a manager alone, " + std::string(name), Prefills::kTokens / kBlockSize,
+         compare([&] { ours.turn(); }, [&] { theirs.turn(); }));
+  }
+  auto kv = make_tiers(trigger);
+  auto alone = make_manager();
+  Decodes ours(kv->g1());
+  Decodes theirs(alone);
+  std::vector<double> mine, others, ratio;
+  for (std::size_t round = 0; round < 51; ++round) {
+    mine.push_back(bench::time_calls([&] { ours.round(); }, 1));
+    others.push_back(bench::time_calls([&] { theirs.round(); }, 1));
+    ratio.push_back(others.back() / mine.back());
+  }
+  line("decode, beside a manager alone, " + std::string(name), Decodes::kRequests,
+       {bench::spread_of(mine), bench::spread_of(others), bench::spread_of(ratio)});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -194,5 +298,8 @@ int main(int argc, char** argv) {
   for (const std::size_t tokens : {512u, 32768u}) cold(tokens);
   head("decode step, ns per request");
   decode(1000);
+  head("over a G2, ns per block");
+  over_tiers("write-through", tiers::Trigger::kOnArrival);
+  over_tiers("write-back", tiers::Trigger::kNearEviction);
   return 0;
 }

@@ -1,7 +1,7 @@
 #include "tiers/kv_assembly.h"
 
 #include <algorithm>
-#include <map>
+#include <array>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -53,6 +53,25 @@ std::unique_ptr<block::ResetAllocator> lowest_first(std::uint32_t blocks) {
 std::shared_ptr<storage::Allocator> shared_memory(const std::shared_ptr<storage::Allocator>& given) {
   return given != nullptr ? given : std::make_shared<storage::SharedAllocator>();
 }
+
+// Suggests blocks to a worker as they come, up to so many of one priority at a time.
+class EqualPriorities {
+ public:
+  explicit EqualPriorities(OffloadWorker& worker) : worker_(worker) {}
+  void add(const SequenceHash& hash, std::uint8_t priority) {
+    if (count_ == hashes_.size() || priority != priority_) flush();
+    priority_ = priority;
+    hashes_[count_++] = hash;
+  }
+  // Suggests the last ones.
+  void flush() { worker_.suggest(std::span(hashes_).first(std::exchange(count_, 0)), priority_); }
+
+ private:
+  OffloadWorker& worker_;
+  std::array<SequenceHash, 64> hashes_;
+  std::size_t count_ = 0;
+  std::uint8_t priority_ = 0;
+};
 
 std::uint32_t blocks_of(const TierShape& shape) {
   if (shape.block_count != 0 || shape.blocks == nullptr) return shape.block_count;
@@ -470,10 +489,9 @@ void KvBlockManager::Assembly::registered(std::span<const block::RegisteredBlock
 }
 
 void KvBlockManager::Assembly::offer_to_g2(std::span<const block::RegisteredBlock> blocks) {
-  std::map<std::uint8_t, std::vector<SequenceHash>> fresh;  // by priority
-  for (const block::RegisteredBlock& block : blocks)
-    fresh[block.retention.priority].push_back(block.identity.hash);
-  for (const auto& [priority, hashes] : fresh) to_g2->suggest(hashes, priority);
+  EqualPriorities fresh(*to_g2);
+  for (const block::RegisteredBlock& block : blocks) fresh.add(block.identity.hash, block.retention.priority);
+  fresh.flush();
 }
 
 // The new priority also orders what is already on its way down.
@@ -502,13 +520,13 @@ void KvBlockManager::Assembly::look_ahead(block::BlockManager<Tier>& manager, Ti
 
 void KvBlockManager::Assembly::offer(std::span<const SequenceHash> blocks, TierPool& pool,
                                      OffloadWorker& worker, TierPool& below) {
-  std::map<std::uint8_t, std::vector<SequenceHash>> absent;  // by priority
+  EqualPriorities absent(worker);
   for (const SequenceHash& hash : blocks) {
     if (below.has(hash)) continue;
     if (const std::optional<block::Hold> hold = pool.hold(hash))
-      absent[pool.record(*hold).retention.priority].push_back(hash);
+      absent.add(hash, pool.record(*hold).retention.priority);
   }
-  for (const auto& [priority, hashes] : absent) worker.suggest(hashes, priority);
+  absent.flush();
 }
 
 void KvBlockManager::Assembly::offer_leaving(std::span<const SequenceHash> hashes) {

@@ -5,7 +5,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/block/detail/store_calls.h"
-#include "block/sequence/thread_scratch.h"
+#include "block/store/thread_scratch.h"
 
 namespace ashlar::block::detail {
 

@@ -2,8 +2,8 @@
 // that need or fill a block are collected and handled in one visit to the manager.
 #include "ashlar/block/sequence_batch.h"
 #include "ashlar/base/check.h"
-#include "block/sequence/thread_scratch.h"
 #include "block/sequence/untyped_request.h"
+#include "block/store/thread_scratch.h"
 
 namespace ashlar::block::detail {
 

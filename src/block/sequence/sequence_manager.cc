@@ -9,7 +9,7 @@
 #include "ashlar/block/sequence_manager.h"
 #include "block/sequence/block_tables.h"
 #include "block/sequence/sequence_text.h"
-#include "block/sequence/thread_scratch.h"
+#include "block/store/thread_scratch.h"
 
 namespace ashlar::block::detail {
 

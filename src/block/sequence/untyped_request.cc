@@ -7,7 +7,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/result.h"
-#include "block/sequence/thread_scratch.h"
+#include "block/store/thread_scratch.h"
 
 namespace ashlar::block::detail {
 

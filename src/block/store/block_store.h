@@ -253,8 +253,9 @@ class BlockStore final : public StoreFace,
                                                 std::vector<EvictedBlock>* evicted, Emitter emit);
   // Notes what the caller of a registration knows of slots that it owns. Requires: ancestry is kept.
   void annotate(std::size_t n, Filler fill, const RegistrationOptions& options);
-  // What observers hear of the slots that are about to be registered.
-  std::vector<RegisteredBlock> described(std::size_t n, Filler fill, Describe describe);
+  // Adds what observers hear of the slots that are about to be registered.
+  void describe_candidates(std::size_t n, Filler fill, Describe describe,
+                           std::vector<RegisteredBlock>& blocks);
   BlockIdentity identity_of(std::uint32_t slot) const;
   BlockDescription describe_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
   Result<void> register_unobserved(std::size_t n, Filler fill, Emitter emit, bool tentative, OnTwin on_twin);

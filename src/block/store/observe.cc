@@ -4,6 +4,7 @@
 
 #include "ashlar/base/check.h"
 #include "block/store/block_store.h"
+#include "block/store/thread_scratch.h"
 
 namespace ashlar::block::detail {
 
@@ -22,28 +23,28 @@ Result<void, AllocationRefusal> BlockStore::take_observed(std::size_t n,
                                                           Emitter emit, Take take) {
   const std::size_t most = std::min<std::size_t>(n, options_.block_count);
   if (evicted != nullptr) evicted->reserve(evicted->size() + most);
-  std::vector<EvictedBlock> gone;
-  std::vector<BlockId> taken;
-  gone.reserve(most);
-  if (is_observed()) taken.reserve(most);
-  ASHLAR_RETURN_IF_ERROR(take(&gone, [&](std::size_t first, std::span<const SlotRef> slots) {
+  ThreadScratch<EvictedBlock> gone;
+  ThreadScratch<BlockId> taken;
+  gone->reserve(most);
+  if (is_observed()) taken->reserve(most);
+  ASHLAR_RETURN_IF_ERROR(take(&*gone, [&](std::size_t first, std::span<const SlotRef> slots) {
     if (is_observed())
-      for (const SlotRef& slot : slots) taken.emplace_back(slot.id);
+      for (const SlotRef& slot : slots) taken->emplace_back(slot.id);
     emit(first, slots);
   }));
-  ASHLAR_DCHECK(gone.size() <= n, "%zu blocks were evicted to hand out %zu", gone.size(), n);
+  ASHLAR_DCHECK(gone->size() <= n, "%zu blocks were evicted to hand out %zu", gone->size(), n);
   if (evicted != nullptr)
-    for (const EvictedBlock& one : gone) evicted->push_back(one.hash);
+    for (const EvictedBlock& one : *gone) evicted->push_back(one.hash);
   for (BlockObserver* const observer : observers_) {
-    if (!gone.empty()) observer->evicted(gone);
-    observer->handed_out(taken);
+    if (!gone->empty()) observer->evicted(*gone);
+    observer->handed_out(*taken);
   }
   return {};
 }
 
 // The caller owns the slots.
-std::vector<RegisteredBlock> BlockStore::described(std::size_t n, Filler fill, Describe describe) {
-  std::vector<RegisteredBlock> blocks;
+void BlockStore::describe_candidates(std::size_t n, Filler fill, Describe describe,
+                                     std::vector<RegisteredBlock>& blocks) {
   blocks.reserve(n);
   SlotBuffer<kChunk> chunk;
   for (std::size_t first = 0; first < n; first += kChunk) {
@@ -57,7 +58,6 @@ std::vector<RegisteredBlock> BlockStore::described(std::size_t n, Filler fill, D
       describe(first + i, block);
     }
   }
-  return blocks;
 }
 
 BlockIdentity BlockStore::identity_of(std::uint32_t slot) const {

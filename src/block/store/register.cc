@@ -14,6 +14,7 @@
 #include "ashlar/base/check.h"
 #include "base/interleaving.h"
 #include "block/store/block_store.h"
+#include "block/store/thread_scratch.h"
 
 namespace ashlar::block::detail {
 namespace {
@@ -202,7 +203,9 @@ Result<void> BlockStore::register_unobserved(std::size_t n, Filler fill, Emitter
 Result<void> BlockStore::register_slots(std::size_t n, Filler fill, Emitter emit, Describe describe,
                                         bool tentative, OnTwin on_twin) {
   if (!is_observed()) return register_unobserved(n, fill, emit, tentative, on_twin);
-  std::vector<RegisteredBlock> blocks = described(n, fill, describe);
+  ThreadScratch<RegisteredBlock> scratch;
+  std::vector<RegisteredBlock>& blocks = *scratch;
+  describe_candidates(n, fill, describe, blocks);
   for (BlockObserver* const observer : observers_) observer->registering(blocks);
   ASHLAR_RETURN_IF_ERROR(register_unobserved(
       n, fill,

@@ -128,6 +128,7 @@ void OffloadWorker::suggest(std::span<const SequenceHash> hashes, std::uint8_t p
                after.size(), hashes.size());
   std::vector<OffloadTable::Wanted> wanted;
   std::vector<SequenceHash> filtered;
+  wanted.reserve(std::min(kOfferedAtATime, hashes.size()));
   for (std::size_t first = 0; first < hashes.size(); first += kOfferedAtATime) {
     wanted.clear();
     filtered.clear();

@@ -90,6 +90,7 @@ class RequestAllocationTest : public ::testing::TestWithParam<DuplicatePolicy> {
     manager_.reset_inactive_pool();
   }
 
+  BlockObserver hears_all_;
   BlockManager<G1> manager_;
   std::vector<Request> requests_;
   SequenceBatch<G1> batch_;
@@ -99,6 +100,16 @@ class RequestAllocationTest : public ::testing::TestWithParam<DuplicatePolicy> {
 };
 
 TEST_P(RequestAllocationTest, DecodeStepsOfABatchAllocateNothing) {
+  warm_up({});
+  begin(0, {});
+  ASSERT_GT(decode(2, 0), 0u);
+  std::size_t taken = 0;
+  EXPECT_EQ(allocations_of([&] { taken = decode(kSteps, 0); }), 0u);
+  EXPECT_EQ(taken, kRequests * kSteps / kBlockSize);
+}
+
+TEST_P(RequestAllocationTest, DecodeStepsOfAnObservedManagerAllocateNothing) {
+  manager_.observe(hears_all_);
   warm_up({});
   begin(0, {});
   ASSERT_GT(decode(2, 0), 0u);

@@ -1,9 +1,10 @@
-// ThreadScratch<T>: a vector whose memory the thread reuses. A nested use, as in a callback, gets its own
-// vector.
+// ThreadScratch<T>: a vector whose memory the thread reuses, up to some megabytes. A nested use, as in a
+// callback, gets its own vector.
 //
 // Thread safety: confined.
 #pragma once
 
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -15,7 +16,8 @@ class ThreadScratch {
   ThreadScratch() noexcept : values_(std::exchange(kept(), {})) {}
   ~ThreadScratch() {
     values_.clear();
-    if (values_.capacity() > kept().capacity()) kept().swap(values_);
+    if (values_.capacity() > kept().capacity() && values_.capacity() <= kMostBytes / sizeof(T))
+      kept().swap(values_);
   }
   ThreadScratch(const ThreadScratch&) = delete;
   ThreadScratch& operator=(const ThreadScratch&) = delete;
@@ -24,6 +26,8 @@ class ThreadScratch {
   std::vector<T>* operator->() noexcept { return &values_; }
 
  private:
+  static constexpr std::size_t kMostBytes = std::size_t{4} << 20;
+
   static std::vector<T>& kept() noexcept {
     static thread_local std::vector<T> vector;
     return vector;
