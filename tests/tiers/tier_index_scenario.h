@@ -19,23 +19,17 @@
 #include "ashlar/block/request_sequence.h"
 #include "ashlar/events/event_manager.h"
 #include "ashlar/feed/feed_source.h"
-#include "ashlar/feed/index_feeder.h"
 #include "ashlar/feed/stream_receiver.h"
-#include "ashlar/index/flash_index.h"
 #include "ashlar/tokens/token_sequence.h"
 #include "support/scratch_folder.h"
 #include "support/server.h"
 #include "tiers/kv_workload.h"
 #include "tiers/tier_ids.h"
+#include "tiers/tier_router.h"
 
 namespace ashlar::tiers {
 
 using TierRequest = block::RequestSequence<events::G1>;
-// Device, host, disk, external, remote.
-using BlocksPerTier = std::array<std::uint32_t, events::kStorageTiers>;
-
-inline const events::Worker kTierWorker{events::WorkerId(4), 0};
-
 // How events get from a worker to routers.
 class EventPath {
  public:
@@ -52,66 +46,6 @@ struct EventPathCase {
   std::function<std::unique_ptr<EventPath>(const std::string& folder)> make;
   bool is_installed = true;  // the server that it needs
   friend std::ostream& operator<<(std::ostream& out, const EventPathCase& one) { return out << one.name; }
-};
-
-// A router: it begins to listen when it is made.
-class TierRouter {
- public:
-  explicit TierRouter(std::unique_ptr<feed::FeedSource> source)
-      : source_(std::move(source)), heard_(listener_), receiver_(*source_, heard_) {}
-
-  // Where the blocks of a request are, each counted in its fastest tier, once the events of the stream up to
-  // `number` have come.
-  BlocksPerTier ask(const std::vector<tokens::LocalHash>& request, const events::StreamId& stream,
-                    std::uint64_t number) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
-    while (heard_.stream != stream || heard_.next < number) {
-      if (std::chrono::steady_clock::now() > deadline) {
-        ADD_FAILURE() << "events up to " << heard_.next << " came, of " << number;
-        break;
-      }
-      EXPECT_TRUE(receiver_.poll(std::chrono::milliseconds(10)));
-    }
-    EXPECT_TRUE(receiver_.is_complete(kTierWorker));
-    listener_.check_invariants();
-    index_.find_matches(request, scores_);
-    BlocksPerTier blocks{};
-    scores_.for_each([&](const events::Worker& worker, const index::Score& score) {
-      EXPECT_EQ(worker, kTierWorker);
-      blocks = score.blocks;
-    });
-    return blocks;
-  }
-
- private:
-  // Notes how far the stream has come.
-  class Heard final : public feed::StreamListener {
-   public:
-    explicit Heard(feed::StreamListener& next_listener) : inner_(next_listener) {}
-    void on_reset(const events::StreamId& of) override {
-      stream = of;
-      next = 0;
-      inner_.on_reset(of);
-    }
-    void on_events(const events::EventBatch& batch) override {
-      stream = batch.stream;
-      next = batch.kind == events::BatchKind::kSnapshot ? batch.first : batch.end();
-      inner_.on_events(batch);
-    }
-    std::optional<events::StreamId> stream;
-    std::uint64_t next = 0;
-
-   private:
-    feed::StreamListener& inner_;
-  };
-
-  index::FlashIndex index_;
-  index::SinkOf<index::FlashIndex> sink_{index_};
-  feed::IndexListener listener_{sink_};
-  std::unique_ptr<feed::FeedSource> source_;
-  Heard heard_;
-  feed::StreamReceiver receiver_;
-  index::MatchScores scores_;
 };
 
 // A worker over four tiers, its feed, and a prompt of five blocks and one token.
