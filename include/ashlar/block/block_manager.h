@@ -10,7 +10,8 @@
 // Thread safety: thread-safe. Takes store, then registry.shard (docs/concurrency.md). Matching, copying and
 // dropping blocks that are in use takes no lock.
 // Complexity:    match is O(prefix length), allocate and register O(blocks); nothing allocates from the heap
-//                when the caller brings the output span and the registry is warm.
+//                when the caller brings the output span and the registry is warm. Observers add what they do:
+//                over a KvBlockManager, a table entry for each block that is offered to the tier below.
 // Invariant:     available = reset + inactive - pinned. An allocation of n <= available succeeds when no
 //                other allocation competes. A hash finds at most one primary block.
 #pragma once
@@ -101,7 +102,7 @@ class BlockManager {
         }));
     return blocks;
   }
-  // Fills the caller's span; allocates nothing from the heap.
+  // Fills the caller's span; allocates nothing from the heap, but for what observers do.
   [[nodiscard]] Result<void, AllocationRefusal> allocate_blocks(std::span<Mutable> out) {
     for (Mutable& guard : out) {
       if (guard) guard = Mutable();

@@ -10,9 +10,12 @@
 // Thread safety: called on the thread of the call that it observes, after the manager's lock was released,
 //                on several threads at once. It may use the manager, but not the guards, sequence or batch
 //                whose call it interrupts.
-// Complexity:    an observed manager keeps some 100 bytes more per block, and lists the blocks of each call.
+// Complexity:    an observed manager keeps some 100 bytes more per block, and lists the blocks of each call
+//                in memory that the thread keeps: it allocates nothing by itself.
 // Invariant:     the calls for one life of a block come in this order: handed_out, registering, registered,
-//                evicted. One that is dropped, refused or removed skips the rest.
+//                evicted. One that is dropped, refused or removed skips the rest: removals by
+//                reset_inactive_pool(), by set_reset_on_release(), and of duplicates are not told. So an
+//                observer cannot mirror a pool; the event log tells every hash that comes and goes.
 #pragma once
 
 #include <optional>

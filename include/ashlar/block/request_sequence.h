@@ -27,7 +27,8 @@
 //
 // Thread safety: thread-compatible; different requests may be used by different threads, forks included.
 // Complexity:    a decode step is O(1) and allocates nothing from the heap when max_tokens is given (memory
-//                is reserved for up to 2^20 tokens) and the thread has registered a block before.
+//                is reserved for up to 2^20 tokens) and the thread has registered a block before. The blocks
+//                of a step cost what the manager's observers do with them (block_manager.h).
 // Invariant:     between steps block_table() has exactly the blocks that hold computed_tokens().
 #pragma once
 

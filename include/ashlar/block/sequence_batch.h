@@ -11,7 +11,7 @@
 //
 // Thread safety: thread-compatible. The requests must outlive their membership in the batch.
 // Complexity:    O(requests); nothing allocates from the heap once a batch has had as many requests before
-//                and the requests have max_tokens.
+//                and the requests have max_tokens, but for what the manager's observers do with its blocks.
 #pragma once
 
 #include <cstddef>

@@ -19,7 +19,8 @@
 //
 // Thread safety: SequenceManager is thread-safe, a Sequence thread-compatible. The manager must outlive both.
 // Complexity:    allocate() and deallocate() are O(blocks), the rest O(1) or O(block size); nothing allocates
-//                from the heap once a sequence has had as many blocks before.
+//                from the heap once a sequence has had as many blocks before, but for what the manager's
+//                observers do with its blocks.
 #pragma once
 
 #include <cstddef>
