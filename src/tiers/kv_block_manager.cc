@@ -173,12 +173,44 @@ std::vector<TierRun> KvBlockManager::find(std::span<const SequenceHash> hashes,
   return assembly_->onboarder->find(hashes, {.deadline = until});
 }
 
-OnboardTable KvBlockManager::onboard(std::span<const SequenceHash> hashes, const OnboardOptions& options) {
-  const auto call = assembly_->onboarder->make_call(hashes, options, false);
-  const std::stop_callback cancel(options.stop, [&] { call->cancel(); });
+OnboardTable KvBlockManager::run(const std::shared_ptr<OnboardCall>& call) {
+  const std::stop_callback cancel(call->options.stop, [&] { call->cancel(); });
   assembly_->onboarder->run(call);
   Result<OnboardTable> table = call->wait({});
   return table ? *std::move(table) : OnboardTable();
+}
+
+OnboardTable KvBlockManager::onboard(std::span<const SequenceHash> hashes, const OnboardOptions& options) {
+  return run(assembly_->onboarder->make_call(hashes, options, false));
+}
+
+OnboardTable KvBlockManager::onboard(std::span<const tokens::TokenBlock> blocks,
+                                     const OnboardOptions& options) {
+  return run(call_for(blocks, options));
+}
+
+std::shared_ptr<OnboardCall> KvBlockManager::call_for(std::span<const tokens::TokenBlock> blocks,
+                                                      OnboardOptions options) {
+  std::vector<SequenceHash> hashes;
+  options.prefixes.clear();
+  options.locals.clear();
+  for (const tokens::TokenBlock& block : blocks) {
+    hashes.push_back(block.sequence_hash());
+    options.prefixes.push_back(block.prefix_digest_under(assembly_->prefix_key()));
+    options.locals.push_back(block.local_hash());
+  }
+  options.parent = blocks.empty() ? std::nullopt : blocks[0].parent();
+  options.root = blocks.empty() ? std::nullopt : std::optional(blocks[0].root());
+  auto call = assembly_->onboarder->make_call(hashes, options, false);
+  if (assembly_->options.g1.pool.keep_tokens) call->text.assign(blocks.begin(), blocks.end());
+  return call;
+}
+
+Result<OnboardHandle> KvBlockManager::onboard_async(std::span<const tokens::TokenBlock> blocks,
+                                                    const OnboardOptions& options) {
+  auto call = call_for(blocks, options);
+  ASHLAR_RETURN_IF_ERROR(assembly_->onboarder->start(call));
+  return OnboardHandle(std::move(call));
 }
 
 Result<OnboardHandle> KvBlockManager::onboard_async(std::span<const SequenceHash> hashes,

@@ -13,6 +13,7 @@
 #include "ashlar/base/random.h"
 #include "ashlar/block/sequence_batch.h"
 #include "ashlar/block/sequence_manager.h"
+#include "ashlar/tokens/token_sequence.h"
 #include "support/rounds.h"
 #include "tiers/requests_fixture.h"
 
@@ -287,14 +288,25 @@ TEST_F(RequestsTest, BlocksThatComeUpForARequestHaveTheirTokensAgain) {
     ASSERT_EQ(by_name.size(), 3u);
     EXPECT_FALSE(kv_->g1().tokens_of(names[1])) << "nobody has said them";
   }
+  const std::vector<Token> all = text(1, 12);
+  const auto blocks = tokens::TokenSequence::create(all, 4, kv_->hasher()).value();
+  const auto expect_tokens = [&] {
+    for (std::size_t i = 0; i < names.size(); ++i)
+      EXPECT_EQ(kv_->g1().tokens_of(names[i]),
+                std::vector<Token>(all.begin() + static_cast<std::ptrdiff_t>(4 * i),
+                                   all.begin() + static_cast<std::ptrdiff_t>(4 * i + 4)));
+  };
+  const auto token_blocks = [&] { return std::span<const tokens::TokenBlock>(blocks.blocks()); };
+  kv_->reset(kG1).value();
+  EXPECT_EQ(kv_->onboard(token_blocks()).size(), 3u);
+  expect_tokens();
+  kv_->reset(kG1).value();
+  EXPECT_EQ(kv_->onboard_async(token_blocks()).value().wait().value().size(), 3u);
+  expect_tokens();
   kv_->reset(kG1).value();
   Request again = request(text(1, 13));
   EXPECT_EQ(again.match_prefix().value(), 12u);
-  const std::vector<Token> all = text(1, 12);
-  for (std::size_t i = 0; i < names.size(); ++i)
-    EXPECT_EQ(kv_->g1().tokens_of(names[i]),
-              std::vector<Token>(all.begin() + static_cast<std::ptrdiff_t>(4 * i),
-                                 all.begin() + static_cast<std::ptrdiff_t>(4 * i + 4)));
+  expect_tokens();
 }
 
 TEST_F(RequestsTest, HitsInG1CountInEveryGroup) {

@@ -314,6 +314,9 @@ class BlockManager {
     labels.emplace_back("tier", std::string(Tier::kName));
     return store_->add_metrics(metrics, labels);
   }
+  // Gives the registered blocks of these names their tokens, where keep_tokens is on, a block has none and
+  // both digests are known and equal: for blocks that were registered by name.
+  void restore_tokens(std::span<const tokens::TokenBlock> blocks) { store_->restore_tokens(blocks); }
   // The tokens of a registered block; nullopt if it is not registered, was staged by name, or keep_tokens is
   // off. For publishers in engine formats, which carry tokens.
   std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash) const {

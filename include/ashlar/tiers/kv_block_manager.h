@@ -43,6 +43,7 @@
 #include "ashlar/tiers/volume_registry.h"
 #include "ashlar/tokens/salt.h"
 #include "ashlar/tokens/sequence_hasher.h"
+#include "ashlar/tokens/token_block.h"
 #include "ashlar/transfer/block_checksum.h"
 
 namespace ashlar::tiers {
@@ -207,9 +208,14 @@ class KvBlockManager {
   // recomputing, and returns it pinned. A block that cannot be read ends the prefix. Concurrent calls for the
   // same block share one copy. Requires: no digests, or one per hash.
   OnboardTable onboard(std::span<const tokens::SequenceHash> hashes, const OnboardOptions& options = {});
-  // The same, in the background. Errors: kCapacity: no thread; kCancelled: after shutdown();
-  // kInvalidArgument: the number of digests.
+  // The same for token blocks, made with hasher(): their digests are compared, and where G1 keeps tokens the
+  // blocks have theirs. What `options` says of digests, local hashes and the blocks before is not read.
+  OnboardTable onboard(std::span<const tokens::TokenBlock> blocks, const OnboardOptions& options = {});
+  // Both in the background. Errors: kCapacity: no thread; kCancelled: after shutdown(); kInvalidArgument: the
+  // number of digests.
   Result<OnboardHandle> onboard_async(std::span<const tokens::SequenceHash> hashes,
+                                      const OnboardOptions& options = {});
+  Result<OnboardHandle> onboard_async(std::span<const tokens::TokenBlock> blocks,
                                       const OnboardOptions& options = {});
   // Brings blocks from disks and volumes into G2, ahead of a request. The table of the handle stays empty.
   // Errors: as onboard_async().
@@ -293,6 +299,8 @@ class KvBlockManager {
  private:
   struct Assembly;
   explicit KvBlockManager(std::unique_ptr<Assembly> assembly);
+  std::shared_ptr<OnboardCall> call_for(std::span<const tokens::TokenBlock> blocks, OnboardOptions options);
+  OnboardTable run(const std::shared_ptr<OnboardCall>& call);
   std::unique_ptr<Assembly> assembly_;
 };
 

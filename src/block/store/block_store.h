@@ -94,6 +94,7 @@ class BlockStore final : public StoreFace,
   // each.
   void restore_tokens(std::span<const SlotRef> slots, std::span<const tokens::PrefixDigest> prefixes,
                       std::span<const tokens::Token> tokens);
+  void restore_tokens(std::span<const tokens::TokenBlock> blocks) override;
   // The tokens of a registered block, where they are kept.
   std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash) override;
   // The registered blocks as the Stored events that would announce them, parents before children, and the

@@ -304,6 +304,17 @@ void BlockStore::restore_tokens(std::span<const SlotRef> slots,
   }
 }
 
+void BlockStore::restore_tokens(std::span<const tokens::TokenBlock> blocks) {
+  if (!options_.keep_tokens) return;
+  const MutexLock lock(mu_);
+  for (const tokens::TokenBlock& block : blocks) {
+    const std::uint32_t slot = find_confirmed(block.sequence_hash());
+    const tokens::PrefixDigest prefix = prefix_of(block);
+    if (slot == kNone || slots_.has_tokens(slot) || block.tokens().size() != options_.block_size) continue;
+    if (prefix.is_known() && slots_.prefix(slot) == prefix) slots_.set_tokens(slot, block.tokens());
+  }
+}
+
 std::optional<std::vector<tokens::Token>> BlockStore::tokens_of(const tokens::SequenceHash& hash) {
   const MutexLock lock(mu_);
   const std::uint32_t slot = find_confirmed(hash);

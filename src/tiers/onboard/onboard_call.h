@@ -18,6 +18,7 @@
 #include "ashlar/base/mutex.h"
 #include "ashlar/tiers/onboard_handle.h"
 #include "ashlar/tokens/sequence_hash.h"
+#include "ashlar/tokens/token_block.h"
 #include "tiers/pool/move_control.h"
 
 namespace ashlar::tiers {
@@ -39,6 +40,9 @@ class OnboardCall {
   // Set before the call runs, for a call without blocks: calls want() on the call's thread. Volumes are asked
   // by it alone. What it keeps is dropped when it returns.
   std::function<void(OnboardCall&)> choose = {};
+
+  // The token blocks of its hashes, one each, whose tokens G1 is to have; or none. Set before the call runs.
+  std::vector<tokens::TokenBlock> text = {};
 
   // Whether its blocks were all in G1 and G2 when it was queued. Set before that.
   bool in_memory = false;

@@ -303,6 +303,7 @@ void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
     run_prefetch(*call, wanted);
   } else {
     table = run_up(*call, wanted);
+    stack_.g1_manager->restore_tokens(std::span(call->text).first(std::min(call->text.size(), table.size())));
   }
   for (const BlockOutcome& block : call->blocks())
     if (block.state == OnboardState::kMiss) stack_.metrics.missed(block.tier, block.miss).add();

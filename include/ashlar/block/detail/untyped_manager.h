@@ -90,6 +90,7 @@ class UntypedManager {
   virtual ManagerCounters counters() = 0;
   Result<std::vector<MetricRegistration>> add_metrics(MetricRegistry& metrics, const MetricLabels& labels);
   virtual std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash) = 0;
+  virtual void restore_tokens(std::span<const tokens::TokenBlock> blocks) = 0;
   virtual std::uint64_t list_stored(std::vector<events::KvEvent>& out) = 0;
   virtual void check_invariants() = 0;
 
