@@ -12,6 +12,12 @@ namespace {
 
 constexpr std::uint64_t kTemplateTokens = 1024;
 
+// Whether its answers have tokens that an engine made one after another.
+bool generates(Endpoint endpoint) {
+  return endpoint == Endpoint::kChat || endpoint == Endpoint::kCompletions ||
+         endpoint == Endpoint::kResponses || endpoint == Endpoint::kMessages;
+}
+
 }  // namespace
 
 // An engine's own count of a prompt may differ from ours by what its template adds, not by several times.
@@ -116,13 +122,16 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
                         Clock::real().now());
   }
   if (!is_open) parts_.receipts.set_outcome(decision_->id, outcome);
-  if (parts_.trace && is_answered && view_.endpoint != Endpoint::kOther)
-    parts_.trace->add({.arrived = arrived_,
-                       .input_tokens = prompt_tokens_,
-                       .output_tokens = outcome.output_tokens.value_or(0),
-                       .block_size = model_.block_size,
-                       .locals = locals_,
-                       .session = session_});
+  // What the engine counted is known better than what is guessed from the size of a body.
+  const bool is_ours = known_ && !has_other_tokens;
+  if (parts_.trace && is_answered && generates(view_.endpoint))
+    parts_.trace->add(
+        {.arrived = arrived_,
+         .input_tokens = is_ours ? prompt_tokens_ : outcome.prompt_tokens.value_or(prompt_tokens_),
+         .output_tokens = outcome.output_tokens,
+         .block_size = is_ours ? model_.block_size : 0,
+         .locals = is_ours ? std::span(locals_) : std::span<tokens::LocalHash>(),
+         .session = session_});
 }
 
 }  // namespace ashlar::service

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <deque>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -39,7 +40,7 @@ using tokens::SipHash128;
 struct WaitingLine {
   std::uint64_t milliseconds = 0;
   std::uint64_t input_tokens = 0;
-  std::uint64_t output_tokens = 0;
+  std::optional<std::uint64_t> output_tokens;
   std::uint64_t session = 0;
   std::uint32_t block_size = 0;
   std::uint32_t locals = 0;
@@ -98,7 +99,7 @@ void append_line(std::string& out, const WaitingLine& line, std::span<const toke
                  HashNumbers& numbers) {
   append_number_field(out, R"({"timestamp": )", line.milliseconds);
   append_number_field(out, R"(, "input_length": )", line.input_tokens);
-  append_number_field(out, R"(, "output_length": )", line.output_tokens);
+  if (line.output_tokens) append_number_field(out, R"(, "output_length": )", *line.output_tokens);
   const bool has_blocks = line.block_size != 0 && line.input_tokens / line.block_size == locals.size();
   if (has_blocks) {
     append_number_field(out, R"(, "block_size": )", line.block_size);
@@ -113,7 +114,7 @@ void append_line(std::string& out, const WaitingLine& line, std::span<const toke
     out += ']';
   }
   if (line.session != 0) {
-    out += R"(, "session_id": ")";
+    out += R"(, "session": ")";
     for (int shift = 60; shift >= 0; shift -= 4) out += "0123456789abcdef"[line.session >> shift & 15];
     out += '"';
   }

@@ -2,12 +2,15 @@
 // Mooncake's form,
 //
 //   {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, …],
-//    "session_id": "…"}
+//    "session": "…"}
 //
 // on one line, with timestamps in milliseconds since the start, and no text: a hash id stands for a block of
 // the prompt with everything before it, by a keyed hash, numbered in order of appearance. A last block that
-// is not full has an id of its own. Where the blocks of a prompt are not known, hash_ids is left out. A line
-// is written when its request ends.
+// is not full has an id of its own. Where the blocks of a prompt are not known, hash_ids is left out, and so
+// is output_length where nobody counted the answer. A line is written when its request ends.
+//
+// Each line has its whole prompt. It names its session by `session`: of lines with one `session_id` AIPerf
+// makes a conversation, whose prompts it appends to each other.
 //
 // Thread safety: thread-safe. A thread of its own writes; a disk that is full or slow never delays a request:
 //                lines are dropped and counted. The file ends with a whole line.
@@ -17,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -29,7 +33,7 @@ namespace ashlar::service {
 struct TraceLine {
   Clock::TimePoint arrived;
   std::uint64_t input_tokens = 0;
-  std::uint64_t output_tokens = 0;
+  std::optional<std::uint64_t> output_tokens = {};  // nothing: not known
   std::uint32_t block_size = 0;
   std::span<const tokens::LocalHash> locals = {};  // of the prompt's full blocks
   std::uint64_t session = 0;                       // a keyed hash; 0: none

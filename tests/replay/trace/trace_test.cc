@@ -290,11 +290,7 @@ TEST_F(TraceTest, ReadsWhatServeRecords) {
                    .block_size = 16,
                    .locals = locals,
                    .session = 9});
-    recorder->add({.arrived = Clock::real().now(),
-                   .input_tokens = 32,
-                   .output_tokens = 4,
-                   .block_size = 16,
-                   .locals = locals});
+    recorder->add({.arrived = Clock::real().now(), .input_tokens = 32, .block_size = 16, .locals = locals});
   }
   const auto requests = read(path);
   ASSERT_THAT(requests, SizeIs(2));
@@ -302,6 +298,7 @@ TEST_F(TraceTest, ReadsWhatServeRecords) {
   ASSERT_THAT(requests[0].blocks, SizeIs(3));
   EXPECT_THAT(requests[1].blocks, ElementsAre(requests[0].blocks[0], requests[0].blocks[1]));
   EXPECT_NE(requests[0].session, 0u);
+  EXPECT_EQ(requests[1].output_tokens, 0u) << "not known";
 }
 
 TEST_F(TraceTest, BlocksOfAnotherSizeAreLeftOut) {

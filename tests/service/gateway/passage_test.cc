@@ -459,6 +459,32 @@ TEST(Passage, EveryRunHasATraceOfItsOwn) {
   }
 }
 
+TEST(Passage, ATraceHasWhatWasGeneratedAndWhatIsKnownOfIt) {
+  const ScratchFolder folder;
+  ServeOptions options = ServiceUnderTest::options_of(1);
+  options.record = folder.file("trace.jsonl");
+  options.tokenize = false;
+  ServiceUnderTest service(options);
+  receipt_of(service, "/v1/completions", tokens_body(40), R"({"usage":{"prompt_tokens":40}})");
+  receipt_of(service, "/v1/chat/completions", R"({"model":"m","messages":[]})", usage_answer(1234, 0));
+  receipt_of(service, "/v1/completions", tokens_body(40), usage_answer(50, 0));  // other tokens than ours
+  for (const char* path : {"/v1/embeddings", "/tokenize", "/detokenize", "/v1/other"})
+    receipt_of(service, path, R"({"model":"m","input":"a","prompt":"a","tokens":[1]})", usage_answer(1, 0));
+  const auto open = service.begin("/v1/completions", tokens_body(40), {{"x-session-id", "a"}});
+  open->passage->head(200, kJson);
+  open->passage->bytes(usage_answer(40, 0));
+  open->passage->ended(PassageEnd::kComplete);
+  service.reset();
+  std::ifstream in(options.record);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line.substr(line.find("\"input_length")));
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[0], R"("input_length": 40, "block_size": 16, "hash_ids": [0, 1, 2]})");
+  EXPECT_EQ(lines[1], R"("input_length": 1234, "output_length": 5})");
+  EXPECT_EQ(lines[2], R"("input_length": 50, "output_length": 5})");
+  EXPECT_THAT(lines[3], HasSubstr(R"("hash_ids": [0, 1, 3], "session": ")"));
+}
+
 TEST(Passage, EachOfSeveralModelsIsFound) {
   ServeOptions options = ServiceUnderTest::options_of(2);
   for (WorkerOptions& worker : options.workers) worker.model.clear();

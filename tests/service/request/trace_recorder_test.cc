@@ -54,15 +54,15 @@ TEST(TraceRecorder, WritesALinePerRequest) {
   const auto first = hashes({70, 80});
   const auto second = hashes({70, 90, 80});
   recorder->add({start + 1234us, 40, 7, 16, first, 0xAB});
-  recorder->add({start + 3s, 48, 0, 16, second, 0});
-  recorder->add({start - 1s, 5, 1, 16, {}, 0});   // from before the start, and shorter than a block
-  recorder->add({start + 4s, 99, 1, 16, {}, 0});  // blocks that are not known
+  recorder->add({start + 3s, 48, {}, 16, second, 0});  // an answer that nobody counted
+  recorder->add({start - 1s, 5, 1, 16, {}, 0});        // from before the start, and shorter than a block
+  recorder->add({start + 4s, 99, 1, 16, {}, 0});       // blocks that are not known
   recorder->add({start + 4s, 99, 1, 0, {}, 0});
   ASSERT_TRUE(recorder->flush().has_value());
   EXPECT_EQ(text_of(path), R"({"timestamp": 1, "input_length": 40, "output_length": 7, "block_size": 16, )"
                            R"("hash_ids": [0, 1, 2], )"
-                           R"("session_id": "00000000000000ab"}
-{"timestamp": 3000, "input_length": 48, "output_length": 0, "block_size": 16, "hash_ids": [0, 3, 4]}
+                           R"("session": "00000000000000ab"}
+{"timestamp": 3000, "input_length": 48, "block_size": 16, "hash_ids": [0, 3, 4]}
 {"timestamp": 0, "input_length": 5, "output_length": 1, "block_size": 16, "hash_ids": [5]}
 {"timestamp": 4000, "input_length": 99, "output_length": 1}
 {"timestamp": 4000, "input_length": 99, "output_length": 1}
@@ -191,7 +191,7 @@ TEST(TraceRecorder, ThreadsWriteWholeLines) {
   std::map<std::string, std::uint64_t> next;
   for (const std::string& text : lines_of(path)) {
     const Json line = Json::parse(text);
-    EXPECT_EQ(line["output_length"].number, static_cast<double>(next[line["session_id"].text]++));
+    EXPECT_EQ(line["output_length"].number, static_cast<double>(next[line["session"].text]++));
     EXPECT_EQ(line["hash_ids"].list.size(), 3u);
   }
   ASSERT_EQ(next.size(), kThreads);
