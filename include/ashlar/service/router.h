@@ -91,7 +91,7 @@ struct RouteRequest {
   std::span<const events::Worker> tried = {};  // not to be chosen again
   std::optional<std::uint32_t> rank = {};      // only workers of this data-parallel rank
   // Rather chooses nobody now than an EXACT worker with blocks that are expected and not reported yet: their
-  // events may be on the way.
+  // events may be on the way. Policies other than kPrefix never do.
   bool hesitates = false;
 };
 

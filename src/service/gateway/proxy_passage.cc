@@ -213,8 +213,10 @@ Step ProxyPassage::route() {
   if (line_ == nullptr) line_ = &parts_.lines.of(model_.group);
   if (place_ == 0 && hesitation_ == 0 && !is_choosy() && !line_->empty()) return wait();
   const Clock::TimePoint before = Clock::real().now();
-  const bool may_hesitate = !has_hesitated_ || before < hesitates_until_;
-  if (may_hesitate && !view_.skips_cache && !is_estimate_) {
+  // Other policies do not go by what workers report.
+  const bool may_hesitate =
+      policy_ == Policy::kPrefix && !is_estimate_ && (!has_hesitated_ || before < hesitates_until_);
+  if (may_hesitate && !view_.skips_cache) {
     if (const auto owed = owed_reply(before)) {
       const bool waits = owed_ || parts_.recent.is_worth_waiting(model_.group);
       if (waits) owed_ = owed;
@@ -239,7 +241,7 @@ Step ProxyPassage::route() {
                        .weights = weights_,
                        .tried = left_out.empty() ? tried_ : left_out,
                        .rank = rank_,
-                       .hesitates = may_hesitate && !is_estimate_};
+                       .hesitates = may_hesitate};
   Result<Decision> decision = parts_.router->choose(request);
   parts_.counters.route_time.observe(static_cast<std::uint64_t>((Clock::real().now() - before).count()));
   if (!decision) {

@@ -168,7 +168,10 @@ events::IndexSink& Router::sink() noexcept {
   return *sink_;
 }
 
-Result<Decision> Router::choose(const RouteRequest& request) {
+Result<Decision> Router::choose(const RouteRequest& asked) {
+  // Other policies do not go by what is reported, and round robin would lose its turn.
+  RouteRequest request = asked;
+  request.hesitates = asked.hesitates && asked.policy == Policy::kPrefix;
   MutexLock lock(mu_);
   const Clock::TimePoint now = clock_.now();
   end_beats(now);

@@ -81,6 +81,16 @@ TEST_F(OwedReplies, AreWaitedForAndEndWithTheirTime) {
   EXPECT_TRUE(std::holds_alternative<Forward>(open->passage->resumed()));
 }
 
+TEST_F(OwedReplies, OnlyThePrefixPolicyWaits) {
+  start(1h);
+  first_turn();
+  ASSERT_TRUE(std::holds_alternative<Wait>(next_turn()->step));
+  for (const char* policy : {"round_robin", "random", "least_loaded"}) {
+    const auto open = (*service_).begin("/v1/completions", tokens_body(80), {{"x-ashlar-policy", policy}});
+    EXPECT_TRUE(std::holds_alternative<Forward>(open->step)) << policy;
+  }
+}
+
 TEST_F(OwedReplies, NobodyWaitsForAWorkerThatCannotTellThem) {
   start(1h);
   first_turn();

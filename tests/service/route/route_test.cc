@@ -255,6 +255,20 @@ TEST_F(RouteTest, PoliciesAndChanceAreReproducible) {
   EXPECT_EQ(choose(chain(7, 8), {.policy = Policy::kLeastLoaded})->choice().session_cost, 0);
 }
 
+TEST_F(RouteTest, OnlyThePrefixPolicyHesitates) {
+  for (std::uint64_t id = 1; id <= 3; ++id) add(id);
+  // The blocks are expected at all of them, and reported by none.
+  for (int i = 0; i < 3; ++i) choose(chain(7, 8), {.policy = Policy::kRoundRobin}).value();
+  EXPECT_EQ(choose(chain(7, 8), {.hesitates = true}).error().code(), ErrorCode::kNotReady);
+  std::vector<std::uint64_t> turns;
+  for (int i = 0; i < 6; ++i)
+    turns.push_back(
+        choose(chain(7, 8), {.policy = Policy::kRoundRobin, .hesitates = true})->choice().worker.id.value());
+  EXPECT_THAT(turns, ::testing::ElementsAre(1, 2, 3, 1, 2, 3)) << "nobody loses a turn";
+  for (const Policy policy : {Policy::kRandom, Policy::kLeastLoaded})
+    EXPECT_TRUE(choose(chain(7, 8), {.policy = policy, .hesitates = true}).has_value());
+}
+
 TEST_F(RouteTest, RanksAreWorkersOfTheirOwn) {
   router_.add_worker({.id = WorkerId(1), .group = "m", .ranks = 4, .has_events = true});
   const Worker third{.id = WorkerId(1), .rank = 2};
