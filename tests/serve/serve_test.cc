@@ -137,7 +137,11 @@ TEST(Serve, StreamsPassAndAreCountedToo) {
   client.request("POST", "/v1/completions", longer, {}, [](std::string_view) { return false; });
   HttpClient direct(engine.port());
   const auto is_idle = [&] {
-    return direct.get("/metrics").body.find("vllm:num_requests_running{") != std::string::npos &&
+    const std::string page = direct.get("/metrics").body;
+    const std::size_t at = page.find("vllm:num_requests_running{");
+    const std::size_t value = page.find("} ", at);
+    EXPECT_NE(value, std::string::npos) << page;
+    return value != std::string::npos && std::stod(page.substr(value + 2)) == 0 &&
            serve.metric("ashlar_serve_running") == 0;
   };
   while (!is_idle()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
