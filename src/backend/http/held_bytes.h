@@ -44,4 +44,28 @@ class HeldBytes {
   std::atomic<std::uint64_t> refusals_{0};
 };
 
+// What one holder has of them, given back at its end.
+//
+// Thread safety: thread-compatible.
+class HeldShare {
+ public:
+  HeldShare(HeldBytes& all, std::size_t limit) noexcept : all_(all), limit_(limit) {}
+  HeldShare(const HeldShare&) = delete;
+  HeldShare& operator=(const HeldShare&) = delete;
+  ~HeldShare() { all_.give_back(bytes_); }
+
+  // False: there is no room for so many.
+  bool grow_to(std::size_t bytes) noexcept {
+    if (bytes <= bytes_) return true;
+    if (!all_.take(bytes - bytes_, limit_, /*one_at_least=*/false)) return false;
+    bytes_ = bytes;
+    return true;
+  }
+
+ private:
+  HeldBytes& all_;
+  const std::size_t limit_;
+  std::size_t bytes_ = 0;
+};
+
 }  // namespace ashlar::backend::http

@@ -38,7 +38,7 @@ class AsioHttpProxy final : public HttpProxy {
         loops_(std::move(loops)) {
     for (unsigned i = 0; i < loops_->size(); ++i)
       shared_.push_back(
-          std::make_unique<ProxyLoop>(loops_->loop(i), replies_, options_.idle_connections, worker_tls));
+          std::make_unique<ProxyLoop>(loops_->loop(i), replies_, answers_, options_, worker_tls));
   }
   ~AsioHttpProxy() override { stop(); }
 
@@ -59,6 +59,7 @@ class AsioHttpProxy final : public HttpProxy {
     out.refused_bodies = budget_.refusals();
     out.reply_bytes = replies_.held();
     out.refused_replies = replies_.refusals();
+    out.answer_bytes = answers_.held();
     for (const auto& one : shared_) {
       out.bad_requests += one->bad_requests.load(std::memory_order_relaxed);
       out.requests += one->requests.load(std::memory_order_relaxed);
@@ -145,6 +146,7 @@ class AsioHttpProxy final : public HttpProxy {
   const std::shared_ptr<const TlsContext> tls_;
   BodyBudget budget_;
   ReplyBudget replies_;
+  HeldBytes answers_;
   const HeadCheck check_;
   const std::unique_ptr<ServerLoops> loops_;
   std::vector<std::unique_ptr<ProxyLoop>> shared_;  // one per loop
@@ -162,7 +164,8 @@ Result<std::unique_ptr<HttpProxy>> HttpProxy::create(const HttpProxyOptions& opt
   ASHLAR_TRY(auto loops, ServerLoops::create({.address = options.address,
                                               .port = options.port,
                                               .threads = options.threads,
-                                              .connections = options.limits.connections}));
+                                              .connections = options.limits.connections,
+                                              .write_timeout = options.limits.write_timeout}));
   auto proxy =
       std::make_unique<AsioHttpProxy>(options, gateway, std::move(loops), std::move(server_tls), worker_tls);
   ASHLAR_RETURN_IF_ERROR(proxy->start());

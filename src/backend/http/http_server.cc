@@ -241,7 +241,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::create(const HttpServerOptions& 
   ASHLAR_TRY(auto loops, ServerLoops::create({.address = options.address,
                                               .port = options.port,
                                               .threads = options.threads,
-                                              .connections = options.limits.connections}));
+                                              .connections = options.limits.connections,
+                                              .write_timeout = options.limits.write_timeout}));
   auto server =
       std::make_unique<AsioHttpServer>(options, std::move(handler), std::move(loops), std::move(tls));
   ASHLAR_RETURN_IF_ERROR(server->start());

@@ -8,6 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstdint>
 
 #include "ashlar/base/check.h"
 
@@ -23,6 +26,13 @@ void tune_socket(int fd) noexcept {
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof idle_seconds);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_seconds, sizeof interval_seconds);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+void limit_unacknowledged(int fd, Clock::Duration limit) noexcept {
+  using std::chrono::milliseconds;
+  const auto wanted = std::chrono::duration_cast<milliseconds>(limit).count();
+  const auto most = static_cast<unsigned>(std::clamp<std::int64_t>(wanted, 1, INT_MAX));
+  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &most, sizeof most);
 }
 
 IoStream::IoStream(IoLoop& loop, int fd) : loop_(&loop), socket_(std::make_shared<Socket>(loop)) {

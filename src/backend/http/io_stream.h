@@ -20,6 +20,10 @@ namespace ashlar::backend::http {
 // Small pieces are sent at once, and a machine at the other end that is gone is found out. Sockets accepted
 // by a listening one have its settings.
 void tune_socket(int fd) noexcept;
+// Ends connections whose other side has acknowledged nothing of what was sent for so long, or taken nothing.
+// While something is sent Linux does not ask whether it is still there, and would try for a quarter of an
+// hour.
+void limit_unacknowledged(int fd, Clock::Duration limit) noexcept;
 
 class IoStream {
  public:

@@ -211,7 +211,8 @@ Task<void> ProxySession::reply(OpenPassage& passage, service::Reply reply) {
 }
 
 Task<std::optional<Step>> ProxySession::ask(OpenPassage& passage, const service::Ask& ask) {
-  Task<Asked> task = ask_worker(shared_.loop, shared_.pool, waiter_, kClientGone, ask);
+  HeldShare room(shared_.answers, shared_.answer_limit);
+  Task<Asked> task = ask_worker(shared_.loop, shared_.pool, waiter_, kClientGone, ask, &room);
   if (!task.await_ready()) client_.watch();
   Asked asked = co_await task;
   if (asked.is_interrupted) {

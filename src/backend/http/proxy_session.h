@@ -12,8 +12,10 @@
 #include <string_view>
 #include <vector>
 
+#include "ashlar/backend/http/http_proxy.h"
 #include "ashlar/service/passage.h"
 #include "backend/http/client_connection.h"
+#include "backend/http/held_bytes.h"
 #include "backend/http/reply_budget.h"
 #include "backend/http/server_loops.h"
 #include "backend/http/worker_call.h"
@@ -23,14 +25,18 @@ namespace ashlar::backend::http {
 
 // What the sessions of one loop share.
 struct ProxyLoop {
-  ProxyLoop(IoLoop& io_loop, ReplyBudget& reply_budget, std::size_t idle_connections,
-            std::shared_ptr<WorkerTls> tls)
+  ProxyLoop(IoLoop& io_loop, ReplyBudget& reply_budget, HeldBytes& held_answers,
+            const HttpProxyOptions& options, std::shared_ptr<WorkerTls> tls)
       : loop(io_loop),
         replies(reply_budget),
-        pool(io_loop, idle_connections, std::move(tls), worker_connections) {}
+        answers(held_answers),
+        answer_limit(options.limits.all_reply_bytes),
+        pool(io_loop, options.idle_connections, std::move(tls), worker_connections) {}
 
   IoLoop& loop;
   ReplyBudget& replies;
+  HeldBytes& answers;  // of workers to questions, until the passage has read them
+  const std::size_t answer_limit;
   // relaxed, all: independent counts.
   std::atomic<std::uint64_t> bad_requests{0};
   std::atomic<std::uint64_t> requests{0};

@@ -35,6 +35,7 @@ Result<int> open_socket(const ServerLoops::Options& options, const addrinfo& at,
   const int on = 1;
   ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   tune_socket(socket);
+  limit_unacknowledged(socket, options.write_timeout);
   if (shared) ::setsockopt(socket, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
   if (::bind(socket, at.ai_addr, at.ai_addrlen) == 0 && ::listen(socket, kBacklog) == 0) return socket;
   const int reason = errno;

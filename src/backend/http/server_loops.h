@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,7 +26,8 @@ class ServerLoops {
     std::string address;
     std::uint16_t port = 0;
     unsigned threads = 1;
-    std::size_t connections = 0;  // more are closed at once
+    std::size_t connections = 0;                               // more are closed at once
+    Clock::Duration write_timeout = std::chrono::seconds(60);  // of a client that takes nothing
   };
   // Called on a loop's thread, which the number tells, with an accepted socket.
   using Accepted = std::function<void(unsigned loop, int fd)>;

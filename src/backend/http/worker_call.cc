@@ -119,7 +119,7 @@ Error call_error(const service::Ask& ask, Clock::TimePoint latest, WorkerCall::S
 }  // namespace
 
 Task<Asked> ask_worker(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEvents interrupts,
-                       const service::Ask& ask) {
+                       const service::Ask& ask, HeldShare* room) {
   std::string head;
   head.append(ask.method).append(" ").append(ask.target).append(" HTTP/1.1\r\n");
   append_header(head, "Host", ask.address.authority());
@@ -150,6 +150,9 @@ Task<Asked> ask_worker(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEv
     if (answer.body.size() > ask.max_bytes)
       co_return Asked{make_error(ErrorCode::kCapacity, "%s at %s answered more than %zu bytes",
                                  ask.target.c_str(), ask.address.authority().c_str(), ask.max_bytes)};
+    if (room != nullptr && !room->grow_to(answer.body.capacity()))
+      co_return Asked{make_error(ErrorCode::kIo, "%s at %s: there is no room for its answer here",
+                                 ask.target.c_str(), ask.address.authority().c_str())};
     if (body.is_broken())
       co_return Asked{call_error(ask, latest, WorkerCall::Status::kBroken, "broken chunks")};
     if (body.is_done()) {

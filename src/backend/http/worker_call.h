@@ -16,6 +16,7 @@
 
 #include "ashlar/service/passage.h"
 #include "backend/http/answer_reader.h"
+#include "backend/http/held_bytes.h"
 #include "backend/http/worker_pool.h"
 
 namespace ashlar::backend::http {
@@ -88,8 +89,9 @@ struct Asked {
   Result<service::Answer> answer;
   bool is_interrupted = false;
 };
-// Asks, and reads the whole answer. `ask` must stay.
+// Asks, and reads the whole answer. `ask` must stay. `room`: where the bytes of the answer are counted;
+// without room for them it is given up with kIo. Null: nowhere.
 Task<Asked> ask_worker(IoLoop& loop, WorkerPool& pool, EventWaiter& waiter, IoEvents interrupts,
-                       const service::Ask& ask);
+                       const service::Ask& ask, HeldShare* room = nullptr);
 
 }  // namespace ashlar::backend::http

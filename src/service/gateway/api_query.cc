@@ -13,14 +13,13 @@
 #include "service/gateway/api.h"
 #include "service/gateway/json_text.h"
 #include "service/gateway/snapshot.h"
+#include "service/request/request_view.h"
 
 namespace ashlar::service {
 
 namespace {
 
 using events::JsonReader;
-
-constexpr std::size_t kMostTokens = std::size_t{1} << 24;
 
 Reply error_reply(unsigned status, std::string_view message) {
   JsonText out;
@@ -69,7 +68,7 @@ bool read_tokens(JsonReader& in, std::vector<tokens::Token>& out) {
   while (in.next_item(more) && more) {
     std::uint64_t token = 0;
     if (!in.read_unsigned(token, UINT32_MAX, "a token id")) return false;
-    if (out.size() == kMostTokens) return in.fail("more tokens than any prompt has");
+    if (out.size() == kMostTokenIds) return in.fail("more tokens than any prompt has");
     out.emplace_back(static_cast<std::uint32_t>(token));
   }
   return in.fault() == nullptr;
@@ -81,7 +80,7 @@ bool read_hashes(JsonReader& in, std::vector<tokens::LocalHash>& out) {
   while (in.next_item(more) && more) {
     std::uint64_t hash = 0;
     if (!in.read_bits(hash, "a 64-bit hash")) return false;
-    if (out.size() == kMostTokens) return in.fail("more blocks than any prompt has");
+    if (out.size() == kMostPromptBlocks) return in.fail("more blocks than any prompt has");
     out.emplace_back(hash);
   }
   return in.fault() == nullptr;
@@ -257,6 +256,9 @@ Reply answer_query(ServiceParts& parts, std::string_view path, std::string_view 
   } else {
     const tokens::SequenceHasher hasher = parts.fleet->hashing_of(group).hasher(request->lora, request->salt);
     const std::span<const tokens::Token> all = *request->tokens;
+    if (all.size() / *block_size > kMostPromptBlocks)
+      return error_reply(400, "token_ids has " + std::to_string(all.size() / *block_size) +
+                                  " blocks; a prompt has at most " + std::to_string(kMostPromptBlocks));
     for (std::size_t i = 0; (i + 1) * *block_size <= all.size(); ++i)
       locals.push_back(hasher.local_hash(all.subspan(i * *block_size, *block_size)));
   }

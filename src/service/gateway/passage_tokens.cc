@@ -14,8 +14,11 @@ namespace {
 
 // A request that needs more questions than this for its tokens goes without them.
 constexpr std::uint32_t kMaxQuestions = 4;
-// More than contexts have: a prompt of several times as many must not hold up others while it is looked up.
-constexpr std::size_t kMostPromptBlocks = 65'536;
+// The answer to a question has an id for each token, which is at least a byte of the prompt, or what a
+// template adds; rendered media come with features of their own.
+constexpr std::size_t kAnswerBytesPerByte = 16;
+constexpr std::size_t kMostTemplateBytes = 256 << 10;
+constexpr std::size_t kMostMediaBytes = std::size_t{64} << 20;
 // What a token of text is taken for where nobody says.
 constexpr std::uint64_t kBytesPerToken = 4;
 
@@ -70,6 +73,9 @@ Step ProxyPassage::ask() {
   if (!authorization.empty()) ask.headers.emplace_back("Authorization", authorization);
   ask.body = question_->body;
   ask.timeout = asks_until_ - now;
+  ask.max_bytes = view_.has_media
+                      ? kMostMediaBytes
+                      : std::min(kMostTemplateBytes + kAnswerBytesPerByte * ask.body.size(), kMostMediaBytes);
   return ask;
 }
 
@@ -100,7 +106,7 @@ Step ProxyPassage::answered(Result<Answer> answer) {
   if (!answer && answer.error().code() == ErrorCode::kIo) {  // not asked
     question_.reset();
     parts_.counters.tokenize_failed.add();
-    claim_reason_ = "this router has no connection left to ask for its tokens";
+    claim_reason_ = "this router has no connection or memory left to ask for its tokens";
     return route();
   }
   const bool is_render = asked_.target == question_->render_target;

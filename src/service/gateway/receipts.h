@@ -58,8 +58,8 @@ struct Receipt {
 // Bytes of a receipt in memory, with those it points to.
 inline std::size_t memory_of(const Receipt& receipt) {
   std::size_t bytes = sizeof(Receipt) + receipt.decision.candidates.capacity() * sizeof(Candidate);
-  for (const std::string* text :
-       {&receipt.group, &receipt.worker_name, &receipt.state_reason, &receipt.token_source})
+  for (const std::string* text : {&receipt.group, &receipt.worker_name, &receipt.state_reason,
+                                  &receipt.claim_reason, &receipt.token_source})
     if (text->capacity() > std::string().capacity()) bytes += text->capacity() + 1;
   return bytes;
 }

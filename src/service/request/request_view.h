@@ -52,6 +52,8 @@ struct JsonSlice {
 
 // Token ids of a request beyond which they are not read.
 inline constexpr std::size_t kMostTokenIds = std::size_t{2} << 20;
+// More blocks than contexts have: one of several times as many must not hold up others while it is looked up.
+inline constexpr std::size_t kMostPromptBlocks = 65'536;
 
 struct RequestView {
   Endpoint endpoint = Endpoint::kOther;

@@ -512,5 +512,51 @@ TEST_F(HttpFaults, BoundsTheMemoryOfUnreadReplies) {
   EXPECT_EQ(alone.ask(get("/")).body.size(), kLarge);
 }
 
+// Workers answer the gateway's questions with more than was asked for, and never end.
+TEST_F(HttpFaults, BoundsTheMemoryOfAnswersToQuestions) {
+  constexpr std::size_t kLimit = 256 << 10;
+  HttpProxyOptions options = one_thread();
+  options.limits.all_reply_bytes = kLimit;
+  start(options);
+  gateway_.on_begin = [this](const ClientRequest& request, const ScriptedGateway::Wake&) -> Step {
+    Ask ask;
+    ask.address = worker_at(raw_.port());
+    ask.timeout = std::chrono::minutes(2);
+    ask.max_bytes = request.target == "/little" ? 10'000 : std::size_t{64} << 20;
+    return ask;
+  };
+  gateway_.on_answered = [](const Result<Answer>& answer) {
+    return Reply{answer ? 200u : answer.error().code() == ErrorCode::kIo ? 503u : 502u};
+  };
+  const std::string head = "HTTP/1.1 200 OK\r\nContent-Length: 60000000\r\n\r\n";
+  RawClient first = connect();
+  first.send(get("/"));
+  RawClient liar = raw_.accept();
+  liar.send(head + std::string(100'000, 'x'));
+  ASSERT_TRUE(comes_true([&] { return proxy_->counters().answer_bytes >= 100'000; }));
+  // What is held counts for all.
+  RawClient second = connect();
+  second.send(get("/"));
+  RawClient other_liar = raw_.accept();
+  other_liar.send(head + std::string(200'000, 'x'));
+  EXPECT_EQ(second.take_answer().status, 503u);
+  EXPECT_LE(proxy_->counters().answer_bytes, kLimit);
+  // One that says too much alone has none of it kept.
+  RawClient third = connect();
+  third.send(get("/little"));
+  RawClient last_liar = raw_.accept();
+  last_liar.send(head + std::string(10'001, 'x'));
+  EXPECT_EQ(third.take_answer().status, 502u);
+  // Others go on.
+  first.close();
+  EXPECT_TRUE(comes_true([&] { return proxy_->counters().answer_bytes == 0; }));
+  RawClient fourth = connect();
+  fourth.send(get("/"));
+  RawClient honest = raw_.accept();
+  honest.send("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + std::string(100'000, 'x'));
+  EXPECT_EQ(fourth.take_answer().status, 200u);
+  EXPECT_TRUE(comes_true([&] { return proxy_->counters().answer_bytes == 0; }));
+}
+
 }  // namespace
 }  // namespace ashlar::backend::http

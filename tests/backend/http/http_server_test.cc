@@ -2,9 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <future>
 #include <mutex>
 #include <optional>
@@ -242,6 +246,40 @@ TEST(HttpServer, GivesUpOnAClientThatDoesNotRead) {
   other.send(get("/"));
   inbox.take()->reply(200, "text/plain", "fine");
   EXPECT_EQ(other.take_answer().body, "fine");
+}
+
+// The link of this thread's network goes up or down.
+bool set_loopback(bool on) {
+  const OwnedFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq link{};
+  std::strcpy(link.ifr_name, "lo");
+  if (ioctl(socket.get(), SIOCGIFFLAGS, &link) != 0) return false;
+  link.ifr_flags = static_cast<short>(on ? link.ifr_flags | IFF_UP : link.ifr_flags & ~IFF_UP);
+  return ioctl(socket.get(), SIOCSIFFLAGS, &link) == 0;
+}
+
+// Its packets are lost, and so is the end of its connection: nothing tells, but that nothing is acknowledged.
+TEST(HttpServer, EndsAStreamWhoseClientHasVanished) {
+  bool is_allowed = false;
+  std::thread([&] {  // with a network of its own, as the threads that it starts
+    is_allowed = unshare(CLONE_NEWNET) == 0 && set_loopback(true);
+    if (!is_allowed) return;
+    HttpServerOptions options;
+    options.limits.write_timeout = milliseconds(300);
+    Inbox inbox;
+    const auto server = start_server(inbox.handler(), options);
+    RawClient client(server->port());
+    client.send(get("/"));
+    const Exchange exchange = inbox.take();
+    exchange->begin(200, "text/event-stream");
+    exchange->write("data: 1\n\n");
+    client.take_until("data: 1\n\n");
+    EXPECT_TRUE(set_loopback(false));
+    exchange->write("data: 2\n\n");
+    EXPECT_TRUE(comes_true([&] { return exchange->is_gone(); }));
+  })
+      .join();
+  if (!is_allowed) GTEST_SKIP() << "no network of its own here";
 }
 
 TEST(HttpServer, RefusesConnectionsBeyondTheLimit) {

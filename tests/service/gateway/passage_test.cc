@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "service/gateway/fake_workers.h"
+#include "service/request/request_view.h"
 #include "support/scratch_folder.h"
 
 namespace ashlar::service {
@@ -483,6 +484,37 @@ TEST(Passage, ATraceHasWhatWasGeneratedAndWhatIsKnownOfIt) {
   EXPECT_EQ(lines[1], R"("input_length": 1234, "output_length": 5})");
   EXPECT_EQ(lines[2], R"("input_length": 50, "output_length": 5})");
   EXPECT_THAT(lines[3], HasSubstr(R"("hash_ids": [0, 1, 3], "session": ")"));
+}
+
+// A worker that lies must not fill the memory: an answer is bounded by what was asked.
+TEST(Passage, AnswersToQuestionsAreBoundedByTheQuestion) {
+  ServiceUnderTest service(ServiceUnderTest::options_of(1));
+  const auto bound_of = [&](const std::string& text) {
+    const auto open = service.begin("/v1/completions", R"({"model":"m","prompt":")" + text + "\"}");
+    const Ask* const ask = std::get_if<Ask>(&open->step);
+    EXPECT_NE(ask, nullptr) << text.size();
+    return ask == nullptr ? 0 : ask->max_bytes;
+  };
+  EXPECT_LE(bound_of("a short one"), 300'000u);
+  EXPECT_GE(bound_of("a short one"), 200'000u) << "templates add to it";
+  // Eight bytes for the id of each byte, as of an engine without merges.
+  EXPECT_GE(bound_of(std::string(1'000'000, 'x')), 8'000'000u);
+  EXPECT_LE(bound_of(std::string(1'000'000, 'x')), 20'000'000u);
+  EXPECT_LE(bound_of(std::string(10'000'000, 'x')), std::size_t{64} << 20);
+}
+
+TEST(Passage, QueriesHaveNoMoreBlocksThanRequests) {
+  ServiceUnderTest service(ServiceUnderTest::options_of(1));
+  const auto ask = [&](const char* path, const char* field, std::size_t count) {
+    std::string body = R"({"model_name":"m",")" + std::string(field) + "\":[1";
+    for (std::size_t i = 1; i < count; ++i) body += ",1";
+    return service.post(path, body + "]}").status;
+  };
+  EXPECT_EQ(ask("/query_by_hash", "block_hashes", kMostPromptBlocks), 200u);
+  EXPECT_EQ(ask("/query_by_hash", "block_hashes", kMostPromptBlocks + 1), 400u);
+  EXPECT_EQ(ask("/query", "token_ids", (kMostPromptBlocks + 1) * 16 - 1), 200u);
+  EXPECT_EQ(ask("/query", "token_ids", (kMostPromptBlocks + 1) * 16), 400u);
+  EXPECT_EQ(ask("/query", "token_ids", kMostTokenIds + 1), 400u);
 }
 
 TEST(Passage, EachOfSeveralModelsIsFound) {

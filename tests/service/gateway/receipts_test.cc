@@ -18,6 +18,7 @@ void add(Receipts& receipts, std::uint64_t id, std::size_t candidates, const std
     receipt.group = text;
     receipt.worker_name = text;
     receipt.state_reason = text;
+    receipt.claim_reason = text;
     receipt.token_source = text;
   });
 }

@@ -41,6 +41,7 @@ struct HttpProxyCounters {
   std::uint64_t refused_bodies = 0;  // for want of such memory
   std::size_t reply_bytes = 0;       // of large replies of the gateway, in memory now
   std::uint64_t refused_replies = 0;
+  std::size_t answer_bytes = 0;  // of workers' answers to the gateway's questions, in memory now
 };
 
 class HttpProxy {

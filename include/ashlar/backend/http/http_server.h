@@ -38,6 +38,7 @@ struct HttpLimits {
   // Of all requests of a proxy at a time; one that goes beyond is answered 503.
   std::size_t all_body_bytes = std::size_t{1} << 30;
   // Of the gateway's own large replies at a time, until they are sent; one that goes beyond is answered 503.
+  // As many bytes again may workers' answers to its questions have; one that goes beyond fails with kIo.
   std::size_t all_reply_bytes = std::size_t{256} << 20;
   std::size_t connections = 16'384;
   Clock::Duration head_timeout = std::chrono::seconds(10);   // from the first byte of a request to its head
