@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -113,7 +114,12 @@ int serve(const ServeSettings& settings) {
   auto workers = workers_of(options);
   if (!workers) return serve_failed(workers.error());
   if (settings.check) {
-    std::fputs((settings.json ? config->describe_json() : config->describe()).c_str(), stdout);
+    const auto of_file = std::span(*workers).subspan(options.workers.size());
+    options.workers = *workers;
+    Result<void> fits = service::Service::check(options, engine_sources());
+    if (fits) fits = backend::http::HttpProxy::check(proxy_options(options));
+    if (!fits) return serve_failed(fits.error());
+    std::fputs((settings.json ? config->describe_json(of_file) : config->describe(of_file)).c_str(), stdout);
     return kExitDone;
   }
   for (const LogLevel level : {LogLevel::kTrace, LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarn,

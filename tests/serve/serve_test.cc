@@ -10,6 +10,7 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <tuple>
 
 #include "ashlar/base/random.h"
 #include "serve/serve_process.h"
@@ -336,6 +337,39 @@ TEST(Serve, ASecondRouterStartsFromTheFirst) {
       run_program(std::string(ASHLAR_PROGRAM) + " serve --snapshot " + folder.file("none.json"));
   EXPECT_EQ(status, 1) << said;
   EXPECT_THAT(said, HasSubstr("snapshot: cannot read"));
+}
+
+// Of the worker file too, and without a start.
+TEST(Serve, ACheckFindsWhatAStartWouldRefuse) {
+  const ScratchFolder folder;
+  const std::string file = folder.file("workers.toml");
+  const auto check = [&](const std::string& worker, const std::string& more = {}) {
+    std::ofstream(file) << "[[worker]]\nurl = \"http://gpu1:8000\"\n" << worker;
+    return run_program(std::string(ASHLAR_PROGRAM) + " serve --check --worker http://gpu2:8000,name=b" +
+                       " --worker-file " + file + " " + more);
+  };
+  const auto [said, status] = check("name = \"a\"\n", "--json");
+  ASSERT_EQ(status, 0) << said;
+  const Json workers = Json::parse(said)["workers"];
+  ASSERT_EQ(workers.list.size(), 2u) << said;
+  EXPECT_EQ(workers.list[0]["source"].text, "flag");
+  EXPECT_EQ(workers.list[1]["source"].text, "worker_file");
+  EXPECT_EQ(workers.list[1]["name"].text, "a");
+  EXPECT_THAT(check("name = \"a\"\n").first,
+              HasSubstr("[[worker]]  # worker_file\nurl = \"http://gpu1:8000\""));
+  const std::string key = folder.file("key.pem");
+  std::ofstream(key) << "no key";
+  const std::vector<std::tuple<std::string, std::string, std::string>> refused = {
+      {"name = \"b\"\n", "", "two are called 'b'"},
+      {"dp = 2\nevents = \"tcp://gpu1:65535\"\n", "", "a port for every rank"},
+      {"", "--tls-certificate " + key + " --tls-key " + key, "key.pem"},
+      {"", "--journal " + key, "of the journal cannot be written"},
+      {"", "--snapshot " + key, "not the dump of a router"}};
+  for (const auto& [worker, more, what] : refused) {
+    const auto [reason, failed] = check(worker, more);
+    EXPECT_EQ(failed, 1) << reason;
+    EXPECT_THAT(reason, HasSubstr(what));
+  }
 }
 
 // Wrong usage, unlike the same value in the environment.

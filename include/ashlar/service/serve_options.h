@@ -152,10 +152,11 @@ class ServeConfig {
   static Result<void> check_flag(std::string_view name, std::string_view value);
 
   const ServeOptions& options() const noexcept { return options_; }
-  // One line per setting with its value and source, as TOML with comments; secrets hidden.
-  std::string describe() const;
+  // One line per setting with its value and source, as TOML with comments; secrets hidden. `of_file`: workers
+  // of the worker file, which come last.
+  std::string describe(std::span<const WorkerOptions> of_file = {}) const;
   // The same as a JSON object on a line: `settings` by name, each with `value` and `source`, and `workers`.
-  std::string describe_json() const;
+  std::string describe_json(std::span<const WorkerOptions> of_file = {}) const;
 
  private:
   ServeOptions options_;

@@ -21,6 +21,12 @@ HttpProxyOptions with_reachable_bodies(HttpProxyOptions options) {
   return options;
 }
 
+// Null: clients speak without TLS.
+Result<std::shared_ptr<const TlsContext>> server_context(const HttpProxyOptions& options) {
+  if (options.tls.certificate.empty() && options.tls.key.empty()) return std::shared_ptr<const TlsContext>();
+  return TlsContext::for_server(options.tls);
+}
+
 class AsioHttpProxy final : public HttpProxy {
  public:
   AsioHttpProxy(const HttpProxyOptions& options, service::Gateway& gateway,
@@ -154,20 +160,22 @@ class AsioHttpProxy final : public HttpProxy {
 
 }  // namespace
 
+Result<void> HttpProxy::check(const HttpProxyOptions& options) {
+  ASHLAR_RETURN_IF_ERROR(server_context(options));
+  ASHLAR_RETURN_IF_ERROR(WorkerTls::create(options.worker_authorities));
+  return {};
+}
+
 Result<std::unique_ptr<HttpProxy>> HttpProxy::create(const HttpProxyOptions& options,
                                                      service::Gateway& gateway) {
-  std::shared_ptr<const TlsContext> server_tls;
-  if (!options.tls.certificate.empty() || !options.tls.key.empty()) {
-    ASHLAR_TRY(server_tls, TlsContext::for_server(options.tls));
-  }
+  ASHLAR_TRY(const std::shared_ptr<const TlsContext> server_tls, server_context(options));
   ASHLAR_TRY(const auto worker_tls, WorkerTls::create(options.worker_authorities));
   ASHLAR_TRY(auto loops, ServerLoops::create({.address = options.address,
                                               .port = options.port,
                                               .threads = options.threads,
                                               .connections = options.limits.connections,
                                               .write_timeout = options.limits.write_timeout}));
-  auto proxy =
-      std::make_unique<AsioHttpProxy>(options, gateway, std::move(loops), std::move(server_tls), worker_tls);
+  auto proxy = std::make_unique<AsioHttpProxy>(options, gateway, std::move(loops), server_tls, worker_tls);
   ASHLAR_RETURN_IF_ERROR(proxy->start());
   return std::unique_ptr<HttpProxy>(std::move(proxy));
 }

@@ -22,6 +22,7 @@ namespace ashlar::service {
 namespace {
 
 constexpr std::size_t kMaxTokenFile = 8192;
+constexpr std::string_view kOfWorkerFile = "worker_file";  // as the source of a worker
 
 std::string_view source_name(SettingSource source) {
   switch (source) {
@@ -264,7 +265,7 @@ Result<ServeConfig> ServeConfig::load(std::string_view file_name, std::string_vi
   return config;
 }
 
-std::string ServeConfig::describe() const {
+std::string ServeConfig::describe(std::span<const WorkerOptions> of_file) const {
   const auto source_of = [this](std::string_view name) {
     const auto found = sources_.find(name);
     return source_name(found == sources_.end() ? SettingSource::kDefault : found->second);
@@ -277,10 +278,11 @@ std::string ServeConfig::describe() const {
   }
   for (const WorkerOptions& worker : options_.workers)
     out += "\n" + show_worker_table(worker, source_of("worker"));
+  for (const WorkerOptions& worker : of_file) out += "\n" + show_worker_table(worker, kOfWorkerFile);
   return out;
 }
 
-std::string ServeConfig::describe_json() const {
+std::string ServeConfig::describe_json(std::span<const WorkerOptions> of_file) const {
   const auto source_of = [this](std::string_view name) {
     const auto found = sources_.find(name);
     return source_name(found == sources_.end() ? SettingSource::kDefault : found->second);
@@ -306,6 +308,10 @@ std::string ServeConfig::describe_json() const {
   for (const WorkerOptions& worker : options_.workers) {
     if (out.back() != '[') out += ',';
     out += show_worker_json(worker, source_of("worker"));
+  }
+  for (const WorkerOptions& worker : of_file) {
+    if (out.back() != '[') out += ',';
+    out += show_worker_json(worker, kOfWorkerFile);
   }
   return out + "]}\n";
 }

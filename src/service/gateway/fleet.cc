@@ -49,16 +49,7 @@ events::WorkerId Fleet::free_id() {
 }
 
 Result<void> Fleet::set_workers(std::span<const WorkerOptions> workers) {
-  std::set<std::string> names;
-  for (const WorkerOptions& worker : workers) {
-    if (!names.insert(worker.name).second)
-      return Error(ErrorCode::kInvalidArgument, "two workers are called '" + worker.name + "'");
-    if (!worker.events.empty() && !make_source_)
-      return Error(ErrorCode::kUnsupported,
-                   "worker '" + worker.name + "' has events, and this build has no ZeroMQ to hear them");
-    for (std::uint32_t rank = 1; rank < worker.dp && !worker.events.empty(); ++rank)
-      ASHLAR_RETURN_IF_ERROR(endpoint_of_rank(worker.events, rank));
-  }
+  ASHLAR_RETURN_IF_ERROR(check_workers(workers, make_source_ != nullptr));
   token_workers_.forget_all();
   std::vector<std::shared_ptr<Member>> gone;
   std::vector<std::shared_ptr<Member>> fresh;

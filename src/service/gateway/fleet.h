@@ -257,6 +257,8 @@ struct ModelEntry {
 Result<std::vector<ModelEntry>> read_models(std::string_view json);
 // The group of workers that were registered for a model and routing group; "default" is the model's own.
 std::string group_name(std::string_view model, std::string_view routing_group);
+// What set_workers() refuses whatever workers are there. Errors: as set_workers().
+Result<void> check_workers(std::span<const WorkerOptions> workers, bool hears_events);
 // An endpoint of rank `rank`: its port grows with it. Errors: kInvalidArgument.
 Result<std::string> endpoint_of_rank(const std::string& endpoint, std::uint32_t rank);
 

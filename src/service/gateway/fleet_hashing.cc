@@ -8,6 +8,45 @@
 
 namespace ashlar::service {
 
+namespace {
+
+using HashingByModel = std::map<std::string, ModelHashing, std::less<>>;
+
+// Of the models whose workers say how. Errors: kInvalidArgument: two differ.
+Result<HashingByModel> wanted_hashing(std::span<const WorkerOptions> workers) {
+  HashingByModel wanted;
+  for (const WorkerOptions& worker : workers) {
+    if (worker.scheme.empty() && worker.salt.empty()) continue;
+    ModelHashing hashing{.salt = worker.salt};
+    if (!worker.scheme.empty()) {
+      ASHLAR_TRY(hashing.scheme, tokens::HashScheme::by_name(worker.scheme));
+    }
+    if (wanted.try_emplace(worker.model, hashing).first->second != hashing)
+      return Error(ErrorCode::kInvalidArgument,
+                   "workers of the model '" + printable(worker.model) + "' have different schemes or salts");
+  }
+  return wanted;
+}
+
+}  // namespace
+
+Result<void> check_workers(std::span<const WorkerOptions> workers, bool hears_events) {
+  std::set<std::string_view> names;
+  for (const WorkerOptions& worker : workers) {
+    if (!names.insert(worker.name).second)
+      return Error(ErrorCode::kInvalidArgument, "two workers are called '" + printable(worker.name) + "'");
+    if (worker.events.empty()) continue;
+    const std::string which = "worker '" + printable(worker.name) + "'";
+    if (!hears_events)
+      return Error(ErrorCode::kUnsupported, which + " has events, and this build has no ZeroMQ to hear them");
+    for (const std::string* endpoint : {&worker.events, &worker.replay})
+      if (const auto last = endpoint_of_rank(*endpoint, endpoint->empty() ? 0 : worker.dp - 1); !last)
+        return Error(last.error().code(), which + ": " + last.error().message());
+  }
+  ASHLAR_RETURN_IF_ERROR(wanted_hashing(workers));
+  return {};
+}
+
 bool Fleet::has_group(std::string_view group) const {
   return std::ranges::any_of(members_, [&](const auto& entry) { return entry.second->group == group; });
 }
@@ -35,23 +74,13 @@ void Fleet::note_leave(const std::string& group) {
 // Blocks that are in the index were hashed as they were stored. So the hashing of a model changes only with
 // all of its workers.
 Result<void> Fleet::set_hashing(std::span<const WorkerOptions> workers) {
-  std::map<std::string, ModelHashing, std::less<>> wanted;
-  for (const WorkerOptions& worker : workers) {
-    if (worker.scheme.empty() && worker.salt.empty()) continue;
-    ModelHashing hashing{.salt = worker.salt};
-    if (!worker.scheme.empty()) {
-      ASHLAR_TRY(hashing.scheme, tokens::HashScheme::by_name(worker.scheme));
-    }
-    if (wanted.try_emplace(worker.model, hashing).first->second != hashing)
-      return Error(ErrorCode::kInvalidArgument,
-                   "workers of the model '" + printable(worker.model) + "' have different schemes or salts");
-  }
+  ASHLAR_TRY(HashingByModel wanted, wanted_hashing(workers));
   // A salt of a registration is in no settings, and is not missed there.
   std::set<std::string, std::less<>> configured;
   for (const auto& [id, member] : members_)
     if (!member->options.scheme.empty() || !member->options.salt.empty())
       configured.insert(member->options.model);
-  std::map<std::string, ModelHashing, std::less<>> kept;
+  HashingByModel kept;
   for (const auto& [id, member] : members_) {
     if (!member->is_registered && std::ranges::find(workers, member->options) == workers.end()) continue;
     const ModelHashing now = known_hashing(member->group);

@@ -1,6 +1,7 @@
 #include "ashlar/service/service.h"
 
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -48,6 +49,48 @@ Result<std::uint64_t> draw_number() {
   return number;
 }
 
+RouterOptions router_options(const ServeOptions& options) {
+  return {.prediction_ttl = options.prediction_ttl,
+          .fallback_ttl = options.fallback_ttl,
+          .seed = options.seed,
+          .max_predicted_blocks = std::min(options.max_predicted_blocks, options.max_predictions),
+          .max_predictions = options.max_predictions};
+}
+
+// Whether files can be made in a folder, which need not be there yet if it `may_be_made`.
+Result<void> check_folder(const std::string& name, bool may_be_made, std::string_view what) {
+  namespace fs = std::filesystem;
+  const auto refuse = [&](const fs::path& at, const char* why) {
+    return make_error(ErrorCode::kIo, "the folder %s of the %s cannot be written: %s%s",
+                      printable(name).c_str(), std::string(what).c_str(),
+                      at == name ? "" : (printable(at.string()) + ": ").c_str(), why);
+  };
+  std::error_code failed;
+  fs::path at = name.empty() ? fs::path(".") : fs::path(name);
+  while (may_be_made && !fs::exists(at, failed) && at.has_relative_path()) {
+    at = at.parent_path();
+    if (at.empty()) at = ".";
+  }
+  if (::access(at.c_str(), W_OK | X_OK) != 0)
+    return refuse(at, std::generic_category().message(errno).c_str());
+  if (!fs::is_directory(at, failed)) return refuse(at, "it is no folder");
+  return {};
+}
+
+std::string journal_key_path(const ServeOptions& options) {
+  return options.journal_key.empty() ? options.journal + "/key" : options.journal_key;
+}
+
+Result<void> check_journal(const ServeOptions& options) {
+  ASHLAR_RETURN_IF_ERROR(check_folder(options.journal, true, "journal"));
+  const std::string key = journal_key_path(options);
+  std::error_code failed;
+  // One that is missing in the folder is made.
+  if (!options.journal_key.empty() || std::filesystem::exists(key, failed))
+    ASHLAR_RETURN_IF_ERROR(load_journal_key(key, false));
+  return {};
+}
+
 Result<std::unique_ptr<JournalWriter>> open_journal(const ServeOptions& options, std::uint64_t run,
                                                     const RouterOptions& router) {
   std::error_code failed;
@@ -55,8 +98,7 @@ Result<std::unique_ptr<JournalWriter>> open_journal(const ServeOptions& options,
   if (failed)
     return make_error(ErrorCode::kIo, "cannot make the folder %s of the journal: %s", options.journal.c_str(),
                       failed.message().c_str());
-  const std::string key_path = options.journal_key.empty() ? options.journal + "/key" : options.journal_key;
-  ASHLAR_TRY(const JournalKey key, load_journal_key(key_path, options.journal_key.empty()));
+  ASHLAR_TRY(const JournalKey key, load_journal_key(journal_key_path(options), options.journal_key.empty()));
   char name[40];
   std::snprintf(name, sizeof name, "/%016llx.journal", static_cast<unsigned long long>(run));
   return JournalWriter::create({.path = options.journal + name,
@@ -96,6 +138,17 @@ constexpr std::size_t kMostSnapshotBytes = std::size_t{8} << 30;
 Result<Snapshot> read_snapshot_file(const std::string& path) {
   ASHLAR_TRY(const std::string text, read_whole_file(path, kMostSnapshotBytes));
   return read_snapshot(text);
+}
+
+bool is_peer(std::string_view snapshot) {
+  return snapshot.starts_with("http");
+}
+
+// The one to start from, a file. Errors: of reading it.
+Result<Snapshot> first_snapshot(const std::string& path) {
+  Result<Snapshot> snapshot = read_snapshot_file(path);
+  if (!snapshot) return Error(snapshot.error().code(), "snapshot: " + snapshot.error().message());
+  return snapshot;
 }
 
 Result<Snapshot> read_peer(const Result<Answer>& answer) {
@@ -149,12 +202,7 @@ Result<std::unique_ptr<Service>> Service::create(const ServeOptions& options,
   auto parts = std::make_unique<ServiceParts>(options);
   ASHLAR_TRY(parts->run, draw_number());
   ASHLAR_RETURN_IF_ERROR(draw(parts->session_key));
-  RouterOptions router{
-      .prediction_ttl = options.prediction_ttl,
-      .fallback_ttl = options.fallback_ttl,
-      .seed = options.seed,
-      .max_predicted_blocks = std::min(options.max_predicted_blocks, options.max_predictions),
-      .max_predictions = options.max_predictions};
+  RouterOptions router = router_options(options);
   if (router.seed == 0) {
     ASHLAR_TRY(router.seed, draw_number());
   }
@@ -171,17 +219,32 @@ Result<std::unique_ptr<Service>> Service::create(const ServeOptions& options,
   parts->fleet =
       std::make_unique<Fleet>(parts->options, *parts->router, std::move(make_source), Clock::real());
   ASHLAR_RETURN_IF_ERROR(register_metrics(*parts));
-  if (options.snapshot.starts_with("http")) {
+  if (is_peer(options.snapshot)) {
     ASHLAR_TRY(parts->peer, peer_address(options.snapshot));
   } else if (!options.snapshot.empty()) {
-    Result<Snapshot> snapshot = read_snapshot_file(options.snapshot);
-    if (!snapshot) return Error(snapshot.error().code(), "snapshot: " + snapshot.error().message());
-    parts->fleet->set_snapshot(*std::move(snapshot));
+    ASHLAR_TRY(Snapshot snapshot, first_snapshot(options.snapshot));
+    parts->fleet->set_snapshot(std::move(snapshot));
     parts->counters.snapshots.add();
   }
   ASHLAR_TRY(parts->chores, Chores::create());
   ASHLAR_RETURN_IF_ERROR(parts->fleet->set_workers(options.workers));
   return std::unique_ptr<Service>(new Service(std::move(parts)));
+}
+
+Result<void> Service::check(const ServeOptions& options, const EngineSourceFactory& make_source) {
+  ASHLAR_RETURN_IF_ERROR(options.validate());
+  ASHLAR_RETURN_IF_ERROR(router_options(options).validate());
+  ASHLAR_RETURN_IF_ERROR(check_workers(options.workers, make_source != nullptr));
+  if (!options.journal.empty()) ASHLAR_RETURN_IF_ERROR(check_journal(options));
+  if (!options.record.empty())
+    ASHLAR_RETURN_IF_ERROR(
+        check_folder(std::filesystem::path(options.record).parent_path().string(), false, "recording"));
+  if (is_peer(options.snapshot)) {
+    ASHLAR_RETURN_IF_ERROR(peer_address(options.snapshot));
+  } else if (!options.snapshot.empty()) {
+    ASHLAR_RETURN_IF_ERROR(first_snapshot(options.snapshot));
+  }
+  return {};
 }
 
 // Followers end before what they feed.

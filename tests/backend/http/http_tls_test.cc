@@ -163,11 +163,16 @@ TEST_F(HttpTls, SaysWhichFileIsWrong) {
   ASSERT_FALSE(mixed.has_value());
   EXPECT_EQ(mixed.error().code(), ErrorCode::kInvalidArgument);
   EXPECT_THAT(mixed.error().message(), HasSubstr("elsewhere.key"));
+  EXPECT_EQ(HttpProxy::check(options).error().message(), mixed.error().message()) << "without a proxy, too";
   options.tls = {};
   options.worker_authorities = "/no/such/file";
   const auto missing = HttpProxy::create(options, gateway);
   ASSERT_FALSE(missing.has_value());
   EXPECT_THAT(missing.error().message(), HasSubstr("/no/such/file"));
+  EXPECT_EQ(HttpProxy::check(options).error().message(), missing.error().message());
+  options.worker_authorities = {};
+  options.tls = {.certificate = certificates_->here().certificate, .key = certificates_->here().key};
+  EXPECT_TRUE(HttpProxy::check(options));
 }
 
 }  // namespace

@@ -49,6 +49,8 @@ class HttpProxy {
   // The gateway must outlive the proxy. Errors: as HttpServer::create().
   static Result<std::unique_ptr<HttpProxy>> create(const HttpProxyOptions& options,
                                                    service::Gateway& gateway);
+  // Whether the certificates can be used. Errors: kInvalidArgument, with the file.
+  static Result<void> check(const HttpProxyOptions& options);
   virtual ~HttpProxy() = default;
 
   virtual std::uint16_t port() const noexcept = 0;
