@@ -50,8 +50,8 @@ class Service final : public Gateway {
   // Errors: kInvalidArgument: an option, or events without `make_source`; those of the journal and the trace.
   static Result<std::unique_ptr<Service>> create(const ServeOptions& options,
                                                  EngineSourceFactory make_source);
-  // Whether create() would refuse these options now: nothing is made, and no worker or peer is asked. Files and
-  // folders that it would read or write are looked at. Errors: as create().
+  // Whether create() would refuse these options now: nothing is made, and no worker or peer is asked.
+  // Looks at the files and folders that it would read or write. Errors: as create().
   static Result<void> check(const ServeOptions& options, const EngineSourceFactory& make_source);
   // Requires: no passage is open.
   ~Service() override;

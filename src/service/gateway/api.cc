@@ -159,7 +159,7 @@ std::optional<Reply> answer_api(ServiceParts& parts, const ClientRequest& reques
     if (path == "/v1/models") return answer_models(parts);
     return Reply{.status = 200,
                  .headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-                 .body = parts.metrics.prometheus_text()};
+                 .body = parts.metrics.prometheus_text() + worker_metrics_text(parts)};
   }
   return std::nullopt;
 }

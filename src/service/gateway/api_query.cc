@@ -139,6 +139,32 @@ std::uint64_t instance_number(const std::string& instance) {
   return number;
 }
 
+// As indexers of the field tell it, the better ones first.
+enum class ListenerStatus : std::uint8_t { kPaused, kActive, kPending, kFailed };
+
+ListenerStatus listener_status(const RankStatus& rank) {
+  if (rank.endpoint.empty()) return ListenerStatus::kPaused;
+  if (rank.follower.state == WorkerState::kExact) return ListenerStatus::kActive;
+  const StateReason why = rank.follower.why;
+  // Nothing of it is known until somebody does something about it.
+  const bool is_failed = why == StateReason::kUnreachable || why == StateReason::kBlockSize;
+  return is_failed ? ListenerStatus::kFailed : ListenerStatus::kPending;
+}
+
+std::string_view to_text(ListenerStatus status) {
+  switch (status) {
+    case ListenerStatus::kPaused:
+      return "paused";
+    case ListenerStatus::kActive:
+      return "active";
+    case ListenerStatus::kPending:
+      return "pending";
+    case ListenerStatus::kFailed:
+      return "failed";
+  }
+  return "unknown";
+}
+
 struct InstanceScore {
   std::uint64_t longest = 0;
   std::uint64_t device = 0;
@@ -321,17 +347,17 @@ Reply answer_workers(ServiceParts& parts, std::string_view query) {
   out.array([&] {
     for (const MemberStatus& member : parts.fleet->status()) {
       if (!model.empty() && member.group != group_name(model, routing_group)) continue;
-      // The worst of its ranks.
-      bool is_active = true;
+      // The worst of its listeners; without one nothing is heard.
+      ListenerStatus worst = ListenerStatus::kPaused;
       std::uint32_t block_size = 0;
       for (const RankStatus& rank : member.ranks) {
-        is_active = is_active && rank.follower.state == WorkerState::kExact;
+        worst = std::max(worst, listener_status(rank));
         block_size = std::max(block_size, rank.follower.block_size);
       }
       out.object([&] {
         out.field("instance_id", member.id.value());
         out.field("source", "zmq");
-        out.field("status", is_active ? "active" : "pending");
+        out.field("status", to_text(worst));
         out.field("model_name", member.group);
         out.field("routing_group",
                   member.routing_group.empty() ? "default" : std::string_view(member.routing_group));
@@ -349,7 +375,7 @@ Reply answer_workers(ServiceParts& parts, std::string_view query) {
               out.field(std::to_string(rank.rank), [&] {
                 out.object([&] {
                   out.field("endpoint", rank.endpoint);
-                  out.field("status", rank.follower.state == WorkerState::kExact ? "active" : "pending");
+                  out.field("status", to_text(listener_status(rank)));
                   if (!rank.follower.reason.empty()) out.field("last_error", rank.follower.reason);
                 });
               });

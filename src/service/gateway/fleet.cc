@@ -463,6 +463,7 @@ std::vector<MemberStatus> Fleet::status() const {
     for (std::uint32_t rank = 0; rank < member->ranks; ++rank) {
       RankStatus of_rank{.rank = rank, .endpoint = {}, .follower = {}};
       of_rank.follower.state = WorkerState::kFallback;
+      of_rank.follower.why = StateReason::kNoEvents;
       of_rank.follower.reason = "it has no events";
       if (const auto endpoint = member->endpoints.find(rank); endpoint != member->endpoints.end())
         of_rank.endpoint = endpoint->second;

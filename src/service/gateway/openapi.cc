@@ -47,7 +47,7 @@ std::string_view openapi_text() {
     "type": "object",
     "required": ["instance_id", "endpoint", "model_name", "block_size"],
     "properties": {
-     "instance_id": {"type": "integer"},
+     "instance_id": {"oneOf": [{"type": "integer"}, {"type": "string"}]},
      "endpoint": {"type": "string"},
      "model_name": {"type": "string"},
      "block_size": {"type": "integer"},
@@ -55,6 +55,147 @@ std::string_view openapi_text() {
      "dp_rank": {"type": "integer"},
      "replay_endpoint": {"type": "string"},
      "additional_salt": {"type": "string"}
+    }
+   },
+   "Rank": {
+    "type": "object",
+    "required": ["state"],
+    "properties": {
+     "dp_rank": {"type": "integer"},
+     "state": {"type": "string", "enum": ["EXACT", "DEGRADED", "FALLBACK"]},
+     "reason": {"type": "string"},
+     "events": {"type": "string"},
+     "block_size": {"type": "integer"},
+     "blocks": {"type": "integer"},
+     "messages": {"type": "integer"},
+     "lost": {"type": "integer"},
+     "gaps": {"type": "integer"},
+     "replays": {"type": "integer"},
+     "restarts": {"type": "integer"},
+     "clears": {"type": "integer"},
+     "requests": {"type": "integer"},
+     "prefill_tokens": {"type": "integer"},
+     "decode_blocks": {"type": "integer"},
+     "chosen": {"type": "integer"},
+     "tiers": {"type": "object", "additionalProperties": {"type": "object"}}
+    }
+   },
+   "Fleet": {
+    "type": "object",
+    "required": ["draining", "waiting", "workers"],
+    "properties": {
+     "draining": {"type": "boolean"},
+     "waiting": {"type": "integer"},
+     "workers": {
+      "type": "array",
+      "items": {
+       "type": "object",
+       "properties": {
+        "id": {"type": "integer"},
+        "name": {"type": "string"},
+        "model": {"type": "string"},
+        "address": {"type": "string"},
+        "up": {"type": "boolean"},
+        "problem": {"type": "string"},
+        "ranks": {"type": "array", "items": {"$ref": "#/components/schemas/Rank"}}
+       }
+      }
+     }
+    }
+   },
+   "Candidate": {
+    "type": "object",
+    "properties": {
+     "worker": {"type": "integer"},
+     "name": {"type": "string"},
+     "address": {"type": "string"},
+     "dp_rank": {"type": "integer"},
+     "state": {"type": "string", "enum": ["EXACT", "DEGRADED", "FALLBACK"]},
+     "excluded": {"type": "string"},
+     "blocks": {"type": "object", "additionalProperties": {"type": "integer"}},
+     "depth": {"type": "integer"},
+     "predicted_depth": {"type": "integer"},
+     "requests": {"type": "integer"},
+     "prefill_tokens": {"type": "integer"},
+     "decode_blocks": {"type": "integer"},
+     "cost": {"type": "object", "additionalProperties": {"type": "integer"}}
+    }
+   },
+   "Receipt": {
+    "type": "object",
+    "required": ["id", "worker", "state", "candidates"],
+    "properties": {
+     "id": {"type": "string"},
+     "model": {"type": "string"},
+     "worker": {"type": "string"},
+     "worker_id": {"type": "integer"},
+     "dp_rank": {"type": "integer"},
+     "state": {"type": "string", "enum": ["EXACT", "DEGRADED", "FALLBACK"]},
+     "state_reason": {"type": "string"},
+     "policy": {"type": "string"},
+     "block_size": {"type": "integer"},
+     "prompt_tokens": {"type": "integer"},
+     "prompt_tokens_are_estimated": {"type": "boolean"},
+     "tokens": {"type": "string"},
+     "claim_reason": {"type": "string"},
+     "cached_tokens": {"type": "integer"},
+     "available_tokens": {"type": "integer"},
+     "draw": {"type": "integer"},
+     "outcome": {
+      "oneOf": [
+       {"type": "null"},
+       {
+        "type": "object",
+        "properties": {
+         "end": {"type": "string"},
+         "status": {"type": "integer"},
+         "delivered_tokens": {"type": ["integer", "null"]},
+         "prompt_tokens": {"type": ["integer", "null"]},
+         "output_tokens": {"type": ["integer", "null"]},
+         "misroute": {"type": "string"}
+        }
+       }
+      ]
+     },
+     "candidates": {"type": "array", "items": {"$ref": "#/components/schemas/Candidate"}}
+    }
+   },
+   "Worker": {
+    "type": "object",
+    "properties": {
+     "instance_id": {"type": "integer"},
+     "source": {"type": "string"},
+     "status": {"type": "string", "enum": ["active", "pending", "failed", "paused"]},
+     "model_name": {"type": "string"},
+     "routing_group": {"type": "string"},
+     "block_size": {"type": "integer"},
+     "endpoints": {"type": "object", "additionalProperties": {"type": "string"}},
+     "listeners": {
+      "type": "object",
+      "additionalProperties": {
+       "type": "object",
+       "properties": {
+        "endpoint": {"type": "string"},
+        "status": {"type": "string", "enum": ["active", "pending", "failed", "paused"]},
+        "last_error": {"type": "string"}
+       }
+      }
+     }
+    }
+   },
+   "Dump": {
+    "type": "object",
+    "additionalProperties": {
+     "type": "object",
+     "properties": {
+      "block_size": {"type": "integer"},
+      "events": {"type": "array", "items": {"type": "object"}},
+      "workers": {"type": "object", "additionalProperties": {"type": "string"}},
+      "states": {
+       "type": "object",
+       "additionalProperties": {"type": "object", "additionalProperties": {"type": "object"}}
+      }
+     }
     }
    }
   }
@@ -125,21 +266,39 @@ std::string_view openapi_text() {
   "/fleet": {
    "get": {
     "summary": "Workers with state, reason, events, load and blocks by tier",
-    "responses": {"200": {"description": "the fleet"}}
+    "responses": {
+     "200": {
+      "description": "the fleet",
+      "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Fleet"}}}
+     }
+    }
    }
   },
   "/decisions": {
    "get": {
     "summary": "The last decisions",
     "parameters": [{"name": "limit", "in": "query", "schema": {"type": "integer"}}],
-    "responses": {"200": {"description": "receipts, the youngest first"}}
+    "responses": {
+     "200": {
+      "description": "receipts, the youngest first",
+      "content": {
+       "application/json": {"schema": {"type": "array", "items": {"$ref": "#/components/schemas/Receipt"}}}
+      }
+     }
+    }
    }
   },
   "/decisions/{id}": {
    "get": {
     "summary": "The receipt of a decision, with all candidates and the terms of their cost",
     "parameters": [{"name": "id", "in": "path", "required": true, "schema": {"type": "string"}}],
-    "responses": {"200": {"description": "the receipt"}, "404": {"description": "not kept"}}
+    "responses": {
+     "200": {
+      "description": "the receipt",
+      "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Receipt"}}}
+     },
+     "404": {"description": "not kept"}
+    }
    }
   },
   "/query": {
@@ -194,13 +353,25 @@ std::string_view openapi_text() {
      {"name": "model_name", "in": "query", "schema": {"type": "string"}},
      {"name": "routing_group", "in": "query", "schema": {"type": "string"}}
     ],
-    "responses": {"200": {"description": "a list"}}
+    "responses": {
+     "200": {
+      "description": "a list",
+      "content": {
+       "application/json": {"schema": {"type": "array", "items": {"$ref": "#/components/schemas/Worker"}}}
+      }
+     }
+    }
    }
   },
   "/dump": {
    "get": {
     "summary": "Everything that workers hold, as router events",
-    "responses": {"200": {"description": "by model and group"}}
+    "responses": {
+     "200": {
+      "description": "by model and group",
+      "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Dump"}}}
+     }
+    }
    }
   }
  }

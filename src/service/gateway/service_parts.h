@@ -108,5 +108,7 @@ struct ServiceParts {
 
 // Names the metrics of the service. They live as long as `parts`.
 Result<void> register_metrics(ServiceParts& parts);
+// The metrics of each worker, which come and go with it, as Prometheus text.
+std::string worker_metrics_text(const ServiceParts& parts);
 
 }  // namespace ashlar::service

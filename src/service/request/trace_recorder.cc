@@ -97,6 +97,7 @@ void append_number_field(std::string& out, std::string_view name, std::uint64_t 
 // not full, is shared with nobody.
 void append_line(std::string& out, const WaitingLine& line, std::span<const tokens::LocalHash> locals,
                  HashNumbers& numbers) {
+  ASHLAR_DCHECK(line.block_size != 0 || locals.empty(), "%zu blocks without a size", locals.size());
   append_number_field(out, R"({"timestamp": )", line.milliseconds);
   append_number_field(out, R"(, "input_length": )", line.input_tokens);
   if (line.output_tokens) append_number_field(out, R"(, "output_length": )", *line.output_tokens);

@@ -19,6 +19,13 @@ constexpr std::string_view kUnread = "late: its events were not read for a while
 
 }  // namespace
 
+std::string_view to_string(StateReason reason) noexcept {
+  constexpr std::string_view kNames[] = {"none",        "no_events",  "starting",     "unreachable",
+                                         "reconnected", "replaying",  "start_missed", "lost",
+                                         "refused",     "block_size", "unread",       "late"};
+  return kNames[static_cast<std::size_t>(reason)];
+}
+
 // Tells when a replay begins, which a step may take long for. A reconnect that nobody can look back over is
 // told to the session as a restart: what was held may be gone, and numbers that follow on prove nothing.
 //
@@ -129,9 +136,9 @@ EngineFollower::EngineFollower(const Options& options, Router& router, WatchedSo
       feeder_(router.sink(), options.worker.id),
       hearers_(std::move(hearers)) {
   set_model_block_size(options.model_block_size);
-  watched_.on_replay([this] { set_state(WorkerState::kDegraded, "missing messages are being replayed"); });
+  watched_.on_replay([this] { set_state(StateReason::kReplaying, "missing messages are being replayed"); });
   watched_.set_keeps(true);
-  set_state(WorkerState::kDegraded, "not connected to its events yet");
+  set_state(StateReason::kStarting, "not connected to its events yet");
 }
 
 EngineFollower::~EngineFollower() {
@@ -211,8 +218,7 @@ void EngineFollower::step() {
   apply_events(ingested);
   if (applied && session_.counters().received == before.received) is_behind_ = false;
   // Before the beat, after which status() believes what was said last.
-  if (router_.is_late(options_.worker) && says_exact())
-    set_state(WorkerState::kDegraded, std::string(kUnread));
+  if (router_.is_late(options_.worker) && says_exact()) set_state(StateReason::kUnread, std::string(kUnread));
   if (!router_.beat(options_.worker, options_.unread_after)) is_behind_ = true;
   judge(before, ingested, applied ? nullptr : &applied.error());
   if (hearers_.on_events && session_.counters().applied != before.applied) hearers_.on_events();
@@ -240,8 +246,9 @@ void EngineFollower::apply_events(const feed::EngineIngestCounters& ingested) {
   if (!needed_.empty()) feeder_.apply(options_.worker.rank, needed_);
 }
 
-void EngineFollower::lose(std::string reason) {
+void EngineFollower::lose(StateReason why, std::string reason) {
   incomplete_.set();
+  incomplete_why_ = why;
   incomplete_reason_ = std::move(reason);
 }
 
@@ -262,17 +269,17 @@ void EngineFollower::judge(const feed::EngineSessionCounters& before,
     if (ingested.tier_clears[tier] != ingested_before.tier_clears[tier]) incomplete_.reset(tier);
   losses_ += now.resyncs != before.resyncs;
   if (now.incomplete_starts != before.incomplete_starts) {
-    lose("its stream began before this listener, and the start is not kept");
+    lose(StateReason::kStartMissed, "its stream began before this listener, and the start is not kept");
   } else if (now.resyncs != before.resyncs) {
-    lose(std::to_string(now.lost - before.lost) + " messages were lost for good");
+    lose(StateReason::kLost, std::to_string(now.lost - before.lost) + " messages were lost for good");
   }
   if (const std::uint64_t refused = refused_events(ingested); refused != refused_) {
     refused_ = refused;
-    lose("events were refused: " + session_.ingest().last_refusal());
+    lose(StateReason::kRefused, "events were refused: " + session_.ingest().last_refusal());
   }
   if (failure != nullptr && failure->code() != ErrorCode::kNotFound) {
     is_doubtful_ = true;
-    return set_state(WorkerState::kDegraded, failure->message());
+    return set_state(StateReason::kUnreachable, failure->message());
   }
   if (now.applied != before.applied || watched_.has_looked_back()) is_doubtful_ = false;
   // After that: what this step applied may have been sent before the connection broke.
@@ -281,26 +288,27 @@ void EngineFollower::judge(const feed::EngineSessionCounters& before,
     is_doubtful_ = true;
   }
   if (std::string complaint = size_complaint(); !complaint.empty())
-    return set_state(WorkerState::kDegraded, std::move(complaint));
+    return set_state(StateReason::kBlockSize, std::move(complaint));
   if (is_doubtful_) {
-    return set_state(WorkerState::kDegraded,
+    return set_state(session_.next() || blind_ != 0 ? StateReason::kReconnected : StateReason::kStarting,
                      session_.next() ? "connected again; messages may be missing until the next one"
                      : blind_ != 0   ? "connected again, and no replay tells what was missed"
                                      : "no message yet, and no replay tells what came before");
   }
   watched_.set_keeps(is_incomplete() || !session_.next());
   if (const TierSet open = incomplete_ & tiers_; open.any())
-    return set_state(WorkerState::kDegraded,
+    return set_state(incomplete_why_,
                      incomplete_reason_ + (open.test(kDeviceTier.value()) ? "" : ", of lower tiers") +
                          (offer_reason_.empty() ? "" : "; the snapshot does not help: " + offer_reason_));
-  if (is_behind_) return set_state(WorkerState::kDegraded, std::string(kUnread));
-  if (is_late())
-    return set_state(WorkerState::kDegraded, "late: a request was answered and no event of it came");
-  set_state(WorkerState::kExact, {});
+  if (is_behind_) return set_state(StateReason::kUnread, std::string(kUnread));
+  if (is_late()) return set_state(StateReason::kLate, "late: a request was answered and no event of it came");
+  set_state(StateReason::kNone, {});
 }
 
-void EngineFollower::set_state(WorkerState state, std::string reason) {
+void EngineFollower::set_state(StateReason why, std::string reason) {
+  const WorkerState state = why == StateReason::kNone ? WorkerState::kExact : WorkerState::kDegraded;
   FollowerStatus told{.state = state,
+                      .why = why,
                       .reason = std::move(reason),
                       .block_size = session_.ingest().block_size(),
                       .session = session_.counters(),
@@ -336,6 +344,7 @@ FollowerStatus EngineFollower::status() const {
   FollowerStatus status = status_;
   if (is_unread && status.state == WorkerState::kExact) {
     status.state = WorkerState::kDegraded;
+    status.why = StateReason::kUnread;
     status.reason = kUnread;
   }
   return status;

@@ -43,8 +43,26 @@
 
 namespace ashlar::service {
 
+// Why a worker is not EXACT, as one of few words, for metrics.
+enum class StateReason : std::uint8_t {
+  kNone,
+  kNoEvents,
+  kStarting,     // no message yet, and nothing that tells what came before
+  kUnreachable,  // its events cannot be had
+  kReconnected,  // messages may be missing
+  kReplaying,
+  kStartMissed,
+  kLost,
+  kRefused,    // events that cannot be so
+  kBlockSize,  // another than that of the model
+  kUnread,     // this router is behind
+  kLate,       // its events are
+};
+std::string_view to_string(StateReason reason) noexcept;
+
 struct FollowerStatus {
   WorkerState state = WorkerState::kDegraded;
+  StateReason why = StateReason::kStarting;
   std::string reason;            // of a state that is not EXACT
   std::uint32_t block_size = 0;  // tokens; 0: not known yet
   feed::EngineSessionCounters session;
@@ -117,12 +135,12 @@ class EngineFollower {
   // What the counters say after a step.
   void judge(const feed::EngineSessionCounters& before, const feed::EngineIngestCounters& ingested_before,
              const Error* failure);
-  void lose(std::string reason);
+  void lose(StateReason why, std::string reason);
   // Takes an offered state where something is missing. False: none was tried.
   bool try_resume();
   void answer_saves();
   bool is_incomplete() const { return (incomplete_ & tiers_).any(); }
-  void set_state(WorkerState state, std::string reason);
+  void set_state(StateReason why, std::string reason);
   // What was said last, whether or not it has become late since.
   bool says_exact() const;
 
@@ -139,6 +157,7 @@ class EngineFollower {
   TierSet tiers_{1};         // that the engine has named; the device
   bool is_doubtful_ = true;  // not connected since the last message
   bool is_behind_ = false;   // it did not run for a while, and has not read everything since
+  StateReason incomplete_why_ = StateReason::kLost;
   std::string incomplete_reason_;
   std::string offer_reason_;  // why the last state that was offered does not help
   std::uint64_t losses_ = 0;
