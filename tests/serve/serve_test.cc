@@ -149,6 +149,43 @@ TEST(Serve, StreamsPassAndAreCountedToo) {
   EXPECT_GE(serve.metric(R"(ashlar_serve_ended_total{end="client_gone"})"), 1);
 }
 
+// What has no conversation passes too, byte for byte as the engine answers.
+TEST(Serve, EveryEndpointOfAnEnginePasses) {
+  EngineProcess engine;
+  ServeProcess serve(
+      {"--worker", worker_text(engine, ",name=a"), "--event-patience", kPatience, "--late-after", kLate});
+  serve.wait_until_heard({&engine});
+  HttpClient client = serve.client();
+  HttpClient direct(engine.port());
+  struct Case {
+    const char* path;
+    const char* body;
+    const char* compared;  // a field of the answer; ids and times differ
+  };
+  for (const Case& one :
+       {Case{"/v1/embeddings", R"({"model":"tiny","input":["one text","another"]})", "data"},
+        Case{"/v1/responses", R"({"model":"tiny","input":"hello, mason","max_output_tokens":9})", "output"},
+        Case{"/tokenize", R"({"model":"tiny","prompt":"a stone"})", "tokens"},
+        Case{"/detokenize", R"({"model":"tiny","tokens":[97,98,99]})", "prompt"}}) {
+    const double before = serve.metric("ashlar_serve_requests_total");
+    const HttpAnswer answer = client.post(one.path, one.body);
+    ASSERT_EQ(answer.status, 200) << one.path << answer.body;
+    EXPECT_EQ(answer.header("x-ashlar-worker"), "a") << one.path;
+    EXPECT_EQ(serve.metric("ashlar_serve_requests_total"), before + 1) << one.path;
+    const HttpAnswer own = direct.post(one.path, one.body);
+    const auto part = [&](const std::string& text) {
+      const std::size_t at = text.find("\"" + std::string(one.compared) + "\":");
+      return at == std::string::npos ? std::string() : text.substr(at, 40);
+    };
+    EXPECT_FALSE(part(own.body).empty()) << own.body;
+    EXPECT_EQ(part(answer.body), part(own.body)) << one.path;
+    // It is over, with what its engine reports.
+    const Json receipt = serve.receipt(answer);
+    EXPECT_EQ(receipt["outcome"]["end"].text, "complete") << one.path;
+  }
+  serve.wait_for_metric("ashlar_serve_running", 0);
+}
+
 TEST(Serve, ARestartedEngineLosesItsBlocksAtOnce) {
   EngineProcess engine;
   ServeProcess serve({"--worker", worker_text(engine), "--health-interval", "50ms"});
