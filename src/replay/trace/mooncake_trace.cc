@@ -52,7 +52,7 @@ bool read_mooncake_field(TraceFields& fields, MooncakeLine& line, std::vector<st
     return fields.read_count(line.output, "expected the number of answered tokens");
   if (key == "delay" || key == "delay_ms")
     return fields.read_time(line.delay, 1.0, "expected a delay in milliseconds");
-  // `session`: of `ashlar serve --record`, whose lines have their whole prompt.
+  // `session`: of `ashlar serve --record` and `ashlar replay --write`, whose lines have their whole prompt.
   if (key == "session_id" || key == "session")
     return fields.read_session(line.session, "expected a session by text or number");
   if (key == "block_size") return fields.read_count(line.block_size, "expected the tokens of a block");

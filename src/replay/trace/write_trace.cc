@@ -38,7 +38,7 @@ void put_line(std::string& line, const TraceRequest& request,
     line += ']';
   }
   if (request.session != 0) {
-    line += ", \"session_id\": \"";
+    line += ", \"session\": \"";
     events::append_number(line, number_of(sessions, request.session));
     line += '"';
   }
