@@ -251,12 +251,16 @@ ashlar_status ashlar_blocks_register(ashlar_blocks blocks, const ashlar_register
     if (its.after.size() > 1 && its.after.size() != complete->size())
       return invalid_argument("%zu fences for %zu blocks; there must be none, one, or one per block",
                               its.after.size(), complete->size());
+    std::vector<std::unique_ptr<block::Fence::Waiting>> pools;
+    for (std::size_t i = 0; i < its.after.size(); ++i)
+      pools.push_back(pool_until_fence(list.object()->ticket));
     NextHandle next(list);
     auto done = list.life().manager().register_blocks(std::move(*complete), its);
     if (!done) {
       *complete = std::move(done.error().guard);
       return Refusal(std::move(done.error().error));
     }
+    for (std::size_t i = 0; i < its.after.size(); ++i) its.after[i].keep(std::move(pools[i]));
     list.blocks() = *std::move(done);
     registered->id = next.take();
     return {};

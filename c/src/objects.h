@@ -190,7 +190,10 @@ block::RetentionPlan retention_plan(std::uint8_t priority, std::uint64_t priorit
 // What a match may bring from below, as the options say it. Errors: ASHLAR_INVALID_ARGUMENT.
 Outcome<block::PrefixBudget> prefix_budget(std::uint64_t max_blocks, std::uint64_t time_ns,
                                            double compute_tokens_per_second);
-// Keeps something with blocks until the fence passes; forever if it is abandoned.
+// For Fence::keep(): keeps a pool from being destroyed until the fence has ended, with the blocks that wait
+// for it; forever if it is abandoned.
+std::unique_ptr<block::Fence::Waiting> pool_until_fence(const PoolTicket& ticket);
+// Keeps something with blocks until the fence has ended; forever if it is abandoned.
 void keep_until(const block::Fence& fence, std::shared_ptr<HandleObject> object);
 
 // What a pin handle holds.

@@ -1,6 +1,7 @@
 // Requests of the C interface.
 #include <functional>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "ashlar/block/request_sequence.h"
@@ -44,6 +45,7 @@ struct RequestObject final : HandleObject {
   const PoolTicket ticket;
   Mutex mu;
   bool gone ASHLAR_GUARDED_BY(mu) = false;  // its handle was taken away
+  std::optional<block::Fence> written_after ASHLAR_GUARDED_BY(mu);
   Request request ASHLAR_GUARDED_BY(mu);
 };
 
@@ -108,6 +110,8 @@ Outcome<std::shared_ptr<RequestObject>> end_request(ashlar_request handle, const
   ASHLAR_TRY(auto object, object_of<RequestObject>(handle.id));
   const MutexLock lock(object->mu);
   if (object->gone) return invalid_handle(HandleKind::kRequest, handle.id);
+  if (after == nullptr && object->written_after && !object->written_after->ended())
+    after = &*object->written_after;
   if (after != nullptr) keep_until(*after, object);
   object->gone = true;
   ASHLAR_RETURN_IF_ERROR(close_handle<RequestObject>(handle.id));
@@ -279,9 +283,15 @@ ashlar_status ashlar_request_copies(ashlar_request request, ashlar_block_copy* o
 }
 
 ashlar_status ashlar_request_set_written_after(ashlar_request request, ashlar_fence fence) {
-  return with_request(request, [&](Request& its) -> Outcome<> {
-    ASHLAR_TRY(auto one, fence_of(fence));
-    its.set_written_after(std::move(one));
+  return call([&]() -> Outcome<> {
+    ASHLAR_TRY(const auto object, object_of<RequestObject>(request.id));
+    ASHLAR_TRY(const auto one, fence_of(fence));
+    auto pool = pool_until_fence(object->ticket);
+    const ashlar::MutexLock lock(object->mu);
+    if (object->gone) return invalid_handle(HandleKind::kRequest, request.id);
+    object->request.set_written_after(one);
+    object->written_after = one;
+    one.keep(std::move(pool));
     return {};
   });
 }

@@ -1,6 +1,8 @@
 // Sequences of the C interface.
 #include "ashlar/block/sequence_manager.h"
 
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "c/src/objects.h"
@@ -26,6 +28,7 @@ struct SequenceObject final : HandleObject {
   const PoolTicket ticket;
   Mutex mu;
   bool gone ASHLAR_GUARDED_BY(mu) = false;  // its handle was taken away
+  std::optional<block::Fence> written_after ASHLAR_GUARDED_BY(mu);
   Sequence sequence ASHLAR_GUARDED_BY(mu);
 };
 
@@ -104,6 +107,7 @@ ashlar_status ashlar_sequence_destroy(ashlar_sequence sequence) {
     ASHLAR_TRY(const auto object, object_of<SequenceObject>(sequence.id));
     const ashlar::MutexLock lock(object->mu);
     if (object->gone) return invalid_handle(HandleKind::kSequence, sequence.id);
+    if (object->written_after && !object->written_after->ended()) keep_until(*object->written_after, object);
     object->gone = true;
     return close_handle<SequenceObject>(sequence.id);
   });
@@ -196,13 +200,20 @@ ashlar_status ashlar_sequence_may_append(ashlar_sequence sequence, int* new_bloc
 
 ashlar_status ashlar_sequence_computed(ashlar_sequence sequence, size_t tokens, const ashlar_fence* after,
                                        size_t* registered) {
-  return with_sequence(sequence, [&](const auto& all, Sequence& its) -> Outcome<> {
+  return call([&]() -> Outcome<> {
+    ASHLAR_TRY(const auto object, object_of<SequenceObject>(sequence.id));
     std::optional<ashlar::block::Fence> fence;
+    std::unique_ptr<ashlar::block::Fence::Waiting> pool;
     if (after != nullptr) {
       ASHLAR_TRY(fence, fence_of(*after));
+      pool = pool_until_fence(object->ticket);
     }
-    const auto count = all.computed(its, tokens, std::move(fence));
+    const ashlar::MutexLock lock(object->mu);
+    if (object->gone) return invalid_handle(HandleKind::kSequence, sequence.id);
+    const auto count = object->maker->sequences.computed(object->sequence, tokens, fence);
     if (!count) return Refusal(count.error());
+    object->written_after = fence;
+    if (fence) fence->keep(std::move(pool));
     if (registered != nullptr) *registered = *count;
     return {};
   });

@@ -95,8 +95,35 @@ Outcome<> hash_with_runs(const tokens::SequenceHasher& hasher, tokens::BlockBefo
   return {};
 }
 
-void settle_waiting(const std::shared_ptr<WaitingObject>& waiting, bool passed) {
-  if (passed) {
+// To be used outside the lock: it runs what waits for the fence. Empty: it was used before.
+Outcome<std::optional<block::FenceSignal>> take_signal(ashlar_fence fence) {
+  ASHLAR_TRY(const auto object, object_of<FenceObject>(fence.id));
+  const MutexLock lock(object->mu);
+  std::optional<block::FenceSignal> signal = std::move(object->signal);
+  object->signal.reset();
+  return signal;
+}
+
+// A use of a pool until a fence has ended; for ever if it is abandoned.
+class PoolUntilFence final : public block::Fence::Waiting {
+ public:
+  explicit PoolUntilFence(std::shared_ptr<PoolLife> life) noexcept : life_(std::move(life)) {
+    entered_ = life_->enter();
+  }
+  ~PoolUntilFence() override {
+    if (entered_) life_->leave(PoolUse::kGuard);
+  }
+  void settled(block::FenceEnd end) noexcept override {
+    if (end == block::FenceEnd::kAbandoned) entered_ = false;
+  }
+
+ private:
+  const std::shared_ptr<PoolLife> life_;
+  bool entered_ = false;
+};
+
+void settle_waiting(const std::shared_ptr<WaitingObject>& waiting, bool ended) {
+  if (ended) {
     waiting->object.reset();
     return;
   }
@@ -108,10 +135,14 @@ void settle_waiting(const std::shared_ptr<WaitingObject>& waiting, bool passed) 
 
 }  // namespace
 
+std::unique_ptr<block::Fence::Waiting> pool_until_fence(const PoolTicket& ticket) {
+  return std::make_unique<PoolUntilFence>(ticket.shared());
+}
+
 void keep_until(const block::Fence& fence, std::shared_ptr<HandleObject> object) {
   abandoned_objects();  // made now, while an exception still has somewhere to go
   auto waiting = std::make_shared<WaitingObject>(std::move(object));
-  fence.on_settled([waiting](bool passed) { settle_waiting(waiting, passed); });
+  fence.on_settled([waiting, fence](bool) { settle_waiting(waiting, fence.ended()); });
 }
 
 }  // namespace ashlar::c_interface
@@ -215,14 +246,16 @@ ashlar_status ashlar_fence_create(ashlar_fence* fence) {
 
 ashlar_status ashlar_fence_signal(ashlar_fence fence) {
   return call([&]() -> Outcome<> {
-    ASHLAR_TRY(const auto object, object_of<FenceObject>(fence.id));
-    std::optional<ashlar::block::FenceSignal> signal;
-    {
-      const ashlar::MutexLock lock(object->mu);
-      signal = std::move(object->signal);
-      object->signal.reset();
-    }
-    if (signal) std::move(*signal).signal();  // outside the lock: it runs what waits for the fence
+    ASHLAR_TRY(auto signal, take_signal(fence));
+    if (signal) std::move(*signal).signal();
+    return {};
+  });
+}
+
+ashlar_status ashlar_fence_fail(ashlar_fence fence) {
+  return call([&]() -> Outcome<> {
+    ASHLAR_TRY(auto signal, take_signal(fence));
+    if (signal) std::move(*signal).fail();
     return {};
   });
 }

@@ -114,6 +114,13 @@ struct SignalObject {
   SignalObject(Fence made, FenceSignal right) : fence(std::move(made)), signal(std::move(right)) {}
   SignalObject(SignalObject&&) noexcept = default;
   SignalObject& operator=(SignalObject&&) = delete;
+  FenceSignal take() {
+    if (!signal) raise_used("this FenceSignal");
+    if (signal.is_of_parent()) raise_of_parent();
+    FenceSignal taken = *std::move(signal);
+    signal.reset();
+    return taken;
+  }
   ~SignalObject() {
     // Abandons the fence if it was not used, which runs callbacks.
     if (signal) without_gil_in_destructor([&] { signal.reset(); });
@@ -144,12 +151,15 @@ A block that work in flight still touches is not used again before its fence has
 it.)")
       .def_static("passed_already", &Fence::passed_already, "For work that is done when it is launched.")
       .def_prop_ro("passed", &Fence::passed, "Whether it has passed.")
+      .def_prop_ro("failed", &Fence::failed,
+                   "The work has ended without writing its blocks: it can never pass.")
       .def_prop_ro("abandoned", &Fence::abandoned, "Its signal is gone unused: it can never pass.")
       .def(nb::self == nb::self, nb::sig("def __eq__(self, arg: object, /) -> bool"));
 
   nb::class_<SignalObject>(module, "FenceSignal", R"(The right to pass a fence, once.
 
-Destroyed unused it abandons the fence, and the blocks that wait for it are never used again.)")
+Destroyed unused it abandons the fence: the blocks that wait for it are never used again, and those that were
+registered with it are found no longer.)")
       .def(
           "__init__",
           [](SignalObject* self) {
@@ -162,13 +172,18 @@ Destroyed unused it abandons the fence, and the blocks that wait for it are neve
       .def(
           "signal",
           [](SignalObject& self) {
-            if (!self.signal) raise_used("this FenceSignal");
-            if (self.signal.is_of_parent()) raise_of_parent();
-            FenceSignal signal = *std::move(self.signal);
-            self.signal.reset();
+            FenceSignal signal = self.take();
             without_gil([&] { std::move(signal).signal(); });
           },
-          "Passes the fence. On return its callbacks have run.");
+          "Passes the fence. On return its callbacks have run.")
+      .def(
+          "fail",
+          [](SignalObject& self) {
+            FenceSignal signal = self.take();
+            without_gil([&] { std::move(signal).fail(); });
+          },
+          "The work has ended, or was never launched, and its blocks are not written: those that were "
+          "registered with the fence are found no longer, and what waits for it returns.");
 }
 
 void bind_unique(nb::module_& module) {

@@ -387,7 +387,8 @@ void bind_stepping(nb::class_<RequestObject>& type) {
           "set_written_after",
           [](const RequestObject& self, const Fence& fence) { self.get().set_written_after(fence); },
           nb::arg("fence"),
-          "The fence of the step that writes the blocks which later calls register; tiers copy none before.")
+          "The fence of the step that writes the blocks which later calls register: tiers copy none before, "
+          "and no block that the request has now is used again before.")
       .def(
           "revert",
           [](const RequestObject& self) {

@@ -229,6 +229,31 @@ TEST(CHandles, AnAbandonedFenceKeepsItsBlocksAndTheirManager) {
   EXPECT_EQ(ashlar_manager_destroy(manager), ASHLAR_NOT_READY);
 }
 
+TEST(CHandles, AStepInFlightKeepsItsBlocksAndTheirManager) {
+  const std::uint32_t prompt[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  for (const bool fails : {false, true}) {
+    const ashlar_manager manager = make_manager();
+    ashlar_request request = {};
+    ashlar_fence fence = {};
+    const std::uint32_t next = 10;
+    ASSERT_EQ(ashlar_fence_create(&fence), ASHLAR_OK);
+    ASSERT_EQ(ashlar_request_create(manager, prompt, 9, nullptr, &request), ASHLAR_OK);
+    ASSERT_EQ(ashlar_request_schedule_prefill(request, 9, nullptr), ASHLAR_OK);
+    ASSERT_EQ(ashlar_request_set_written_after(request, fence), ASHLAR_OK);
+    ASSERT_EQ(ashlar_request_apply_prefill(request, &next, nullptr), ASHLAR_OK);
+    const auto before = status_of(manager);
+    EXPECT_GT(before.active, 0u);
+    ASSERT_EQ(ashlar_request_destroy(request), ASHLAR_OK);
+    EXPECT_EQ(status_of(manager).active, before.active) << "the step still writes them";
+    EXPECT_EQ(ashlar_manager_destroy(manager), ASHLAR_NOT_READY);
+    EXPECT_EQ(fails ? ashlar_fence_fail(fence) : ashlar_fence_signal(fence), ASHLAR_OK);
+    EXPECT_EQ(status_of(manager).inactive, fails ? 0u : before.active);
+    EXPECT_EQ(status_of(manager).active + status_of(manager).owned, 0u);
+    EXPECT_EQ(ashlar_fence_destroy(fence), ASHLAR_OK);
+    EXPECT_EQ(ashlar_manager_destroy(manager), ASHLAR_OK);
+  }
+}
+
 // What the fuzzer knows of a list.
 struct ModelList {
   std::size_t count = 0;

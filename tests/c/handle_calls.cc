@@ -114,6 +114,7 @@ std::vector<HandleCall> handle_calls() {
       CALL(kPin, ashlar_pin_active, {id}, &OUT->flag),
       CALL(kPin, ashlar_pin_release, {id}),
       CALL(kFence, ashlar_fence_signal, {id}),
+      CALL(kFence, ashlar_fence_fail, {id}),
       CALL(kFence, ashlar_fence_passed, {id}, &OUT->flag),
       CALL(kFence, ashlar_fence_destroy, {id}),
       CALL(kBlocks, ashlar_blocks_info, {id}, &OUT->count, &OUT->state),

@@ -91,6 +91,12 @@ void walk_tokens(void) {
   foreign.id = fence.id;
   EXPECT(ASHLAR_INVALID_HANDLE, ashlar_hasher_destroy(foreign));
   OK(ashlar_fence_destroy(fence));
+  OK(ashlar_fence_create(&fence));
+  OK(ashlar_fence_fail(fence));
+  OK(ashlar_fence_signal(fence));
+  OK(ashlar_fence_passed(fence, &passed));
+  TRUE(passed == 0);
+  OK(ashlar_fence_destroy(fence));
 }
 
 /* Handlers of atexit() run when much of the program is gone, and may still call the library. */

@@ -197,6 +197,24 @@ def test_blocks_in_flight_outlive_guard_and_manager():
         signal.signal()
 
 
+def test_what_a_failed_step_wrote_is_not_found():
+    manager = ashlar.BlockManager(4, 4)
+    request = ashlar.RequestSequence(manager, range(8))
+    request.schedule_prefill(8)
+    signal = ashlar.FenceSignal()
+    request.set_written_after(signal.fence)
+    request.apply_prefill(8)
+    assert ashlar.RequestSequence(manager, range(9)).match_prefix() == 8
+    request.release()
+    assert manager.status.active == 2, "the step may still write them"
+    signal.fail()
+    assert signal.fence.failed and not signal.fence.passed and not signal.fence.abandoned
+    assert manager.status.reset == 4
+    assert ashlar.RequestSequence(manager, range(9)).match_prefix() == 0
+    with pytest.raises(ashlar.UsedGuard):
+        signal.signal()
+
+
 def test_references_are_given_back_after_a_fence():
     manager = ashlar.BlockManager(2)
     shared = store(manager, sequence(1))[0]

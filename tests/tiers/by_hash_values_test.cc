@@ -271,7 +271,7 @@ TEST_F(ByHashTest, ADescriptionHasEverythingOfEveryTier) {
     ASSERT_TRUE(found);
     ASSERT_EQ(found->tiers.size(), 1u);
     EXPECT_TRUE(found->tiers[0].being_written);
-    EXPECT_EQ(found->tiers[0].block.references, 1u);
+    EXPECT_EQ(found->tiers[0].block.references, 2u) << "the table's, and that of the step that writes it";
     EXPECT_EQ(found->tiers[0].block.state, block::BlockState::kPrimary);
   }
   std::move(signal).signal();

@@ -436,7 +436,7 @@ TEST_F(KvBlockManagerTest, AnOffloadEndsWithItsCancelOrItsDeadlineWhateverItWait
   KvOptions lazy = options();
   lazy.to_g2.trigger = Trigger::kOnCall;
   kv_ = KvBlockManager::create(lazy).value();
-  const auto [written, written_signal] = block::Fence::create();
+  auto [written, written_signal] = block::Fence::create();
   const auto [mine, my_signal] = block::Fence::create();
   int wrong = 0;
   const auto hashes = sequence(1, 3);
@@ -450,6 +450,7 @@ TEST_F(KvBlockManagerTest, AnOffloadEndsWithItsCancelOrItsDeadlineWhateverItWait
   EXPECT_EQ(late.wait().error().code(), ErrorCode::kTimeout);
   EXPECT_EQ(late.progress().late, 3u);
   EXPECT_EQ(kv_->status().to_g2->blocked, 0u) << "nobody waits any more";
+  std::move(written_signal).signal();
 }
 
 TEST_F(KvBlockManagerTest, DeadlinesAreByTheClockOfTheManager) {

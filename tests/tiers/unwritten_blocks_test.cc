@@ -61,13 +61,14 @@ TEST_F(UnwrittenBlocksTest, DoNotGoDownByCallOrAsVictims) {
   const OffloadHandle handle = kv_->offload_to(kG4, names_).value();
   kv_->look_ahead();
   ASSERT_TRUE(kv_->drain());
-  EXPECT_EQ(kv_->status().to_g3->blocked, 3u);
+  EXPECT_EQ(kv_->status().to_g3->blocked, 0u) << "in use, and no victims";
   EXPECT_EQ(kv_->status().to_g4->blocked, 3u);
-  made.reset();  // they will never be written
+  std::move(made->second).fail();  // they will never be written
   EXPECT_EQ(handle.wait().error().code(), ErrorCode::kCancelled);
   EXPECT_EQ(handle.progress().failed, 3u);
-  while (kv_->status().to_g3->blocked != 0) std::this_thread::yield();
   EXPECT_EQ(kv_->status().to_g3->arrived, 0u);
+  EXPECT_FALSE(kv_->describe(names_[0])) << "nor do they stay";
+  while (kv_->status().g2->pool.reset != kv_->status().g2->pool.total) std::this_thread::yield();
 }
 
 TEST_F(UnwrittenBlocksTest, DoNotComeUp) {

@@ -146,10 +146,14 @@ ASHLAR_API ashlar_status ashlar_hash_from_text(const char* text, ashlar_hash* ha
 ASHLAR_API ashlar_status ashlar_fence_create(ashlar_fence* fence);
 // Reports the moment. A second call has no effect.
 ASHLAR_API ashlar_status ashlar_fence_signal(ashlar_fence fence);
+// Reports that the work has ended, or was never launched, and its blocks are not written: what waits returns,
+// and blocks that were registered with the fence lose their names. The fence never passes.
+ASHLAR_API ashlar_status ashlar_fence_fail(ashlar_fence fence);
 // 1 if the moment was reported.
 ASHLAR_API ashlar_status ashlar_fence_passed(ashlar_fence fence, int* passed);
 // Calls that were given the fence keep it. One that was never signalled never passes: what waits for it is
-// not used again, and keeps its manager from being destroyed.
+// not used again, and keeps its manager from being destroyed; blocks that were registered with it lose their
+// names.
 ASHLAR_API ashlar_status ashlar_fence_destroy(ashlar_fence fence);
 
 #ifdef __cplusplus

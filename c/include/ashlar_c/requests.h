@@ -150,7 +150,8 @@ ASHLAR_API ashlar_status ashlar_request_apply_speculative(ashlar_request request
 ASHLAR_API ashlar_status ashlar_request_copies(ashlar_request request, ashlar_block_copy* out,
                                                size_t capacity, size_t* count);
 // Blocks that later apply calls register are complete when the fence passes: for engines that apply a step
-// when they launch it. Tiers copy no block before.
+// when they launch it. Tiers copy no block before, and no block that the request has now is used again
+// before.
 ASHLAR_API ashlar_status ashlar_request_set_written_after(ashlar_request request, ashlar_fence fence);
 // Drops the scheduled step. Nothing may still write to its blocks.
 ASHLAR_API ashlar_status ashlar_request_revert(ashlar_request request);

@@ -34,7 +34,8 @@ struct RegistrationOptions {
   // How long to keep the blocks, and their place in offload queues.
   BlockRetention retention = {};
   // The moments from which their bytes are complete: none, one for all, or one per block. For blocks that are
-  // registered while a launched step still writes them.
+  // registered while a launched step still writes them: they are in use until then. If their fence fails or
+  // is abandoned, they lose their names (fence.h).
   std::vector<Fence> after = {};
   // For blocks that were staged without them: the block before the first, and the salt. The others follow
   // each other where their positions do. A block whose hash is registered with another salt is refused

@@ -305,8 +305,11 @@ class [[nodiscard]] RequestSequence {
     return Calls::apply_speculative(untyped(), accepted);
   }
 
-  // The blocks that later apply_…() calls register are complete when the fence passes: the fence of the step
-  // that writes them. For engines that apply a step when they launch it. Tiers copy no block before.
+  // The fence of the step that is about to be applied, for engines that apply a step when they launch it.
+  // What that step registers is found at once; tiers copy none of it before the fence has passed, and no
+  // block that the request has now is handed out again before, however it is returned: release(), preempt(),
+  // windows, refused drafts. Fences of later steps pass later. If the fence fails or is abandoned, blocks
+  // that were registered after it lose their names (fence.h). Without memory it throws std::bad_alloc.
   void set_written_after(Fence fence) { Calls::set_written_after(untyped(), std::move(fence)); }
 
   // Drops the scheduled step: its blocks may be allocated again at once, so nothing may still write to them.
@@ -326,11 +329,11 @@ class [[nodiscard]] RequestSequence {
     return RequestSequence(std::move(forked));
   }
 
-  // Returns all blocks at once, the last first. The tokens stay readable. Dropping the request does the same.
-  // While a step is in flight, use release_after().
+  // Returns all blocks, the last first: at once, or after the fence of set_written_after(). The tokens stay
+  // readable. Dropping the request does the same. While another step is in flight, use release_after().
   void release() noexcept { Calls::release(untyped()); }
-  // The same once the fence has passed: for an abandoned step in flight. Without memory it throws
-  // std::bad_alloc, and the request keeps its blocks.
+  // The same once the fence has passed or failed, too: for a step that runs and was not applied. Without
+  // memory it throws std::bad_alloc, and the request keeps its blocks.
   void release_after(const Fence& fence) { Calls::release_after(untyped(), fence); }
 
  private:

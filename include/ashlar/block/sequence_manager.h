@@ -54,7 +54,8 @@ enum class RegisterBlocks : std::uint8_t {
   // block is written before it is read, as in an engine that runs each step to its end before the next
   // begins. A sequence keeps the blocks that it still has to compute, under either DuplicatePolicy: one whose
   // hash has a block becomes its duplicate, or replaces it. Tiers below copy the blocks after the step: at
-  // the next may_append(), computed() or deallocate() of the sequence.
+  // the next may_append(), computed() or deallocate() of the sequence. With tiers, or another observer, a
+  // sequence that is dropped before takes the names of the blocks of its last step along.
   kAtOnce,
 };
 
@@ -260,7 +261,8 @@ class SequenceManager {
   // The KV of the first `tokens` tokens exists: registers the full blocks among them. Returns how many it
   // registered. Errors: kWrongState when nothing is allocated; kPrefillOverrun for more tokens than have
   // blocks, or fewer than were computed before.
-  // `after`: the fence of the step that writes them, if it is still running.
+  // `after`: the fence of the step that writes them, if it is still running; as set_written_after() of
+  // RequestSequence.
   Result<std::size_t, SequenceError> computed(Sequence<Tier>& sequence, std::size_t tokens,
                                               std::optional<Fence> after = {}) const {
     return manager_.computed(sequence.untyped(), tokens, std::move(after));

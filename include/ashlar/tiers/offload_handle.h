@@ -26,7 +26,7 @@ struct OffloadOptions {
   std::uint8_t priority = block::BlockRetention::kDefaultPriority;
   // Preconditions: a block is copied only after its fence has passed, for example the event of the kernel
   // that writes it. Must have 0, 1 (for all blocks) or as many entries as there are blocks. A block whose
-  // fence is abandoned fails.
+  // fence fails or is abandoned fails.
   std::vector<block::Fence> after = {};
   // Blocks that have not arrived by then count as late, whether they wait for a precondition, are queued or
   // are in flight. A copy that another call wants goes on without this one. By the manager's clock.

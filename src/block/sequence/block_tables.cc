@@ -138,6 +138,83 @@ Result<std::size_t, AllocationRefusal> BlockTables::extend(std::size_t computed,
   return count;
 }
 
+// ---- blocks of running steps
+
+class BlockTables::Departed final : public Fence::Waiting {
+ public:
+  explicit Departed(BlockTables empty) : tables(std::move(empty)) {}
+  void settled(FenceEnd end) noexcept override {
+    if (end == FenceEnd::kAbandoned) {
+      tables.abandon();
+    } else {
+      tables.release();
+    }
+  }
+  BlockTables tables;
+};
+
+void BlockTables::make_waiting() {
+  if (waiting_ == nullptr) waiting_ = std::make_unique<Departed>(empty_copy());
+}
+
+void BlockTables::set_written_after(std::optional<Fence> fence) {
+  if (fence) {
+    make_waiting();
+  } else {
+    waiting_.reset();
+  }
+  written_after_ = std::move(fence);
+}
+
+void BlockTables::settle(std::size_t blocks, std::size_t computed) noexcept {
+  if (in_flight()) return settle_later(blocks, computed);
+  copied();
+  truncate(blocks, nullptr);
+  leave_windows(computed, nullptr);
+}
+
+void BlockTables::settle_later(std::size_t blocks, std::size_t computed) noexcept {
+  copies_.clear();
+  std::unique_ptr<Departed> departed;
+  try {
+    if (!sources_.empty()) departed = std::make_unique<Departed>(empty_copy());
+    for (std::size_t g = 0; g < tables_.size(); ++g) {
+      const Table& table = tables_[g];
+      const std::size_t leaving = table.slots.size() - std::min(blocks, table.slots.size()) +
+                                  outside(table, computed) - std::min(outside(table, computed), table.live);
+      if (leaving == 0) continue;
+      if (departed == nullptr) departed = std::make_unique<Departed>(empty_copy());
+      Table& later = departed->tables.tables_[g];
+      later.slots.reserve(leaving);
+      if (!table.shares.empty()) later.shares.reserve(leaving);
+    }
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  if (departed == nullptr) return;
+  departed->tables.sources_.swap(sources_);
+  leave_windows(computed, &departed->tables);  // first: the registered ones
+  truncate(blocks, &departed->tables);
+  written_after_->keep(std::move(departed));
+}
+
+void BlockTables::hand_over(Table& table, std::size_t from, std::size_t to, Table& later) noexcept {
+  for (std::size_t i = from; i < to; ++i) {
+    if (table.slots[i].store == nullptr) continue;
+    later.slots.push_back(table.slots[i]);
+    if (!table.shares.empty()) later.shares.push_back(std::move(table.shares[i]));
+    if (i < table.registered) ++later.registered;
+  }
+}
+
+void BlockTables::release_after(const Fence& fence) {
+  auto all = std::make_unique<Departed>(empty_copy());
+  all->tables.swap(*this);
+  all->tables.written_after_ = written_after_;
+  all->tables.waiting_ = std::move(waiting_);
+  fence.keep(std::move(all));
+}
+
 void BlockTables::copied() noexcept {
   copies_.clear();
   sources_.clear();
@@ -145,7 +222,7 @@ void BlockTables::copied() noexcept {
 
 void BlockTables::undo_copies(std::size_t computed) noexcept {
   const std::size_t tail = computed / block_size();
-  ASHLAR_DCHECK(copies_.size() == sources_.size(), "%zu copies of %zu sources", copies_.size(),
+  ASHLAR_DCHECK(copies_.size() <= sources_.size(), "%zu copies of %zu sources", copies_.size(),
                 sources_.size());
   while (!copies_.empty()) {
     Table& table = tables_[copies_.back().group];
@@ -159,13 +236,17 @@ void BlockTables::undo_copies(std::size_t computed) noexcept {
   }
 }
 
-void BlockTables::truncate(std::size_t blocks) noexcept {
+void BlockTables::truncate(std::size_t blocks, BlockTables* later) noexcept {
   if (size() <= blocks) return;
   for (std::size_t g = tables_.size(); g-- > 0;) {
     Table& table = tables_[g];
     ASHLAR_DCHECK(table.registered <= blocks, "a cut to %zu blocks through %zu registered ones", blocks,
                   table.registered);
-    drop(table, blocks, table.slots.size());
+    if (later != nullptr) {
+      hand_over(table, blocks, table.slots.size(), later->tables_[g]);
+    } else {
+      drop(table, blocks, table.slots.size());
+    }
     table.slots.resize(blocks);
     table.ids.resize(blocks);
     if (!table.shares.empty()) table.shares.resize(blocks);
@@ -263,7 +344,14 @@ Result<void> BlockTables::register_all(std::span<const Publication> publications
   Walk in(publications);
   Walk out(publications);
   Walk about(publications);
-  return publications.front().tables->store_->register_slots(
+  BlockStore& store = *publications.front().tables->store_;
+  Writers writers(store, n);
+  std::size_t before = 0;
+  for (const Publication& each : publications) {
+    if (each.tables->written_after_) writers.expect(before, each.count, *each.tables->written_after_);
+    before += each.count;
+  }
+  return store.register_slots(
       n,
       [&](std::size_t first, std::span<SlotRef> slots) {
         SlotRef* next = slots.data();
@@ -286,7 +374,7 @@ Result<void> BlockTables::register_all(std::span<const Publication> publications
       [&](std::size_t i, RegisteredBlock& block) {
         about(i, 1, [&](const Table&, std::size_t at, std::size_t) { about.tables().describe(at, block); });
       },
-      tentative, on_twin);
+      tentative, on_twin, &writers);
 }
 
 // What an observer hears of block i beyond its name.
@@ -329,18 +417,26 @@ BlockTables::Published BlockTables::publish(std::span<const Publication> publica
 
 // ---- leaving
 
-void BlockTables::leave_windows(std::size_t computed) noexcept {
-  for (Table& table : tables_) {
-    const std::size_t outside =
-        std::min(table.group.tokens_outside(computed) / block_size(), table.slots.size());
-    if (outside <= table.live) continue;
-    drop(table, table.live, outside);
-    for (std::size_t i = table.live; i < outside; ++i) {
+std::size_t BlockTables::outside(const Table& table, std::size_t computed) const noexcept {
+  return std::min(table.group.tokens_outside(computed) / block_size(), table.slots.size());
+}
+
+void BlockTables::leave_windows(std::size_t computed, BlockTables* later) noexcept {
+  for (std::size_t g = 0; g < tables_.size(); ++g) {
+    Table& table = tables_[g];
+    const std::size_t live = outside(table, computed);
+    if (live <= table.live) continue;
+    if (later != nullptr) {
+      hand_over(table, table.live, live, later->tables_[g]);
+    } else {
+      drop(table, table.live, live);
+    }
+    for (std::size_t i = table.live; i < live; ++i) {
       table.slots[i] = SlotRef();
       table.ids[i] = kNoBlock;
     }
-    table.live = outside;
-    table.registered = std::max(table.registered, outside);
+    table.live = live;
+    table.registered = std::max(table.registered, live);
   }
 }
 
@@ -355,6 +451,12 @@ std::size_t BlockTables::next_leaving() const noexcept {
 }
 
 void BlockTables::release() noexcept {
+  if (in_flight()) {
+    std::unique_ptr<Fence::Waiting> waiting = std::move(waiting_);
+    static_cast<Departed&>(*waiting).tables.swap(*this);
+    written_after_->keep(std::move(waiting));
+    return;
+  }
   copied();
   if (tables_.size() <= 1) {
     for (Table& table : tables_) drop(table, table.live, table.slots.size());

@@ -4,6 +4,9 @@
 // table owns alone. A fork turns owned blocks into shared ones; a writer copies a shared block first. Blocks
 // that left a group's window are gaps.
 //
+// While the fence of the last step has not settled, what the tables return waits for it: all of release(),
+// and of settle() the sources of copies, blocks outside windows, and blocks of refused drafts.
+//
 // Thread safety: thread-compatible; tables that share blocks may be used by different threads.
 // Invariant: all tables are equally long.
 #pragma once
@@ -18,6 +21,7 @@
 
 #include "ashlar/block/block_identity.h"
 #include "ashlar/block/detail/slot_ref.h"
+#include "ashlar/block/fence.h"
 #include "ashlar/block/manager_options.h"
 #include "ashlar/block/prefix_source.h"
 #include "ashlar/block/request_sequence.h"
@@ -80,12 +84,15 @@ class BlockTables {
   void place(std::size_t computed, std::size_t blocks, std::span<const SlotRef> fresh);
   // wanted(), make_room(), an allocation, and place(). Returns the number of new blocks.
   Result<std::size_t, AllocationRefusal> extend(std::size_t computed, std::size_t blocks);
-  // The copies are done: releases their sources.
-  void copied() noexcept;
+  // A step was applied, and the tables need `blocks` entries for `computed` tokens: releases the sources of
+  // its copies, later entries, and blocks outside their group's window. Without memory to make them wait for
+  // a step that is running, the next call does it. Requires: no removed entry is registered.
+  void settle(std::size_t blocks, std::size_t computed) noexcept;
   // The copies were not made: puts the shared blocks back.
   void undo_copies(std::size_t computed) noexcept;
-  // Truncates the tables to `blocks` entries, last block first. Requires: no removed block is registered.
-  void truncate(std::size_t blocks) noexcept;
+  // Truncates the tables to `blocks` entries at once, last block first. Requires: no removed block is
+  // registered.
+  void truncate(std::size_t blocks) noexcept { truncate(blocks, nullptr); }
 
   // Blocks of one table whose KV is complete, to be registered.
   struct Publication {
@@ -107,16 +114,19 @@ class BlockTables {
   using OnTwin = BlockStore::OnTwin;
   static Published publish(std::span<const Publication> publications, OnTwin on_twin = OnTwin::kFollowPolicy);
 
-  // The blocks that are published from now on are complete when the fence passes.
-  void set_written_after(std::optional<Fence> fence) { written_after_ = std::move(fence); }
+  // The blocks that are published from now on are complete when the fence passes, and nothing that the tables
+  // have now is returned before it has ended. Allocates if make_waiting() did not.
+  void set_written_after(std::optional<Fence> fence);
+  // The memory that set_written_after() needs.
+  void make_waiting();
 
-  // Releases the blocks outside their group's window once `computed` tokens have KV.
-  void leave_windows(std::size_t computed) noexcept;
-  // The number of computed tokens at which leave_windows() next has work.
+  // The number of computed tokens at which blocks next leave a window.
   std::size_t next_leaving() const noexcept;
 
   // Releases all blocks, last block first.
   void release() noexcept;
+  // The same once the fence has ended, too. Throws std::bad_alloc without changing anything.
+  void release_after(const Fence& fence);
   // Drops all blocks without releasing them: they are never allocated again.
   void abandon() noexcept;
   // Empty tables for the same groups.
@@ -159,6 +169,20 @@ class BlockTables {
   // What a prefix of several groups wants from below.
   class GroupChoice;
   void push_gap(Table& table);
+  // Blocks that left, and wait for a fence.
+  class Departed;
+  // Whether a step may be running that uses blocks of the tables.
+  bool in_flight() const noexcept { return waiting_ != nullptr && !written_after_->ended(); }
+  // Blocks of the table that are outside its window once `computed` tokens have KV.
+  std::size_t outside(const Table& table, std::size_t computed) const noexcept;
+  // The copies are done: releases their sources.
+  void copied() noexcept;
+  // Entries leave a table: to `later`, or they are dropped.
+  void truncate(std::size_t blocks, BlockTables* later) noexcept;
+  void leave_windows(std::size_t computed, BlockTables* later) noexcept;
+  void settle_later(std::size_t blocks, std::size_t computed) noexcept;
+  // Moves entries [from, to) behind those of another table with room for them.
+  static void hand_over(Table& table, std::size_t from, std::size_t to, Table& later) noexcept;
   // Releases entries [from, to) of a table, last first.
   void drop(Table& table, std::size_t from, std::size_t to) noexcept;
   // All or none. Returns the error of a collision.
@@ -174,8 +198,10 @@ class BlockTables {
   std::vector<Table> tables_;
   std::shared_ptr<const BlockWorth> worth_;
   std::vector<BlockCopy> copies_;
-  std::vector<SlotShare> sources_;  // of copies_, in their order
+  std::vector<SlotShare> sources_;  // of copies_, in their order; before them some of earlier steps
   std::optional<Fence> written_after_;
+  // Empty tables, ready to wait for written_after_; null when nothing here was used by its step.
+  std::unique_ptr<Fence::Waiting> waiting_;
   static constexpr std::size_t kShared = SIZE_MAX;
   std::size_t private_from_ =
       kShared;  // a hash collided at this block: none from here on is registered, in any group

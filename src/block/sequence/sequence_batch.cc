@@ -200,6 +200,7 @@ Result<StepOutcome, BatchError> UntypedBatch::apply_prefill(
 }
 
 void UntypedBatch::set_written_after(const Fence& fence) {
+  for (UntypedRequest* const request : requests_) request->tables().make_waiting();
   for (UntypedRequest* const request : requests_) request->tables().set_written_after(fence);
 }
 

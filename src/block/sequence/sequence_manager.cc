@@ -24,6 +24,9 @@ constexpr std::string_view kOnboarding = "onboarding";
 class UntypedSequence {
  public:
   UntypedSequence(SequenceText given, BlockTables empty) : text(std::move(given)), tables(std::move(empty)) {}
+  ~UntypedSequence() { step_lost(); }
+  UntypedSequence(const UntypedSequence&) = delete;
+  UntypedSequence& operator=(const UntypedSequence&) = delete;
 
   std::size_t block_size() const noexcept { return text.rules->block_size; }
   std::size_t block_count() const noexcept { return (text.tokens.size() + block_size() - 1) / block_size(); }
@@ -51,6 +54,7 @@ class UntypedSequence {
   }
   // Also what is on its way.
   void give_back() noexcept {
+    step_lost();
     arriving.reset();
     tables.release();
     cached = computed = 0;
@@ -77,12 +81,16 @@ class UntypedSequence {
     }
     auto [fence, signal] = Fence::create();
     tables.set_written_after(fence);
-    publish(text.tokens.size(), BlockTables::OnTwin::kKeepOwn);
     writes = std::move(signal);
+    publish(text.tokens.size(), BlockTables::OnTwin::kKeepOwn);
   }
   // The step that wrote the blocks published at once has ended.
   void step_done() {
     if (writes) std::move(*std::exchange(writes, std::nullopt)).signal();
+  }
+  // The sequence ends before that step, and nobody vouches for what it was to write.
+  void step_lost() noexcept {
+    if (writes) std::move(*std::exchange(writes, std::nullopt)).fail();
   }
 
   SequenceText text;

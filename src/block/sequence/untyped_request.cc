@@ -145,21 +145,7 @@ void UntypedRequest::release() noexcept {
 }
 
 void UntypedRequest::release_after(const Fence& fence) {
-  // A slot that waits for a fence that never passes is never returned.
-  struct Waiting {
-    explicit Waiting(BlockTables moved) : tables(std::move(moved)) {}
-    ~Waiting() { tables.abandon(); }
-    BlockTables tables;
-  };
-  auto waiting = std::make_shared<Waiting>(tables_.empty_copy());
-  std::function<void()> callback = [waiting] { waiting->tables.release(); };
-  waiting->tables.swap(tables_);
-  try {
-    fence.on_passed(std::move(callback));
-  } catch (...) {
-    waiting->tables.swap(tables_);
-    throw;
-  }
+  tables_.release_after(fence);
   release();
 }
 
@@ -272,9 +258,7 @@ Result<void, SequenceError> UntypedRequest::can_apply_speculative(std::size_t ac
 }
 
 void UntypedRequest::settle() noexcept {
-  tables_.copied();
-  tables_.truncate(blocks_for(0));
-  tables_.leave_windows(computed_);
+  tables_.settle(blocks_for(0), computed_);
   room_ = tables_.size() * block_size_;
   next_event_ = std::min((computed_ / block_size_ + 1) * block_size_, tables_.next_leaving());
 }

@@ -162,6 +162,10 @@ void BlockStore::close() {
   RegistryEntries::Cursor cursor;
   for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) {
     const std::uint64_t word = slots_.word(slot).load(kOrderProbe);
+    if (SlotWord::state(word) == BlockState::kDuplicate) {  // withdrawn, and held
+      if (Entry* const entry = slots_.entry(slot)) registry_.release(cursor, *entry, operation.retired);
+      slots_.set_entry(slot, nullptr);
+    }
     if (SlotWord::state(word) != BlockState::kPrimary) continue;
     unregister_locked(slot, HashMix::of(slots_.hash(slot)), cursor, operation.retired);
     slots_.word(slot).store(SlotWord::make(BlockState::kReset, 0, SlotWord::generation(word)), kOrderEvict);
@@ -181,7 +185,8 @@ void BlockStore::check_invariants() {
     const BlockState state = SlotWord::state(word);
     const Listing listing = slots_.listing[slot];
     const std::uint32_t refs = SlotWord::refs(word);
-    ASHLAR_CHECK(listing == Listing::kNone || (state == BlockState::kPrimary && refs == 0),
+    const bool withdrawn = state == BlockState::kDuplicate && is_withdrawn_locked(slot);
+    ASHLAR_CHECK(listing == Listing::kNone || ((state == BlockState::kPrimary || withdrawn) && refs == 0),
                  "slot %u is listed in state %d with %u references", slot, static_cast<int>(state), refs);
     switch (state) {
       case BlockState::kReset:
@@ -218,6 +223,14 @@ void BlockStore::check_invariants() {
         }
         break;
       case BlockState::kDuplicate:
+        if (withdrawn) {
+          ASHLAR_CHECK(find_confirmed(slots_.hash(slot)) != slot, "slot %u is found and has lost its name",
+                       slot);
+          ASHLAR_CHECK(refs != 0 || listing != Listing::kNone, "slot %u has no references and is in no pool",
+                       slot);
+          ++(listing == Listing::kPinnedAside ? aside : listing == Listing::kHeldAside ? held : active);
+          break;
+        }
         ++active;
         ++duplicates;
         ASHLAR_CHECK(refs != 0, "duplicate %u has no references", slot);
@@ -252,9 +265,8 @@ tokens::PrefixDigest prefix_of(const SlotRef& slot) noexcept {
 RegistrationHandle registration_handle_of(const SlotRef& slot) {
   RegistryEntries& registry = store_of(slot).registry();
   RegistryEntries::Cursor cursor;
-  Entry* const entry = registry.find(cursor, hash_of(slot));
+  Entry* const entry = registry.acquire(cursor, hash_of(slot)).entry;  // found, unless it was withdrawn
   cursor.release();
-  ASHLAR_CHECK(entry != nullptr, "block %u is registered and not in its registry", slot.id);
   return registry.handle(entry);
 }
 
@@ -269,8 +281,12 @@ bool is_duplicate(const SlotRef& slot) noexcept {
 void set_reset_on_release(const SlotRef& slot, bool reset) noexcept {
   // relaxed: the caller's own drop (kOrderDrop) comes later and publishes the flag to the thread that settles
   // the slot.
-  store_of(slot).slots().flags(slot.id).store(reset ? SlotTable::kResetOnRelease : 0,
-                                              std::memory_order_relaxed);
+  std::atomic<std::uint8_t>& flags = store_of(slot).slots().flags(slot.id);
+  if (reset) {
+    flags.fetch_or(SlotTable::kResetOnRelease, std::memory_order_relaxed);
+  } else {
+    flags.fetch_and(static_cast<std::uint8_t>(~SlotTable::kResetOnRelease), std::memory_order_relaxed);
+  }
 }
 
 WeakSlot downgrade(const SlotRef& slot) {

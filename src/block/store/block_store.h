@@ -35,6 +35,7 @@
 #include "block/store/prefetching_lookup.h"
 #include "block/store/slot_buffer.h"
 #include "block/store/slot_table.h"
+#include "block/store/writers.h"
 
 namespace ashlar::block::detail {
 
@@ -74,10 +75,12 @@ class BlockStore final : public StoreFace,
   // candidate's own block because its KV is still to be written.
   enum class OnTwin : std::uint8_t { kFollowPolicy, kKeepOwn };
   // A tentative registration counts no collision; its retry does. All or none; throws std::bad_alloc.
-  // `describe` adds what only the caller knows of block i; called when the store is observed.
+  // `describe` adds what only the caller knows of block i; called when the store is observed. `writers`: of
+  // blocks that launched work still writes.
   using Describe = FunctionRef<void(std::size_t, RegisteredBlock&)>;
   Result<void> register_slots(std::size_t n, Filler fill, Emitter emit, Describe describe,
-                              bool tentative = false, OnTwin on_twin = OnTwin::kFollowPolicy);
+                              bool tentative = false, OnTwin on_twin = OnTwin::kFollowPolicy,
+                              Writers* writers = nullptr);
   Result<void> register_blocks(std::size_t n, Filler fill, Emitter emit,
                                const RegistrationOptions& options = {}) override;
 
@@ -127,6 +130,8 @@ class BlockStore final : public StoreFace,
   // The counts of these slots have reached zero.
   void settle(std::span<const SlotRef> idle) noexcept;
   void drop_reference_after(const SlotRef& slot, const Fence& fence);
+  // The fence of these blocks has settled (writers.cc).
+  void end_writing(std::span<const SlotRef> slots, FenceEnd end) noexcept;
 
   // pins (pin.cc)
   Result<PinRef> pin(const tokens::SequenceHash& hash, Clock::Duration ttl) override;
@@ -259,7 +264,8 @@ class BlockStore final : public StoreFace,
                            std::vector<RegisteredBlock>& blocks);
   BlockIdentity identity_of(std::uint32_t slot) const;
   BlockDescription describe_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
-  Result<void> register_unobserved(std::size_t n, Filler fill, Emitter emit, bool tentative, OnTwin on_twin);
+  Result<void> register_unobserved(std::size_t n, Filler fill, Emitter emit, bool tentative, OnTwin on_twin,
+                                   Writers* writers);
 
   // Takes n slots from the pools and emits them. False, with nothing taken, when a pool delivers fewer than
   // it announced. Requires: n <= available.
@@ -289,8 +295,8 @@ class BlockStore final : public StoreFace,
   void announce_locked(std::span<const std::uint32_t> slots) ASHLAR_REQUIRES(mu_);
 
   // duplicates (duplicates.cc)
-  // A candidate whose hash already has a primary.
-  SlotRef register_twin_locked(const SlotRef& candidate, std::uint32_t primary, OnTwin on_twin,
+  // A candidate whose hash already has a primary. `written`: launched work still writes it.
+  SlotRef register_twin_locked(const SlotRef& candidate, std::uint32_t primary, OnTwin on_twin, bool written,
                                RegistryEntries::Cursor& cursor) ASHLAR_REQUIRES(mu_);
   bool has_duplicates_locked(std::uint32_t primary) const noexcept ASHLAR_REQUIRES(mu_) {
     return slots_.next_twin[primary] != SlotTable::kNoTwin;
@@ -308,6 +314,17 @@ class BlockStore final : public StoreFace,
   std::size_t check_twins_of_locked(std::uint32_t primary) const ASHLAR_REQUIRES(mu_);
   // The last reference to a duplicate is gone.
   void drop_duplicate_locked(std::uint32_t slot, RegistryEntries::Cursor& cursor) ASHLAR_REQUIRES(mu_);
+
+  // blocks that lose their names while they are in use (writers.cc)
+  // relaxed: the flag changes under the lock.
+  bool is_withdrawn_locked(std::uint32_t slot) noexcept ASHLAR_REQUIRES(mu_) {
+    return (slots_.flags(slot).load(std::memory_order_relaxed) & SlotTable::kWithdrawn) != 0;
+  }
+  // Nobody finds the block from now on; its last reference empties it. Requires: a reference to it.
+  void withdraw_locked(std::uint32_t slot, RegistryEntries::Cursor& cursor, RetiredExtensions& retired)
+      ASHLAR_REQUIRES(mu_);
+  void drop_withdrawn_locked(std::uint32_t slot, RegistryEntries::Cursor& cursor, RetiredExtensions& retired)
+      ASHLAR_REQUIRES(mu_);
 
   events::KvEvent event_locked(events::KvEventKind kind, std::uint32_t slot) const ASHLAR_REQUIRES(mu_);
   void publish_removed_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);

@@ -37,6 +37,7 @@ BlockDescription BlockStore::describe_locked(std::uint32_t slot) {
     const std::span<const tokens::Token> tokens = slots_.tokens(slot);
     out.tokens.emplace(tokens.begin(), tokens.end());
   }
+  if (out.state == BlockState::kDuplicate && is_withdrawn_locked(slot)) return out;
   // Its entry, or that of its primary, lives while it is registered.
   const std::uint32_t primary = out.state == BlockState::kPrimary ? slot : find_confirmed(out.identity->hash);
   ASHLAR_DCHECK(primary != kNone, "block %u is a duplicate of no block", slot);

@@ -7,7 +7,8 @@
 //   - a primary without references gives way to the duplicate before it, and is emptied;
 //   - a duplicate without references is emptied.
 // Pins and holds are promises about one block: while one lasts, its block stays primary, and gives way when
-// it ends. A candidate whose KV is still to be written stays behind a primary in use.
+// it ends. A candidate whose KV is still to be written stays behind a primary in use. A candidate that is
+// replaced while its step still writes it is in quarantine until that has ended (writers.h).
 //
 // The primary changes under the store's lock. A lock-free reader sees the index lead to one of the two slots;
 // if that slot is not a primary in use, it retries under the lock. The hash stays present: no event is
@@ -19,23 +20,20 @@
 
 namespace ashlar::block::detail {
 
-namespace {
-// Added to the word of a duplicate, it makes the duplicate a primary with as many references.
-constexpr std::uint64_t kBecomePrimary =
-    (static_cast<std::uint64_t>(BlockState::kPrimary) - static_cast<std::uint64_t>(BlockState::kDuplicate))
-    << SlotWord::kStateShift;
-static_assert(SlotWord::make(BlockState::kDuplicate, 7, 9) + kBecomePrimary ==
-              SlotWord::make(BlockState::kPrimary, 7, 9));
-}  // namespace
-
 SlotRef BlockStore::register_twin_locked(const SlotRef& candidate, std::uint32_t primary, OnTwin on_twin,
-                                         RegistryEntries::Cursor& cursor) {
+                                         bool written, RegistryEntries::Cursor& cursor) {
   const std::uint32_t slot = candidate.id;
   cursor.release();  // user-supplied code runs under the store's lock alone
   if (options_.duplicates == DuplicatePolicy::kReject && on_twin == OnTwin::kFollowPolicy) {
     const std::uint64_t primary_word = add_reference_locked(primary);
     ++counters_.deduplications;
-    to_reset_pool_locked(slot);
+    if (written) {
+      slots_.word(slot).store(SlotWord::make(BlockState::kQuarantined, 0, candidate.generation), kOrderEvict);
+      ++quarantined_;
+      ++counters_.quarantines;
+    } else {
+      to_reset_pool_locked(slot);
+    }
     return ref(primary, primary_word);
   }
   ++counters_.duplicates;
@@ -64,7 +62,7 @@ SlotRef BlockStore::register_twin_locked(const SlotRef& candidate, std::uint32_t
     to_reset_pool_locked(primary);
   } else {
     // If its last drop is not settled yet, settling will find a duplicate.
-    slots_.word(primary).fetch_sub(kBecomePrimary, kOrderRevive);
+    slots_.word(primary).fetch_sub(SlotWord::kBecomePrimary, kOrderRevive);
   }
   return candidate;
 }
@@ -106,7 +104,7 @@ void BlockStore::give_way_locked(std::uint32_t primary, RegistryEntries::Cursor&
   if (!slots_.ancestry.empty())
     slots_.ancestry[heir].store_metadata(slots_.ancestry[primary].load_metadata());
   // If the heir's own last drop is not settled yet, settling will find a primary.
-  slots_.word(heir).fetch_add(kBecomePrimary, kOrderPublish);
+  slots_.word(heir).fetch_add(SlotWord::kBecomePrimary, kOrderPublish);
   to_reset_pool_locked(primary);
 }
 

@@ -13,7 +13,9 @@ void BlockStore::set_retention(const SlotRef& slot, const BlockRetention& retent
   const tokens::SequenceHash hash = slots_.hash(slot.id);
   {
     const MutexLock lock(mu_);
-    facts_->set_retention(BlockId(find_confirmed(hash)), retention);
+    const std::uint32_t primary = find_confirmed(hash);
+    if (primary == kNone) return;  // withdrawn
+    facts_->set_retention(BlockId(primary), retention);
   }
   for (BlockObserver* const observer : observers_) observer->retention_set(hash, retention);
 }

@@ -1,18 +1,44 @@
 #include "ashlar/block/fence.h"
 
 #include <atomic>
-#include <vector>
+#include <cstdint>
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
 
 namespace ashlar::block {
 
+namespace {
+
+constexpr std::uint8_t kPending = 0xFF;
+
+template <class Callback>
+class WaitingCallback final : public Fence::Waiting {
+ public:
+  explicit WaitingCallback(Callback callback) : callback_(std::move(callback)) {}
+  void settled(FenceEnd end) noexcept override { callback_(end); }
+
+ private:
+  Callback callback_;
+};
+
+template <class Callback>
+std::unique_ptr<Fence::Waiting> waiting_callback(Callback callback) {
+  return std::make_unique<WaitingCallback<Callback>>(std::move(callback));
+}
+
+}  // namespace
+
 struct Fence::State {
-  std::atomic<bool> passed{false};
-  std::atomic<bool> abandoned{false};
+  bool is(FenceEnd wanted) const noexcept {
+    // acquire: pairs with the release in settle(); the writes of the device's reporter come before the code
+    // after the fence.
+    return end.load(std::memory_order_acquire) == static_cast<std::uint8_t>(wanted);
+  }
+  std::atomic<std::uint8_t> end{kPending};  // a FenceEnd
   Mutex mu;
-  std::vector<std::function<void(bool)>> callbacks ASHLAR_GUARDED_BY(mu);
+  std::unique_ptr<Waiting> first ASHLAR_GUARDED_BY(mu);
+  Waiting* last ASHLAR_GUARDED_BY(mu) = nullptr;
 };
 
 std::pair<Fence, FenceSignal> Fence::create() {
@@ -22,39 +48,59 @@ std::pair<Fence, FenceSignal> Fence::create() {
 
 Fence Fence::passed_already() {
   auto state = std::make_shared<State>();
-  state->passed.store(true, std::memory_order_relaxed);  // relaxed: no other thread has seen it yet
+  // relaxed: no other thread has seen it yet.
+  state->end.store(static_cast<std::uint8_t>(FenceEnd::kPassed), std::memory_order_relaxed);
   return Fence(std::move(state));
 }
 
-// acquire: pairs with the release in signal(); the writes of the device's reporter come before the code after
-// the fence.
 bool Fence::passed() const noexcept {
-  return state_->passed.load(std::memory_order_acquire);
+  return state_->is(FenceEnd::kPassed);
+}
+bool Fence::failed() const noexcept {
+  return state_->is(FenceEnd::kFailed);
+}
+bool Fence::abandoned() const noexcept {
+  return state_->is(FenceEnd::kAbandoned);
+}
+bool Fence::ended() const noexcept {
+  return passed() || failed();
+}
+bool Fence::never_passes() const noexcept {
+  return failed() || abandoned();
 }
 
-bool Fence::abandoned() const noexcept {
-  return state_->abandoned.load(std::memory_order_acquire);
+void Fence::keep(std::unique_ptr<Waiting> waiting) const noexcept {
+  std::uint8_t end = kPending;
+  {
+    const MutexLock lock(state_->mu);
+    end = state_->end.load(std::memory_order_relaxed);  // relaxed: it changes under the lock
+    if (end == kPending) {
+      Waiting* const last = waiting.get();
+      (state_->first == nullptr ? state_->first : state_->last->next_) = std::move(waiting);
+      state_->last = last;
+      return;
+    }
+  }
+  waiting->settled(static_cast<FenceEnd>(end));
 }
 
 void Fence::on_settled(std::function<void(bool)> callback) const {
   ASHLAR_CHECK(callback != nullptr, "on_settled() was given an empty function");
-  bool has_passed = false;
-  {
-    const MutexLock lock(state_->mu);
-    has_passed = state_->passed.load(std::memory_order_relaxed);  // relaxed: it changes under the lock
-    if (!has_passed && !state_->abandoned.load(std::memory_order_relaxed)) {
-      state_->callbacks.push_back(std::move(callback));
-      return;
-    }
-  }
-  callback(has_passed);
+  keep(waiting_callback([run = std::move(callback)](FenceEnd end) { run(end == FenceEnd::kPassed); }));
+}
+
+void Fence::on_ended(std::function<void()> callback) const {
+  ASHLAR_CHECK(callback != nullptr, "on_ended() was given an empty function");
+  keep(waiting_callback([run = std::move(callback)](FenceEnd end) {
+    if (end != FenceEnd::kAbandoned) run();
+  }));
 }
 
 void Fence::on_passed(std::function<void()> callback) const {
   ASHLAR_CHECK(callback != nullptr, "on_passed() was given an empty function");
-  on_settled([run = std::move(callback)](bool has_passed) {
-    if (has_passed) run();
-  });
+  keep(waiting_callback([run = std::move(callback)](FenceEnd end) {
+    if (end == FenceEnd::kPassed) run();
+  }));
 }
 
 FenceSignal& FenceSignal::operator=(FenceSignal&& other) noexcept {
@@ -70,24 +116,33 @@ FenceSignal::~FenceSignal() {
 }
 
 void FenceSignal::abandon() noexcept {
-  if (state_) settle(false);
+  if (state_) settle(FenceEnd::kAbandoned);
 }
 
 void FenceSignal::signal() && noexcept {
   ASHLAR_CHECK(state_ != nullptr, "this signal was used or moved from");
-  settle(true);
+  settle(FenceEnd::kPassed);
 }
 
-void FenceSignal::settle(bool passed) noexcept {
+void FenceSignal::fail() && noexcept {
+  ASHLAR_CHECK(state_ != nullptr, "this signal was used or moved from");
+  settle(FenceEnd::kFailed);
+}
+
+void FenceSignal::settle(FenceEnd end) noexcept {
   const std::shared_ptr<Fence::State> state = std::move(state_);
-  std::vector<std::function<void(bool)>> callbacks;
+  std::unique_ptr<Fence::Waiting> waiting;
   {
     const MutexLock lock(state->mu);
-    // release: pairs with the acquire in passed() and abandoned().
-    (passed ? state->passed : state->abandoned).store(true, std::memory_order_release);
-    callbacks.swap(state->callbacks);
+    // release: pairs with the acquire in State::is().
+    state->end.store(static_cast<std::uint8_t>(end), std::memory_order_release);
+    waiting = std::move(state->first);
+    state->last = nullptr;
   }
-  for (const auto& callback : callbacks) callback(passed);
+  while (waiting != nullptr) {
+    waiting->settled(end);
+    waiting = std::move(waiting->next_);
+  }
 }
 
 }  // namespace ashlar::block

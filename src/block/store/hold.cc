@@ -44,6 +44,7 @@ void BlockStore::end_hold(std::uint32_t slot, std::optional<EvictedBlock>& gone)
   } else if (slots_.listing[slot] == Listing::kHeldAside) {
     --held_aside_;
     slots_.listing[slot] = Listing::kNone;
+    if (is_withdrawn_locked(slot)) return drop_withdrawn_locked(slot, cursor, operation.retired);
     if (has_duplicates_locked(slot)) return give_way_locked(slot, cursor);
     gone = EvictedBlock{BlockId(slot), slots_.hash(slot)};
     unregister_locked(slot, HashMix::of(slots_.hash(slot)), cursor, operation.retired);

@@ -246,7 +246,9 @@ std::optional<SlotRef> BlockStore::upgrade(const WeakSlot& weak) {
   // As in try_acquire(): the name of the life that was seen is compared before each exchange.
   while (SlotWord::refs(seen) != 0 && SlotWord::refs(seen) < kMaxReferences &&
          (SlotWord::state(seen) == BlockState::kPrimary || SlotWord::state(seen) == BlockState::kDuplicate) &&
-         slots_.is_named(weak.id, weak.hash, weak.prefix)) {
+         slots_.is_named(weak.id, weak.hash, weak.prefix) &&
+         // relaxed: the word published it.
+         (slots_.flags(weak.id).load(std::memory_order_relaxed) & SlotTable::kWithdrawn) == 0) {
     if (word.compare_exchange_weak(seen, seen + SlotWord::kOneRef, kOrderMatch)) {
       return ref(weak.id, seen);
     }
@@ -258,12 +260,15 @@ std::optional<SlotRef> BlockStore::upgrade(const WeakSlot& weak) {
 }
 
 // A block that became a duplicate after the match no longer has an entry of its own. The hash stays
-// registered, and keeps its entry, while one of its blocks has a reference.
+// registered, and keeps its entry, while one of its blocks has a reference; a withdrawn block keeps the entry
+// itself, unless it was implied.
 Entry& BlockStore::entry_of(std::uint32_t slot) noexcept {
   if (Entry* const entry = slots_.entry(slot); entry != nullptr) [[likely]]
     return *entry;
   const MutexLock lock(mu_);
-  return *slots_.entry(find_confirmed(slots_.hash(slot)));
+  const std::uint32_t holder = is_withdrawn_locked(slot) ? slot : find_confirmed(slots_.hash(slot));
+  Entry* const entry = slots_.entry(holder);
+  return entry != nullptr ? *entry : *implied_entries.of(0);
 }
 
 void BlockStore::used(std::span<const std::uint64_t> mixed, const SlotRef* found,

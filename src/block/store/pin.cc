@@ -55,7 +55,12 @@ Result<PinRef> BlockStore::pin(const SlotRef& slot, Clock::Duration ttl) {
   Operation operation(*this);
   expire_pins_locked(operation.retired);
   // The primary is what stays cached.
-  return pin_locked(find_confirmed(slots_.hash(slot.id)), ttl);
+  const std::uint32_t primary = find_confirmed(slots_.hash(slot.id));
+  if (primary == kNone) {
+    return make_error(ErrorCode::kNotFound, "block %u has lost its name: the work that wrote it has failed",
+                      slot.id);
+  }
+  return pin_locked(primary, ttl);
 }
 
 void BlockStore::pin_ended_locked(std::uint32_t slot, RetiredExtensions& retired) {

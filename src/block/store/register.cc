@@ -152,7 +152,7 @@ void BlockStore::enter_locked(std::size_t n, Filler fill, bool ascending, Retire
 }
 
 Result<void> BlockStore::register_unobserved(std::size_t n, Filler fill, Emitter emit, bool tentative,
-                                             OnTwin on_twin) {
+                                             OnTwin on_twin, Writers* writers) {
   interleaving_point("register.before_lock");
   Operation operation(*this);
   bool ascending = true;
@@ -180,7 +180,8 @@ Result<void> BlockStore::register_unobserved(std::size_t n, Filler fill, Emitter
           cursor.release();
           if (follows_registrations_) announce_locked(std::span(primaries).first(std::exchange(firsts, 0)));
         }
-        out[i] = register_twin_locked(in[i], existing, on_twin, cursor);
+        const bool written = writers != nullptr && writers->write(first + i);
+        out[i] = register_twin_locked(in[i], existing, on_twin, written, cursor);
         continue;
       }
       primaries[firsts++] = slot;
@@ -193,6 +194,11 @@ Result<void> BlockStore::register_unobserved(std::size_t n, Filler fill, Emitter
       cursor.release();  // user-supplied code runs under the store's lock alone
       announce_locked(std::span(primaries).first(firsts));
     }
+    for (std::size_t i = 0; writers != nullptr && i < count; ++i) {
+      if (!writers->write(first + i)) continue;
+      if (out[i].id == in[i].id) add_reference(in[i]);  // else the candidate is in quarantine
+      writers->add(first + i, in[i]);
+    }
     emit(first, {out.data(), count});
   }
   owned_ -= n;
@@ -201,8 +207,13 @@ Result<void> BlockStore::register_unobserved(std::size_t n, Filler fill, Emitter
 }
 
 Result<void> BlockStore::register_slots(std::size_t n, Filler fill, Emitter emit, Describe describe,
-                                        bool tentative, OnTwin on_twin) {
-  if (!is_observed()) return register_unobserved(n, fill, emit, tentative, on_twin);
+                                        bool tentative, OnTwin on_twin, Writers* writers) {
+  if (writers != nullptr && writers->empty()) writers = nullptr;
+  if (!is_observed()) {
+    ASHLAR_RETURN_IF_ERROR(register_unobserved(n, fill, emit, tentative, on_twin, writers));
+    if (writers != nullptr) writers->keep();
+    return {};
+  }
   ThreadScratch<RegisteredBlock> scratch;
   std::vector<RegisteredBlock>& blocks = *scratch;
   describe_candidates(n, fill, describe, blocks);
@@ -217,8 +228,9 @@ Result<void> BlockStore::register_slots(std::size_t n, Filler fill, Emitter emit
         }
         emit(first, slots);
       },
-      tentative, on_twin));
+      tentative, on_twin, writers));
   for (BlockObserver* const observer : observers_) observer->registered(blocks);
+  if (writers != nullptr) writers->keep();
   return {};
 }
 
@@ -259,11 +271,15 @@ Result<void> BlockStore::register_blocks(std::size_t n, Filler fill, Emitter emi
         for (const SlotRef& slot : slots) facts_->set_retention(BlockId(slot.id), options.retention);
       emit(first, slots);
     };
-    return register_slots(n, fill, emit_kept, [&](std::size_t i, RegisteredBlock& block) {
+    Writers writers(*this, n);
+    for (std::size_t i = 0; i < options.after.size(); ++i)
+      writers.expect(i, options.after.size() == 1 ? n : 1, options.after[i]);
+    const auto describe = [&](std::size_t i, RegisteredBlock& block) {
       block.retention = options.retention;
       if (!options.after.empty()) block.after = options.after[options.after.size() == 1 ? 0 : i];
       block.copied = options.copied;
-    });
+    };
+    return register_slots(n, fill, emit_kept, describe, false, OnTwin::kFollowPolicy, &writers);
   });
 }
 

@@ -86,6 +86,7 @@ void BlockStore::settle_locked(std::uint32_t slot, RegistryEntries::Cursor& curs
       }
       return;
     case BlockState::kDuplicate:
+      if (is_withdrawn_locked(slot)) return drop_withdrawn_locked(slot, cursor, retired);
       drop_duplicate_locked(slot, cursor);
       return;
     default:
@@ -105,7 +106,7 @@ void BlockStore::drop_owned(const SlotRef& slot) noexcept {
                 slot.id);
   std::optional<Fence> fence;
   if (slots_.partial[slot.id]) fence.swap(slots_.partial[slot.id]->fence);
-  const bool in_flight = SlotWord::state(word) == BlockState::kInflight && fence && !fence->passed();
+  const bool in_flight = SlotWord::state(word) == BlockState::kInflight && fence && !fence->ended();
   {
     const Operation operation(*this);
     --owned_;
@@ -122,9 +123,7 @@ void BlockStore::drop_owned(const SlotRef& slot) noexcept {
 
 void BlockStore::watch_quarantine(std::uint32_t slot, Fence fence) noexcept {
   try {
-    fence.on_settled([self = shared_from_this(), slot](bool passed) {
-      if (passed) self->end_quarantine(slot);
-    });
+    fence.on_ended([self = shared_from_this(), slot] { self->end_quarantine(slot); });
   } catch (const std::bad_alloc&) {
     // No callback will come: the next call that looks at the pools polls the fence.
     const Operation operation(*this);
@@ -137,7 +136,7 @@ void BlockStore::end_unwatched_locked() noexcept {
   for (std::uint32_t* link = &unwatched_; *link != kNone;) {
     const std::uint32_t slot = *link;
     std::optional<Fence>& fence = slots_.partial[slot]->fence;
-    if (!fence->passed()) {
+    if (!fence->ended()) {
       link = &slots_.next_twin[slot];
       continue;
     }
@@ -161,9 +160,7 @@ void BlockStore::end_quarantine(std::uint32_t slot) {
 }
 
 void BlockStore::drop_reference_after(const SlotRef& slot, const Fence& fence) {
-  fence.on_settled([self = shared_from_this(), slot](bool passed) {
-    if (passed) drop_reference(slot);
-  });
+  fence.on_ended([self = shared_from_this(), slot] { drop_reference(slot); });
 }
 
 void drop_reference_after(const SlotRef& slot, const Fence& fence) {

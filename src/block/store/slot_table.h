@@ -65,7 +65,9 @@ enum class Listing : std::uint8_t { kNone, kInactive, kPinnedAside, kHeldAside }
 
 class SlotTable {
  public:
+  // Bits of flags().
   static constexpr std::uint8_t kResetOnRelease = 1;
+  static constexpr std::uint8_t kWithdrawn = 2;  // registered, and lost its name while in use
 
   SlotTable(std::uint32_t slots, std::uint32_t block_size, bool keep_tokens, bool keep_ancestry)
       : next_twin(slots, 0),
@@ -167,7 +169,8 @@ class SlotTable {
   }
 
   // The blocks of one hash form a ring: the primary, then its duplicates in registration order. A primary
-  // without duplicates is in no ring: its next_twin is kNoTwin, and its previous_twin is meaningless. In
+  // without duplicates is in no ring, and neither is a withdrawn block: its next_twin is kNoTwin, and its
+  // previous_twin is meaningless. In
   // unregistered slots next_twin is scratch space of the transitions.
   static constexpr std::uint32_t kNoTwin = 0xFFFF'FFFFu;
   std::vector<std::uint32_t> next_twin;

@@ -33,6 +33,10 @@ struct SlotWord {
   static constexpr BlockState state(std::uint64_t word) noexcept {
     return static_cast<BlockState>((word >> kStateShift) & 0xF);
   }
+  // Added to the word of a duplicate, it makes the duplicate a primary with as many references.
+  static constexpr std::uint64_t kBecomePrimary =
+      (static_cast<std::uint64_t>(BlockState::kPrimary) - static_cast<std::uint64_t>(BlockState::kDuplicate))
+      << kStateShift;
   // A primary in use, with room for one more reference: one comparison for all three.
   static constexpr bool is_primary_in_use(std::uint64_t word) noexcept {
     constexpr std::uint32_t kIdle = std::uint32_t{static_cast<std::uint8_t>(BlockState::kPrimary)}
@@ -43,5 +47,7 @@ struct SlotWord {
     return static_cast<std::uint32_t>(word >> kGenerationShift);
   }
 };
+static_assert(SlotWord::make(BlockState::kDuplicate, 7, 9) + SlotWord::kBecomePrimary ==
+              SlotWord::make(BlockState::kPrimary, 7, 9));
 
 }  // namespace ashlar::block::detail

@@ -15,7 +15,8 @@ using tokens::SequenceHash;
 namespace {
 
 Error never_written(const SequenceHash& hash) {
-  return make_error(ErrorCode::kCancelled, "the precondition of block %s was abandoned and can never pass",
+  return make_error(ErrorCode::kCancelled,
+                    "the precondition of block %s failed or was abandoned, and can never pass",
                     hash.to_string().c_str());
 }
 
@@ -114,16 +115,16 @@ void OffloadTable::enqueue(Entries::iterator at, Aftermath& after) {
   if (!oldest_) oldest_ = clock_.now();
 }
 
-// A block whose precondition was abandoned may have incomplete bytes: it is offloaded for no caller. Of a
+// A block whose precondition can never pass may have incomplete bytes: it is offloaded for no caller. Of a
 // registration the block that is found next decides.
 void OffloadTable::unblock(Aftermath& after) {
   if (!std::exchange(fences_changed_, false)) return;
-  const auto abandoned = [](const Precondition& one) { return one.fence.abandoned() && !one.fence.passed(); };
+  const auto never_passes = [](const Precondition& one) { return one.fence.never_passes(); };
   std::vector<SequenceHash> free;
   std::vector<SequenceHash> hopeless;
   for (const auto& [rank, hash] : list(Stage::kBlocked)) {
     Entry& entry = entries_.at(hash);
-    if (std::ranges::any_of(entry.after, abandoned)) {
+    if (std::ranges::any_of(entry.after, never_passes)) {
       hopeless.push_back(hash);
       continue;
     }
@@ -247,7 +248,7 @@ void OffloadTable::upgraded(const SequenceHash& hash, std::optional<Source> sour
   }
   if (entry.withdrawn || !entry.wanted()) {
     end(at, &OffloadProgress::cancelled, after);
-  } else if (entry.written && entry.written->abandoned() && !entry.written->passed()) {
+  } else if (entry.written && entry.written->never_passes()) {
     end(at, &OffloadProgress::failed, after, never_written(hash));
   } else if (entry.written || !entry.after.empty()) {
     if (entry.written && entry.written != before &&
@@ -261,6 +262,8 @@ void OffloadTable::upgraded(const SequenceHash& hash, std::optional<Source> sour
     if (on_deck == 1 || on_deck == std::min(options_.full_batch, largest_batch_)) work_.notify_all();
   } else if (entry.renewed) {
     move(at, Stage::kWaiting);  // registered again, perhaps
+  } else if (before && before->never_passes()) {
+    end(at, &OffloadProgress::failed, after, never_written(hash));  // its block went with its name
   } else {
     ++counters_.queue.discarded;
     end(at, &OffloadProgress::gone, after);

@@ -150,7 +150,7 @@ class OffloadTable : public std::enable_shared_from_this<OffloadTable> {
     bool wanted() const noexcept { return permanently || !calls.empty(); }
     // Whether nothing is known to keep it from the deck, once the preconditions of calls have passed.
     bool may_be_written() const noexcept {
-      return renewed || !written || written->passed() || written->abandoned();
+      return renewed || !written || written->passed() || written->never_passes();
     }
   };
   using Entries = std::unordered_map<tokens::SequenceHash, Entry>;

@@ -253,6 +253,32 @@ TEST_P(RequestFailureTest, ARequestThatCannotWaitForItsFenceKeepsItsBlocks) {
   EXPECT_GT(failures, 0u);
 }
 
+TEST_P(RequestFailureTest, WhatLeavesARunningStepWaitsForItsFence) {
+  const std::size_t failures = for_every_allocation([](FailingAllocation& failing) {
+    RequestWorld here = world();
+    for (const auto& step : Steps{create(kPrompt), match(0), prefill_rest(0), applied(0, Token(700))})
+      ASSERT_TRUE(step.run(here));
+    ASSERT_TRUE(done(here.at(0).schedule_speculative(9)));
+    auto [fence, signal] = Fence::create();
+    const std::size_t available = here.manager->available_blocks();
+    const auto apply = [&, &after = fence] {
+      here.at(0).set_written_after(after);
+      return done(here.at(0).apply_speculative(tokens_from(900, 2)));
+    };
+    if (!failing.during(apply)) {
+      EXPECT_TRUE(failing.happened());
+      ASSERT_TRUE(apply());
+    }
+    EXPECT_EQ(here.manager->available_blocks(), available) << "allocation " << failing.number();
+    here.at(0).release();
+    EXPECT_EQ(here.manager->available_blocks(), available) << "allocation " << failing.number();
+    std::move(signal).signal();
+    const Places at = places(*here.manager);
+    EXPECT_EQ(at.active + at.owned, 0u) << "allocation " << failing.number();
+  });
+  EXPECT_GT(failures, 0u);
+}
+
 // ---- sequences of the small interface
 
 struct SequenceWorld : Managers {

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "support/block_fixture.h"
 
@@ -75,6 +77,22 @@ TEST(FenceTest, OnSettledHearsEitherEndOnce) {
   std::move(signal).signal();
   fence.on_settled(note);
   EXPECT_EQ(heard, (std::vector{true, true}));
+}
+
+TEST(FenceTest, WorkThatFailsHasEndedAndHasNotPassed) {
+  auto [fence, signal] = Fence::create();
+  std::vector<std::string> heard;
+  fence.on_settled([&](bool passed) { heard.emplace_back(passed ? "passed" : "settled"); });
+  fence.on_passed([&] { heard.emplace_back("wrong"); });
+  fence.on_ended([&] { heard.emplace_back("ended"); });
+  EXPECT_FALSE(fence.ended() || fence.never_passes());
+  std::move(signal).fail();
+  EXPECT_TRUE(fence.failed() && fence.ended() && fence.never_passes());
+  EXPECT_FALSE(fence.passed() || fence.abandoned());
+  fence.on_ended([&] { heard.emplace_back("at once"); });
+  EXPECT_EQ(heard, (std::vector<std::string>{"settled", "ended", "at once"})) << "in the order of the calls";
+  EXPECT_TRUE(Fence::passed_already().ended());
+  EXPECT_FALSE(Fence::passed_already().never_passes());
 }
 
 TEST(FenceTest, MovedSignalsKeepTheRightAndReplacedOnesAbandon) {
@@ -193,6 +211,22 @@ TEST(QuarantineTest, ReleaseAfterKeepsTheReferenceUntilTheFencePasses) {
   EXPECT_FALSE(manager.allocate_blocks(2));
   std::move(signal).signal();
   EXPECT_EQ(places(manager), (Places{.reset = 1, .inactive = 1}));
+}
+
+TEST(QuarantineTest, WorkThatFailedTouchesItsBlocksNoLonger) {
+  Manager manager = manager_of(2);
+  auto [fence, signal] = Fence::create();
+  {
+    const InflightBlock<G1> dropped = launch_one(manager, fence);
+  }
+  store_one(manager, sequence_of(1).blocks()[0]).release_after(fence);
+  EXPECT_EQ(places(manager), (Places{.active = 1, .quarantined = 1}));
+  std::move(signal).fail();
+  EXPECT_EQ(places(manager), (Places{.reset = 1, .inactive = 1})) << "it was read, not written";
+  {
+    const InflightBlock<G1> dropped = launch_one(manager, fence);
+  }
+  EXPECT_EQ(manager.counters().quarantines, 1u);
 }
 
 TEST(QuarantineTest, ReleaseAfterAPassedFenceReleasesAtOnce) {
