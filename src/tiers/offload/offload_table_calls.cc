@@ -69,20 +69,22 @@ OffloadProgress OffloadTable::progress(OffloadCall& call) {
 }
 
 Result<OffloadProgress> OffloadTable::wait(OffloadCall& call, std::optional<Clock::TimePoint> when) {
-  Aftermath after;
-  const MutexLock lock(mu_);
-  while (!call.pending.empty()) {
-    if (call.deadline) expire(after);
-    if (call.pending.empty() || (when && clock_.now() >= *when)) break;
-    const Clock::TimePoint next =
-        std::min(when.value_or(Clock::TimePoint::max()), call.deadline.value_or(Clock::TimePoint::max()));
-    if (next != Clock::TimePoint::max()) {
-      clock_.wait_until(call.ended, mu_, next);
-    } else {
-      call.ended.wait(mu_);
+  for (;;) {
+    Aftermath after;
+    const MutexLock lock(mu_);
+    for (;;) {
+      if (call.deadline) expire(after);
+      if (call.pending.empty() || (when && clock_.now() >= *when)) return call.result();
+      if (!after.empty()) break;  // other calls ended; first, without the lock
+      const Clock::TimePoint next =
+          std::min(when.value_or(Clock::TimePoint::max()), call.deadline.value_or(Clock::TimePoint::max()));
+      if (next != Clock::TimePoint::max()) {
+        clock_.wait_until(call.ended, mu_, next);
+      } else {
+        call.ended.wait(mu_);
+      }
     }
   }
-  return call.result();
 }
 
 void OffloadTable::cancel(const std::shared_ptr<OffloadCall>& call) {

@@ -308,6 +308,24 @@ TEST_F(OffloadTableTest, ADuplicateInheritsItsNameWithItsOwnPrecondition) {
   EXPECT_EQ(run_all(*table), std::vector{hash_of(1)});
 }
 
+TEST_F(OffloadTableTest, WhoWaitsKeepsNothingOfOthersThatAreLate) {
+  for (std::uint64_t i = 0; i < 2; ++i) cache(i);
+  const auto table = this->table(2);
+  const Clock::TimePoint now = clock_.now();
+  const OffloadHandle soon = call(table, {0}, {.deadline = now + std::chrono::seconds(1)});
+  const OffloadHandle late = call(table, {1}, {.deadline = now + std::chrono::hours(1)});
+  EXPECT_EQ(manager_.status().held_inactive, 2u);
+  std::thread waits([&] { EXPECT_EQ(late.wait().value().cancelled, 1u); });
+  while (clock_.waiters() == 0) std::this_thread::yield();
+  clock_.advance(std::chrono::seconds(1));
+  while (manager_.status().held_inactive != 1) std::this_thread::yield();  // that thread returns it
+  EXPECT_EQ(soon.progress().late, 1u);
+  EXPECT_FALSE(late.done());
+  late.cancel();
+  waits.join();
+  table->close();
+}
+
 TEST_F(OffloadTableTest, WithdrawnBlocksLeaveThoughTheyAreWanted) {
   for (std::uint64_t i = 0; i < 3; ++i) cache(i);
   const auto table = this->table(1, 1000, 1);
