@@ -160,7 +160,7 @@ Result<void> KvBlockManager::shutdown(std::optional<Clock::TimePoint> until) {
   assembly_->onboarder->stop();
   std::size_t left = 0;
   for (OffloadWorker* const worker : {assembly_->to_g2.get(), assembly_->to_g3.get(), assembly_->to_g4.get()})
-    if (worker != nullptr) left += worker->drop_queued();
+    if (worker != nullptr) left += worker->shut_down();
   if (left == 0) return {};
   return make_error(ErrorCode::kTimeout,
                     "%zu blocks were dropped: `until` passed, or their precondition did not", left);

@@ -63,6 +63,11 @@ void OffloadTable::block(Entries::iterator at, Aftermath& after) {
 void OffloadTable::join(const Wanted& wanted, std::uint8_t priority, const std::shared_ptr<OffloadCall>& call,
                         Aftermath& after) {
   ++counters_.queue.offered;
+  if (refusing_) {
+    ++counters_.queue.cancelled;
+    if (call != nullptr) call->end(wanted.hash, &OffloadProgress::cancelled);
+    return;
+  }
   const Rank rank{static_cast<std::uint8_t>(255 - priority), next_age_};
   const auto [at, fresh] = entries_.try_emplace(wanted.hash);
   Entry& entry = at->second;
@@ -393,7 +398,7 @@ void OffloadTable::finish(const std::shared_ptr<OffloadBatch>& batch, const Move
       if (moved != Moved::kStopped) {
         const auto outcome = outcome_of(moved);
         end(at, outcome, after, outcome == &OffloadProgress::failed ? report.error : std::nullopt);
-      } else if (entry.withdrawn || !entry.wanted()) {
+      } else if (entry.withdrawn || !entry.wanted() || refusing_) {
         end(at, &OffloadProgress::cancelled, after);
       } else {
         block(at, after);  // from where unblock() queues it again

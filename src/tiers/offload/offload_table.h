@@ -108,8 +108,11 @@ class OffloadTable : public std::enable_shared_from_this<OffloadTable> {
   enum class Started : std::uint8_t { kFinish, kStop };
   // Takes the blocks out, and waits for those in flight or stops their batches.
   void withdraw(std::span<const tokens::SequenceHash> hashes, Started started);
-  // Takes out every block that is not in flight. Returns their number.
-  std::size_t drop_queued();
+  // What becomes of blocks that are offered after drop_queued(): some of a call may follow its first ones.
+  enum class Later : std::uint8_t { kAccept, kRefuse };
+  // Takes out every block that is not in flight. Returns their number. Those that are refused from then on
+  // end as cancelled.
+  std::size_t drop_queued(Later later);
   // Changes the priority of a block that is not in flight yet.
   void set_priority(const tokens::SequenceHash& hash, std::uint8_t priority);
   OffloadCounters counters() const;
@@ -218,6 +221,7 @@ class OffloadTable : public std::enable_shared_from_this<OffloadTable> {
   std::optional<Clock::TimePoint> oldest_ ASHLAR_GUARDED_BY(mu_);  // when the oldest queued block came
   Clock::TimePoint not_before_ ASHLAR_GUARDED_BY(mu_) = {};        // the byte budget is spent until then
   std::size_t flushers_ ASHLAR_GUARDED_BY(mu_) = 0;                // calls of drain()
+  bool refusing_ ASHLAR_GUARDED_BY(mu_) = false;                   // what is offered
   bool stopping_ ASHLAR_GUARDED_BY(mu_) = false;
   OffloadCounters counters_ ASHLAR_GUARDED_BY(mu_);
 };

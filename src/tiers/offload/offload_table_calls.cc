@@ -169,9 +169,10 @@ void OffloadTable::withdraw(std::span<const SequenceHash> hashes, Started starte
   while (!stopping_ && std::ranges::any_of(leaving, is_here)) changed_.wait(mu_);
 }
 
-std::size_t OffloadTable::drop_queued() {
+std::size_t OffloadTable::drop_queued(Later later) {
   Aftermath after;
   const MutexLock lock(mu_);
+  if (later == Later::kRefuse) refusing_ = true;
   std::size_t dropped = 0;
   for (const Stage stage : {Stage::kBlocked, Stage::kWaiting, Stage::kOnDeck})
     while (!list(stage).empty()) {

@@ -63,8 +63,9 @@ class OffloadWorker {
   void withdraw(std::span<const tokens::SequenceHash> hashes, Started started = Started::kFinish) {
     table_->withdraw(hashes, started);
   }
-  // Drops every block that has not started. Returns their number.
-  std::size_t drop_queued() { return table_->drop_queued(); }
+  // Drops every block that has not started, and accepts no more: those offered from now on end as cancelled,
+  // also the later ones of an offload() that is running. Returns the number of dropped blocks.
+  std::size_t shut_down() { return table_->drop_queued(OffloadTable::Later::kRefuse); }
   // Changes the priority of a block that has not started.
   void set_priority(const tokens::SequenceHash& hash, std::uint8_t priority) {
     table_->set_priority(hash, priority);

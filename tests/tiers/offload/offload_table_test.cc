@@ -195,7 +195,7 @@ TEST_F(OffloadTableTest, CancelWorksInEveryStage) {
   at_upgrade_ = [&] {
     // The thread that offers is about to hold the block.
     call(table, {3}).cancel();
-    EXPECT_EQ(table->drop_queued(), 1u) << "the one that is being held";
+    EXPECT_EQ(table->drop_queued(OffloadTable::Later::kAccept), 1u) << "the one that is being held";
   };
   const OffloadHandle upgrading = call(table, {3});
   EXPECT_EQ(upgrading.progress().cancelled, 1u);
@@ -326,6 +326,21 @@ TEST_F(OffloadTableTest, WhoWaitsKeepsNothingOfOthersThatAreLate) {
   table->close();
 }
 
+TEST_F(OffloadTableTest, WhoRefusesTakesBackNoCopyThatWasStopped) {
+  for (std::uint64_t i = 0; i < 3; ++i) cache(i);
+  const auto table = this->table(2);
+  const OffloadHandle handle = call(table, {0, 1});
+  std::optional<Taken> taken = take(*table);
+  ASSERT_TRUE(taken);
+  EXPECT_EQ(table->drop_queued(OffloadTable::Later::kRefuse), 1u);
+  finish(*table, *std::move(taken), Moved::kStopped);
+  offer(*table, 2);
+  EXPECT_EQ(handle.progress(), (OffloadProgress{.total = 2, .cancelled = 2}));
+  EXPECT_TRUE(run_all(*table).empty());
+  table->check_invariants();
+  table->close();
+}
+
 TEST_F(OffloadTableTest, WithdrawnBlocksLeaveThoughTheyAreWanted) {
   for (std::uint64_t i = 0; i < 3; ++i) cache(i);
   const auto table = this->table(1, 1000, 1);
@@ -438,7 +453,7 @@ TEST_F(OffloadTableTest, RandomSteps) {
           break;
         default:
           if (random.below(2) == 0) clock_.advance(std::chrono::seconds(1));
-          if (random.below(4) == 0) table->drop_queued();
+          if (random.below(4) == 0) table->drop_queued(OffloadTable::Later::kAccept);
           if (random.below(3) == 0) manager_.reset_inactive_pool();
           for (std::uint64_t i = 0; i < kBlocks; ++i) {
             if (manager_.hold(hash_of(i)) || random.below(2) == 0) continue;
