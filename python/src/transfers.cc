@@ -88,11 +88,11 @@ std::vector<block::Fence> fences_of(nb::handle after) {
   return fences;
 }
 
-OffloadRef offload(const KvRef& self, const HashesLike& like, std::string_view tier, int priority,
-                   nb::object after, std::optional<double> timeout) {
+OffloadRef offload(const KvRef& self, const HashesLike& like, std::string_view tier,
+                   std::optional<int> priority, nb::object after, std::optional<double> timeout) {
   const HashArray hashes(like);
   tiers::OffloadOptions options;
-  options.priority = retention_of(priority, std::nullopt).priority;
+  if (priority) options.priority = retention_of(*priority, std::nullopt).priority;
   options.after = fences_of(after);
   options.deadline = deadline_of(timeout);
   const events::TierId to = tier_id_of(tier);
@@ -331,18 +331,18 @@ Dropping it cancels nothing.)")
 
 void bind_transfers(nb::module_& module, nb::class_<KvRef>& type) {
   bind_handles(module);
-  type.def("offload", &offload, "hashes"_a, nb::kw_only(), "tier"_a = "g2",
-           "priority"_a = int{block::BlockRetention::kDefaultPriority}, "after"_a = nb::none(),
-           "timeout"_a = nb::none(),
-           nb::sig(
-               "def offload(self, hashes: SequenceHashes | collections.abc.Sequence[SequenceHash] | "
-               "numpy.typing.NDArray[numpy.uint64], *, tier: str = 'g2', priority: int = 35, after: Fence | "
-               "collections.abc.Sequence[Fence] | None = None, timeout: float | None = None) -> "
-               "OffloadHandle"),
+  type.def("offload", &offload, "hashes"_a, nb::kw_only(), "tier"_a = "g2", "priority"_a = nb::none(),
+           "after"_a = nb::none(), "timeout"_a = nb::none(),
+           nb::sig("def offload(self, hashes: SequenceHashes | collections.abc.Sequence[SequenceHash] | "
+                   "numpy.typing.NDArray[numpy.uint64], *, tier: str = 'g2', priority: int | None = None, "
+                   "after: Fence | "
+                   "collections.abc.Sequence[Fence] | None = None, timeout: float | None = None) -> "
+                   "OffloadHandle"),
            R"(Offers blocks of the tier above to `tier` now.
 
-after: fences that must pass first, one for all blocks or one for each. timeout: blocks that have not arrived
-by then count as late.)")
+priority: the highest goes first, 0 to 100; each block's own, by its retention, unless given. after: fences
+that must pass first, one for all blocks or one for each. timeout: blocks that have not arrived by then count
+as late.)")
       .def(
           "drain",
           [](const KvRef& self, std::optional<double> timeout) {

@@ -181,7 +181,7 @@ ASHLAR_API ashlar_status ashlar_tiers_unregister_volume(ashlar_tiers tiers, cons
 
 typedef struct ashlar_offload_options {
   uint32_t struct_size;
-  uint8_t set_priority;  // 1: `priority` counts
+  uint8_t set_priority;  // 1: `priority` counts; 0: that of each block, by its retention
   uint8_t priority;      // 0 to 100: the highest goes first
   uint16_t reserved;
   const ashlar_fence* after;  // a block is copied when its fence has passed

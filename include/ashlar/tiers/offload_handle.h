@@ -23,7 +23,8 @@ namespace ashlar::tiers {
 
 // How one offload call treats its blocks.
 struct OffloadOptions {
-  std::uint8_t priority = block::BlockRetention::kDefaultPriority;
+  // Its place in the queue: the highest goes first. Empty: each block's by its retention in the tier above.
+  std::optional<std::uint8_t> priority = {};
   // Preconditions: a block is copied only after its fence has passed, for example the event of the kernel
   // that writes it. Must have 0, 1 (for all blocks) or as many entries as there are blocks. A block whose
   // fence fails or is abandoned fails.

@@ -39,7 +39,7 @@ struct OffloadCall {
   };
 
   OffloadCall(std::size_t blocks, const OffloadOptions& options, std::shared_ptr<OffloadTable> its_table)
-      : priority(options.priority), deadline(options.deadline), table(std::move(its_table)) {
+      : deadline(options.deadline), table(std::move(its_table)) {
     progress.total = blocks;
     pending.reserve(blocks);
   }
@@ -75,7 +75,6 @@ struct OffloadCall {
     return progress;
   }
 
-  const std::uint8_t priority;
   const std::optional<Clock::TimePoint> deadline;
   const std::shared_ptr<OffloadTable> table;
   OffloadProgress progress;

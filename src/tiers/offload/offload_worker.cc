@@ -1,6 +1,8 @@
 #include "tiers/offload/offload_worker.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -66,7 +68,8 @@ std::optional<OffloadTable::Source> source_in(TierPool& pool, const SequenceHash
 
 OffloadWorker::OffloadWorker(TierPool& from, TierPool& to, Begin begin, OffloadWorkerOptions options,
                              Arrived arrived)
-    : to_(to),
+    : from_(from),
+      to_(to),
       begin_(std::move(begin)),
       options_(std::move(options)),
       arrived_(std::move(arrived)),
@@ -94,6 +97,11 @@ bool OffloadWorker::passes(const SequenceHash& hash, std::uint8_t priority) cons
   return options_.policy({hash, priority, options_.uses ? options_.uses(hash) : 0, &to_});
 }
 
+std::uint8_t OffloadWorker::priority_of(const SequenceHash& hash) const {
+  const std::optional<block::Hold> hold = from_.hold(hash);
+  return hold ? from_.record(*hold).retention.priority : block::BlockRetention::kDefaultPriority;
+}
+
 OffloadHandle OffloadWorker::offload(std::span<const SequenceHash> hashes, const OffloadOptions& options) {
   ASHLAR_CHECK(options.after.size() <= 1 || options.after.size() == hashes.size(),
                "%zu preconditions for %zu blocks", options.after.size(), hashes.size());
@@ -103,20 +111,22 @@ OffloadHandle OffloadWorker::offload(std::span<const SequenceHash> hashes, const
   for (std::size_t i = 0; i < hashes.size(); ++i)
     if (call->name(hashes[i])) named.push_back(i);
   // The first are copied while the policy looks at the rest.
-  std::vector<OffloadTable::Wanted> wanted;
+  std::map<std::uint8_t, std::vector<OffloadTable::Wanted>, std::greater<>> wanted;  // by priority
   std::vector<SequenceHash> filtered;
   for (std::size_t first = 0; first < named.size(); first += kOfferedAtATime) {
     wanted.clear();
     filtered.clear();
     for (const std::size_t i :
          std::span(named).subspan(first, std::min(kOfferedAtATime, named.size() - first))) {
-      if (passes(hashes[i], options.priority)) {
-        wanted.push_back({hashes[i], precondition(i, options.after)});
+      const std::uint8_t priority = options.priority ? *options.priority : priority_of(hashes[i]);
+      if (passes(hashes[i], priority)) {
+        wanted[priority].push_back({hashes[i], precondition(i, options.after)});
       } else {
         filtered.push_back(hashes[i]);
       }
     }
-    table_->offer(wanted, filtered, options.priority, call);
+    if (!filtered.empty()) table_->offer({}, filtered, 0, call);
+    for (const auto& [priority, blocks] : wanted) table_->offer(blocks, {}, priority, call);
   }
   table_->offered(call);
   return OffloadHandle(call);

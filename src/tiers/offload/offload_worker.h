@@ -83,10 +83,13 @@ class OffloadWorker {
 
   OffloadWorker(TierPool& from, TierPool& to, Begin begin, OffloadWorkerOptions options, Arrived arrived);
   bool passes(const tokens::SequenceHash& hash, std::uint8_t priority) const;
+  // By the block's retention in the upper tier.
+  std::uint8_t priority_of(const tokens::SequenceHash& hash) const;
   void run();
   std::optional<Batch> begin();
   void finish(Batch batch);
 
+  TierPool& from_;
   TierPool& to_;
   const Begin begin_;
   const OffloadWorkerOptions options_;

@@ -74,7 +74,7 @@ class OffloadTableTest : public ::testing::Test {
     }
     const auto made = std::make_shared<OffloadCall>(hashes.size(), options, table);
     for (const SequenceHash& hash : hashes) EXPECT_TRUE(made->name(hash));
-    table->offer(wanted, {}, options.priority, made);
+    table->offer(wanted, {}, options.priority.value_or(35), made);
     table->offered(made);
     return OffloadHandle(made);
   }
