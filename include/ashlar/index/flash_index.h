@@ -79,6 +79,9 @@ struct IndexOutline {
   std::vector<Holder> holders;  // run by run
 };
 
+// Where a block of a sequence is, seen from a worker.
+enum class BlockPlace : std::uint8_t { kNowhere, kElsewhere, kHere };
+
 class FlashIndex {
  public:
   explicit FlashIndex(const FlashOptions& options = {});
@@ -99,6 +102,11 @@ class FlashIndex {
   void find_matches(std::span<const std::span<const LocalHash>> queries, std::span<MatchScores> scores,
                     const FindOptions& options = {}) const;
 
+  // For each block of the sequence from `first` on, in any tier: whether the worker holds it, else whether
+  // another one does. Blocks behind a gap count. Requires: locals.size() - first places. O(blocks / 64 +
+  // holders of the blocks from `first` on), under the writers' lock.
+  void places(std::span<const LocalHash> locals, std::size_t first, const Worker& worker,
+              std::span<BlockPlace> out) const;
   // Takes the writers' lock for 1,024 names at a time.
   bool presence(const Worker& worker, std::span<const BlockName> names, std::span<BlockPresence> out) const;
   // O(nodes of the index), under the writers' lock.

@@ -34,6 +34,7 @@
 
 #include "ashlar/base/result.h"
 #include "ashlar/replay/trace_table.h"
+#include "ashlar/service/miss_reason.h"
 
 namespace ashlar::service {
 class RouteLog;
@@ -70,16 +71,8 @@ struct ReplayConfig {
   Result<void> validate() const;
 };
 
-// Why a block of a prompt was not found.
-enum class MissReason : std::uint8_t {
-  kNeverSeen,     // no worker had it before
-  kEvicted,       // it was cached, and is no more
-  kElsewhere,     // another worker has it
-  kBrokenPrefix,  // it is here, behind a block that is not
-};
-inline constexpr std::size_t kMissReasons = 4;
-// "never_seen", "evicted", "elsewhere", "broken_prefix".
-std::string_view to_string(MissReason reason) noexcept;
+using service::kMissReasons;
+using service::MissReason;
 
 // What happened in a part of the time, in blocks.
 struct ReplayCounts {

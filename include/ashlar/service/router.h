@@ -38,6 +38,7 @@
 #include "ashlar/base/strong_id.h"
 #include "ashlar/events/index_sink.h"
 #include "ashlar/index/flash_index.h"
+#include "ashlar/service/miss_reason.h"
 #include "ashlar/tokens/token.h"
 
 namespace ashlar::service {
@@ -151,7 +152,10 @@ struct Decision {
   std::uint64_t available_tokens = 0;  // that the best worker of the group would
   std::uint64_t draw = 0;              // the number that decided by chance; 0: none did
   WorkerChanges changes;               // of the chosen worker, until then
-  std::vector<Candidate> candidates;   // by worker and rank
+  // Blocks of the prompt behind those that the chosen worker reports, by reason; none where it reports
+  // nothing (FALLBACK). Not written to journals: a replay finds them again.
+  std::array<std::uint32_t, kMissReasons> missed{};
+  std::vector<Candidate> candidates;  // by worker and rank
 
   const Candidate& choice() const { return candidates[chosen]; }
   friend bool operator==(const Decision&, const Decision&) = default;

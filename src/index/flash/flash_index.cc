@@ -88,6 +88,14 @@ void FlashIndex::find_matches(std::span<const std::span<const LocalHash>> querie
   });
 }
 
+void FlashIndex::places(std::span<const LocalHash> locals, std::size_t first, const Worker& worker,
+                        std::span<BlockPlace> out) const {
+  ASHLAR_CHECK(first <= locals.size() && locals.size() - first == out.size(),
+               "%zu blocks from %zu on, room for %zu answers", locals.size(), first, out.size());
+  const MutexLock lock(state_->writer);
+  state_->tree.places(locals, first, worker, out);
+}
+
 bool FlashIndex::presence(const Worker& worker, std::span<const BlockName> names,
                           std::span<BlockPresence> out) const {
   ASHLAR_CHECK(names.size() == out.size(), "%zu names, room for %zu answers", names.size(), out.size());

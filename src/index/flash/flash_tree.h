@@ -10,7 +10,7 @@
 //   find.cc          find()
 //   dump.cc          dump(), sizes
 //   outline.cc       outline_some()
-//   presence.cc      presence(), list()
+//   presence.cc      presence(), list(), places()
 //
 // Invariants, between the writer's calls:
 //   - names_ has an entry (name -> block) for every block whose `named` bit is set, and no other; a block
@@ -83,6 +83,8 @@ class FlashTree {
   void presence(const Worker& worker, std::span<const BlockName> names,
                 std::span<BlockPresence> out) noexcept;
   void list(const Worker& worker, std::vector<BlockPresence>& out);
+  void places(std::span<const LocalHash> locals, std::size_t first, const Worker& worker,
+              std::span<BlockPlace> out) noexcept;
   IndexSizes sizes();
   const IndexCounters& counters() const noexcept { return counters_; }
   FlashWork work() const noexcept;

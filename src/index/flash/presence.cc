@@ -1,4 +1,5 @@
-// presence() and list(): what a worker holds by name.
+// presence() and list(): what a worker holds by name. places(): who holds the blocks of a sequence.
+#include <algorithm>
 #include <bit>
 #include <optional>
 #include <vector>
@@ -42,6 +43,32 @@ void FlashTree::presence(const Worker& worker, std::span<const BlockName> names,
       const BlockRef block(found);
       answer(i, block, canonical_tiers(node_at(block.node()), *slot, block.offset()));
     }
+  }
+}
+
+void FlashTree::places(std::span<const LocalHash> locals, std::size_t first, const Worker& worker,
+                       std::span<BlockPlace> out) noexcept {
+  begin_call();
+  std::ranges::fill(out, BlockPlace::kNowhere);
+  const std::uint32_t slot = slots_.find(worker).value_or(kNoSlot);
+  Node* node = root_;
+  for (std::size_t at = 0; at < locals.size();) {
+    node = find_child(*node, locals[at].value());
+    if (node == nullptr) return;
+    const std::size_t most = std::min<std::size_t>(node->size(), locals.size() - at);
+    std::size_t same = 1;
+    while (same < most && node->hashes()[same] == locals[at + same].value()) ++same;
+    ++steps_;
+    if (at + same > first) {
+      const Mask here = slot == kNoSlot ? 0 : owner(*node, slot).any();
+      const Mask elsewhere = held(*node, slot);
+      for (std::size_t i = first > at ? first - at : 0; i < same; ++i)
+        out[at + i - first] = (here >> i & 1) != 0        ? BlockPlace::kHere
+                              : (elsewhere >> i & 1) != 0 ? BlockPlace::kElsewhere
+                                                          : BlockPlace::kNowhere;
+    }
+    at += same;
+    if (same < node->size()) return;
   }
 }
 

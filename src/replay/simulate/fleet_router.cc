@@ -40,10 +40,12 @@ FleetRouter::FleetRouter(const TraceTable& trace, const ReplayConfig& config, se
       // The load of a request is what it does not find: also a router that only weighs loads asks for that.
       knows_prefixes_(log != nullptr || routing_ == Routing::kPrefix || routing_ == Routing::kLeastLoaded) {
   if (log_ == nullptr && (workers_ == 1 || routing_ == Routing::kSticky)) return;
-  core_ = std::make_unique<service::RouteCore>(service::RouterOptions{.seed = config.seed});
+  core_ = std::make_unique<service::RouteCore>(service::RouterOptions{.seed = config.seed}, false);
   for (std::uint32_t i = 0; i < workers_; ++i) {
-    const service::WorkerSpec spec{
-        .id = worker_of(i).id, .group = std::string(kFleetGroup), .has_events = true};
+    const service::WorkerSpec spec{.id = worker_of(i).id,
+                                   .group = std::string(kFleetGroup),
+                                   .has_events = true,
+                                   .name = "worker " + std::to_string(i)};
     if (log_ != nullptr) log_->worker_added(spec);
     core_->add_worker(spec);
     if (core_->set_state(worker_of(i), service::WorkerState::kExact) && log_ != nullptr)

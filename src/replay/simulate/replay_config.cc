@@ -10,20 +10,12 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kRoutingNames = {"round_robin", "random", "prefix", "least_loaded",
                                                            "sticky"};
-constexpr std::array<std::string_view, kMissReasons> kReasonNames = {"never_seen", "evicted", "elsewhere",
-                                                                     "broken_prefix"};
 static_assert(kRoutingNames.size() == static_cast<std::size_t>(Routing::kSticky) + 1, "a name per router");
-static_assert(kReasonNames.size() == static_cast<std::size_t>(MissReason::kBrokenPrefix) + 1,
-              "a name per reason");
 
 }  // namespace
 
 std::string_view to_string(Routing routing) noexcept {
   return kRoutingNames[static_cast<std::size_t>(routing)];
-}
-
-std::string_view to_string(MissReason reason) noexcept {
-  return kReasonNames[static_cast<std::size_t>(reason)];
 }
 
 Result<Routing> parse_routing(std::string_view name) {

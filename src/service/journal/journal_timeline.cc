@@ -16,6 +16,8 @@ void JournalTotals::count(const Decision& decision) {
   cached_tokens += decision.cached_tokens;
   for (std::size_t tier = 0; tier < hit_blocks.size(); ++tier)
     hit_blocks[tier] += decision.choice().blocks[tier];
+  for (std::size_t reason = 0; reason < missed_blocks.size(); ++reason)
+    missed_blocks[reason] += decision.missed[reason];
 }
 
 Result<std::unique_ptr<JournalTimeline>> JournalTimeline::read(std::span<const std::string> files,

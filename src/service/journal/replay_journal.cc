@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -207,15 +208,19 @@ class JournalReplay {
     if (!in.ok() || request.request.block_size == 0) return false;
     const std::span<const std::byte> written = payload.last(in.left());
     ReplayVerdict verdict = ReplayVerdict::kNotReplayed;
+    std::array<std::uint32_t, kMissReasons> missed{};
     if (replays_) {
       ByteWriter again;
-      put_decision(again, core_.choose(request.request, now));
+      const Result<Decision> decision = core_.choose(request.request, now);
+      if (decision) missed = decision->missed;
+      put_decision(again, decision);
       verdict = std::ranges::equal(again.bytes(), written) ? ReplayVerdict::kSame : ReplayVerdict::kDifferent;
     }
     ++report.decisions;
     report.differences += verdict == ReplayVerdict::kDifferent;
-    const Result<Decision> told = get_decision(in);
+    Result<Decision> told = get_decision(in);
     if (!told && told.error().code() == ErrorCode::kCorruption) return false;
+    if (told) told->missed = missed;
     if (each_ && told) each_(*told, request.group, verdict);
     if (each_request_ && told && request.tried.empty()) each_request_(request.request, now);
     if (moments_ && replays_) moments_(now, [this] { return core_.loads(); });

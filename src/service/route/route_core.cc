@@ -92,8 +92,22 @@ std::string_view to_string(Exclusion exclusion) noexcept {
   return "unknown";
 }
 
-RouteCore::RouteCore(const RouterOptions& options)
-    : options_(options), clock_(std::make_unique<CallClock>()) {}
+std::string_view to_string(MissReason reason) noexcept {
+  switch (reason) {
+    case MissReason::kNeverSeen:
+      return "never_seen";
+    case MissReason::kEvicted:
+      return "evicted";
+    case MissReason::kElsewhere:
+      return "elsewhere";
+    case MissReason::kBrokenPrefix:
+      return "broken_prefix";
+  }
+  return "unknown";
+}
+
+RouteCore::RouteCore(const RouterOptions& options, bool explains_misses)
+    : options_(options), explains_misses_(explains_misses), clock_(std::make_unique<CallClock>()) {}
 
 RouteCore::~RouteCore() = default;
 
@@ -428,10 +442,35 @@ Result<Decision> RouteCore::choose(const RouteRequest& request, Clock::TimePoint
   rank.chosen += 1;
   decision.changes = rank.changes;
   running_.emplace(decision.id.value(), reservation);
+  if (explains_misses_) explain_misses(group, request, identity, decision);
   if (!request.locals.empty())
     expect(group, record.spec.has_events, choice.worker, request.locals, identity, now);
   if (request.session != 0) remember_session(request.session, choice.worker);
   return decision;
+}
+
+// A block is named by the blocks before it and itself. Those that are found need no name: they had one when
+// they were missing.
+void RouteCore::explain_misses(Group& group, const RouteRequest& request, std::span<const LocalHash> identity,
+                               Decision& decision) {
+  const Candidate& choice = decision.choice();
+  const std::size_t blocks = request.locals.size();
+  ASHLAR_DCHECK(identity.size() == blocks, "%zu names of %zu blocks", identity.size(), blocks);
+  if (choice.state == WorkerState::kFallback || choice.depth >= blocks) return;
+  places_.resize(blocks - choice.depth);
+  group.reported.places(request.locals, choice.depth, choice.worker, places_);
+  std::uint64_t name = 0;
+  for (std::size_t i = 0; i < blocks; ++i) {
+    name = (std::rotl(name, 23) ^ identity[i].value()) * 0x9E37'79B9'7F4A'7C15u;
+    if (i < choice.depth) continue;
+    const bool is_new = group.seen.add(spread_bits(name));
+    const index::BlockPlace place = places_[i - choice.depth];
+    const MissReason reason = place == index::BlockPlace::kHere        ? MissReason::kBrokenPrefix
+                              : place == index::BlockPlace::kElsewhere ? MissReason::kElsewhere
+                              : is_new                                 ? MissReason::kNeverSeen
+                                                                       : MissReason::kEvicted;
+    ++decision.missed[static_cast<std::size_t>(reason)];
+  }
 }
 
 void RouteCore::expect(Group& group, bool has_events, const Worker& worker, std::span<const LocalHash> locals,

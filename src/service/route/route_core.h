@@ -32,7 +32,8 @@ namespace ashlar::service {
 
 class RouteCore {
  public:
-  explicit RouteCore(const RouterOptions& options);
+  // `explains_misses`: decisions tell why blocks were not found.
+  explicit RouteCore(const RouterOptions& options, bool explains_misses = true);
   ~RouteCore();
 
   void add_worker(const WorkerSpec& spec);
@@ -118,11 +119,14 @@ class RouteCore {
   void expect(Group& group, bool has_events, const events::Worker& worker,
               std::span<const tokens::LocalHash> locals, std::span<const tokens::LocalHash> identity,
               Clock::TimePoint now);
+  void explain_misses(Group& group, const RouteRequest& request, std::span<const tokens::LocalHash> identity,
+                      Decision& decision);
   // Where the blocks of a store in a slower tier come from, into sources_.
   void find_sources(const Group& group, const events::BlocksStored& event);
   void remember_session(std::uint64_t session, const events::Worker& worker);
 
   const RouterOptions options_;
+  const bool explains_misses_;
   std::unique_ptr<CallClock> clock_;
   std::map<std::string, std::unique_ptr<Group>, std::less<>> groups_;
   std::map<events::WorkerId, WorkerRecord> workers_;
@@ -136,6 +140,7 @@ class RouteCore {
   std::vector<events::BlockName> names_;  // for find_sources()
   std::vector<events::BlockPresence> presence_;
   std::array<std::uint64_t, events::kStorageTiers> sources_{};  // blocks
+  std::vector<index::BlockPlace> places_;                       // for explain_misses()
 };
 
 }  // namespace ashlar::service

@@ -11,6 +11,7 @@
 #include "ashlar/index/approximate_index.h"
 #include "ashlar/index/flash_index.h"
 #include "service/route/route_core.h"
+#include "service/route/seen_blocks.h"
 
 namespace ashlar::service {
 
@@ -41,6 +42,7 @@ struct RouteCore::Group {
   index::FlashIndex reported;
   index::ApproximateIndex<index::FlashIndex> soon;     // predictions for workers with events
   index::ApproximateIndex<index::FlashIndex> lasting;  // for those without
+  SeenBlocks seen;                                     // that requests have named
   std::uint64_t turn = 0;                              // of round robin
   std::uint64_t cut = 0;                               // blocks of requests that were too many to predict
   // When a prompt was last expected at a worker, by a hash of both.

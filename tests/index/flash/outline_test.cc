@@ -1,6 +1,7 @@
 // outline() tells the same as the other questions to an index, after any history.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <set>
@@ -70,6 +71,34 @@ TEST(FlashOutline, ABlockInTwoTiersCountsOnce) {
   EXPECT_EQ(sums.held.at(worker), 10u);
 }
 
+// places() of a chain of 8 blocks and 12 of a branch, from `first` on, beside what the workers list.
+void expect_places(const FlashIndex& index, const std::vector<Worker>& workers, std::uint64_t stem,
+                   std::uint64_t branch, std::size_t first) {
+  std::vector<LocalHash> locals;
+  for (std::uint64_t i = 0; i < 20; ++i) locals.emplace_back(i < 8 ? stem + i : stem + branch + i - 8);
+  std::map<Worker, std::set<std::uint64_t>> held;
+  for (const Worker& worker : workers) {
+    std::vector<BlockPresence> list;
+    ASSERT_TRUE(index.list(worker, list));
+    for (const BlockPresence& block : list)
+      if (block.is_held()) held[worker].insert(block.local.value());
+  }
+  for (const Worker& worker : workers) {
+    std::vector<BlockPlace> places(locals.size() - first);
+    index.places(locals, first, worker, places);
+    for (std::size_t i = first; i < locals.size(); ++i) {
+      BlockPlace expected = BlockPlace::kNowhere;
+      for (const auto& [holder, contents] : held)
+        if (contents.contains(locals[i].value()) && expected != BlockPlace::kHere)
+          expected = holder == worker ? BlockPlace::kHere : BlockPlace::kElsewhere;
+      EXPECT_EQ(places[i - first], expected) << "block " << i << " of " << stem << " and " << branch;
+    }
+  }
+  std::vector<BlockPlace> none(locals.size() - first);
+  index.places(locals, first, {.id = WorkerId(99)}, none);
+  EXPECT_EQ(std::ranges::count(none, BlockPlace::kHere), 0);
+}
+
 TEST(FlashOutline, AgreesWithListsAfterAnyHistory) {
   Random random(7);
   FlashIndex index;
@@ -110,6 +139,8 @@ TEST(FlashOutline, AgreesWithListsAfterAnyHistory) {
       EXPECT_EQ(held == sums.held.end() ? 0 : held->second, contents.size()) << step;
     }
     EXPECT_EQ(sums.contents, index.sizes().contents) << step;
+    expect_places(index, workers, 1000 * (1 + random.next() % 5), 100 * (1 + random.next() % 4),
+                  random.next() % 21);
   }
 }
 

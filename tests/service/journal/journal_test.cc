@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "ashlar/service/journal.h"
 #include "ashlar/testing/time_box.h"
@@ -270,6 +271,17 @@ TEST_F(JournalTest, AFileThatIsMissingOrCutIsNoticed) {
   }
 }
 
+// Whether two decisions are the same but for which of the missing blocks were named before: a checkpoint does
+// not say.
+bool same_but_names(Decision a, Decision b) {
+  for (Decision* const decision : {&a, &b}) {
+    auto& missed = decision->missed;
+    missed[static_cast<std::size_t>(MissReason::kEvicted)] +=
+        std::exchange(missed[static_cast<std::size_t>(MissReason::kNeverSeen)], 0);
+  }
+  return a == b;
+}
+
 TEST_F(JournalTest, AReplayBeginsWithAnyFile) {
   ashlar::testing::TimeBox box(0.5);
   std::uint64_t seed = 1;
@@ -293,7 +305,7 @@ TEST_F(JournalTest, AReplayBeginsWithAnyFile) {
       EXPECT_EQ(report.differences, 0u) << "seed " << seed << " file " << first;
       ASSERT_LE(told.size(), last) << "each begins later, with no decision in between perhaps";
       last = told.size();
-      EXPECT_TRUE(std::equal(told.rbegin(), told.rend(), made.rbegin())) << "seed " << seed;
+      EXPECT_TRUE(std::equal(told.rbegin(), told.rend(), made.rbegin(), same_but_names)) << "seed " << seed;
       if (HasFailure()) return;
     }
     EXPECT_LT(last, made.size());
@@ -302,7 +314,7 @@ TEST_F(JournalTest, AReplayBeginsWithAnyFile) {
       bool is_there = false;
       ASSERT_TRUE(
           replay_journal(file, key_, [&](const Decision& decision, const std::string&, ReplayVerdict) {
-            is_there |= decision == made[i];
+            is_there |= same_but_names(decision, made[i]);
           }));
       EXPECT_TRUE(is_there) << "decision " << made[i].id.value() << " in " << file;
     }

@@ -8,6 +8,7 @@
 #include "ashlar/service/router.h"
 #include "service/route/random_routes.h"
 #include "service/route/route_core.h"
+#include "service/route/seen_blocks.h"
 
 namespace ashlar::service {
 namespace {
@@ -219,6 +220,56 @@ TEST_F(RouteTest, EqualWorkersTakeTurns) {
     router_.release(decision.id);
   }
   for (std::uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(seen.count(id), 10u);
+}
+
+// Never seen, evicted, elsewhere, behind a gap: see MissReason.
+TEST_F(RouteTest, SaysWhyBlocksAreMissing) {
+  const Worker one = add(1);
+  const Worker two = add(2);
+  const auto missed = [&](const std::vector<LocalHash>& locals) {
+    const Decision decision = choose(locals, {.tried = std::span(&two, 1)}).value();
+    EXPECT_EQ(decision.choice().worker, one);
+    router_.release(decision.id);
+    return decision.missed;
+  };
+  EXPECT_THAT(missed(chain(7, 10)), ::testing::ElementsAre(10, 0, 0, 0));
+  store(one, chain(7, 10));
+  store(two, chain(7, 12));
+  EXPECT_THAT(missed(chain(7, 10)), ::testing::ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(missed(chain(7, 14)), ::testing::ElementsAre(2, 0, 2, 0)) << "two more have come with a hit";
+  // The sixth goes: what is behind it is behind a gap, but for what the other worker has as well.
+  const BlockName sixth[] = {BlockName(7005)};
+  router_.sink().remove(one, StorageTier::kDevice, sixth);
+  EXPECT_THAT(missed(chain(7, 10)), ::testing::ElementsAre(0, 0, 1, 4));
+  router_.sink().clear(two);
+  EXPECT_THAT(missed(chain(7, 10)), ::testing::ElementsAre(0, 1, 0, 4));
+  router_.sink().clear(one);
+  EXPECT_THAT(missed(chain(7, 14)), ::testing::ElementsAre(0, 14, 0, 0));
+  // The same block behind others is another one.
+  std::vector<LocalHash> other = chain(8, 2);
+  other.push_back(LocalHash(7002));
+  EXPECT_THAT(missed(other), ::testing::ElementsAre(3, 0, 0, 0));
+  // Nobody knows what a worker without events holds.
+  router_.set_state(one, WorkerState::kFallback);
+  EXPECT_THAT(missed(chain(9, 3)), ::testing::ElementsAre(0, 0, 0, 0));
+  router_.set_state(one, WorkerState::kExact);
+  EXPECT_THAT(missed(chain(9, 3)), ::testing::ElementsAre(3, 0, 0, 0));
+}
+
+TEST(SeenBlocks, RememberTheYoungest) {
+  SeenBlocks seen;
+  constexpr std::uint64_t kNames = 3 * SeenBlocks::kSets;
+  std::uint64_t known = 0;
+  for (std::uint64_t i = 0; i < kNames; ++i) known += seen.add(spread_bits(i)) ? 0 : 1;
+  EXPECT_EQ(known, 0u) << "names that came for the first time";
+  const auto known_of_the_last = [&](std::uint64_t count) {
+    SeenBlocks copy;  // asking remembers too
+    for (std::uint64_t i = 0; i < kNames; ++i) copy.add(spread_bits(i));
+    std::uint64_t sum = 0;
+    for (std::uint64_t i = kNames - count; i < kNames; ++i) sum += copy.add(spread_bits(i)) ? 0 : 1;
+    return sum;
+  };
+  EXPECT_GT(known_of_the_last(500'000), 499'000u);
 }
 
 TEST_F(RouteTest, ASessionIsAHintNotARule) {
