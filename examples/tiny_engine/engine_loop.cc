@@ -1,6 +1,8 @@
 #include "tiny_engine/engine_loop.h"
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include "ashlar/base/log.h"
@@ -65,6 +67,18 @@ void EngineLoop::reset_prefix_cache(bool preempt, std::function<void(bool)> done
 LoopGauges EngineLoop::gauges() const {
   const std::lock_guard lock(mu_);
   return gauges_;
+}
+
+Result<std::vector<MetricRegistration>> EngineLoop::add_metrics(MetricRegistry& metrics,
+                                                                const std::string& engine) const {
+  std::vector<MetricRegistration> all;
+  for (std::uint32_t rank = 0; rank < engine_->rank_count(); ++rank) {
+    MetricLabels labels = {{"engine", engine}};
+    if (engine_->rank_count() > 1) labels.emplace_back("rank", std::to_string(rank));
+    ASHLAR_TRY(std::vector<MetricRegistration> some, engine_->kv(rank).add_metrics(metrics, labels));
+    std::move(some.begin(), some.end(), std::back_inserter(all));
+  }
+  return all;
 }
 
 void EngineLoop::run() {

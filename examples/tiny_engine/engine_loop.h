@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/metrics.h"
 #include "tiny_engine/engine.h"
 #include "tiny_engine/vllm_events.h"
 
@@ -69,6 +70,9 @@ class EngineLoop {
   // Requests that are not answered yet.
   std::size_t load() const noexcept { return load_.load(); }
   LoopGauges gauges() const;
+  // The tiers of every rank (KvBlockManager::add_metrics()), labelled `engine`. Drop them before the loop.
+  Result<std::vector<ashlar::MetricRegistration>> add_metrics(ashlar::MetricRegistry& metrics,
+                                                              const std::string& engine) const;
   const std::string& events_endpoint() const noexcept { return events_->publisher().endpoint(); }
   const std::string& replay_endpoint() const noexcept { return events_->publisher().replay_endpoint(); }
 

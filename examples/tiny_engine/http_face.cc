@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <iterator>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -170,6 +171,9 @@ Result<void> HttpFace::start() {
     if (const std::uint64_t every = options_.faults.drop_event_every; every > 0)
       loop.sockets.sends = [every](std::uint64_t number) { return (number + 1) % every != 0; };
     ASHLAR_TRY(loops_.emplace_back(), EngineLoop::create(std::move(loop)));
+    ASHLAR_TRY(std::vector<MetricRegistration> tiers,
+               loops_.back()->add_metrics(tier_metrics_, std::to_string(rank)));
+    std::move(tiers.begin(), tiers.end(), std::back_inserter(registrations_));
   }
   ASHLAR_TRY(server_, HttpServer::create({.address = options_.host, .port = options_.port},
                                          [this](const Exchange& exchange) { handle(exchange); }));
@@ -359,6 +363,7 @@ void HttpFace::show_metrics(const Exchange& exchange) {
            "\",enable_prefix_caching=\"" + (options_.engine.prefix_caching ? "True" : "False") +
            "\",engine=\"" + std::to_string(rank) + "\",num_gpu_blocks=\"" +
            std::to_string(options_.engine.kv.g1.block_count) + "\"} 1\n";
+  out += tier_metrics_.prometheus_text();
   exchange->reply(200, "text/plain; version=0.0.4; charset=utf-8", out);
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ashlar/backend/http/http_server.h"
+#include "ashlar/base/metrics.h"
 #include "tiny_engine/api_forms.h"
 #include "tiny_engine/engine_loop.h"
 
@@ -86,7 +87,9 @@ class HttpFace {
   void keep_stalled(Exchange exchange);
 
   const FaceOptions options_;
-  std::vector<std::unique_ptr<EngineLoop>> loops_;  // by rank
+  ashlar::MetricRegistry tier_metrics_;
+  std::vector<std::unique_ptr<EngineLoop>> loops_;         // by rank
+  std::vector<ashlar::MetricRegistration> registrations_;  // of their tiers
   std::atomic<std::uint64_t> requests_{0};
   std::atomic<std::uint64_t> streams_{0};
   std::mutex stalled_mu_;

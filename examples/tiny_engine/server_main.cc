@@ -34,6 +34,7 @@ constexpr std::string_view kUsage =
     "  --g1 N --g2 N        blocks of G1 and G2 (default 512, 0; 0: no G2)\n"
     "  --g3 N               blocks of a file in --folder (default 0: none; needs G2)\n"
     "  --folder PATH        holds the file of G3 and a volume, which is G4 (needs G2)\n"
+    "  --volume PATH        the folder of G4 instead: engines may share one\n"
     "  --no-prefix-caching  every prompt is computed whole\n"
     "  --max-running N      requests in a batch (default 64)\n"
     "  --step-tokens N      computed in a step (default 256)\n"
@@ -67,6 +68,7 @@ Result<Arguments> parse(int count, char** words) {
   std::uint32_t g3 = 0;
   std::uint32_t late = 0;
   std::string folder;
+  std::string volume;
   bool computes_all = false;
   bool hides_cached_tokens = false;
   OptionTable table;
@@ -91,6 +93,7 @@ Result<Arguments> parse(int count, char** words) {
                   {"--g2", number_option(g2)},
                   {"--g3", number_option(g3)},
                   {"--folder", text_option(folder)},
+                  {"--volume", text_option(volume)},
                   {"--max-running", number_option(face.engine.max_running)},
                   {"--step-tokens", number_option(face.engine.step_tokens)},
                   {"--late-events", number_option(late)},
@@ -100,16 +103,17 @@ Result<Arguments> parse(int count, char** words) {
   ASHLAR_TRY(arguments.help, read_options(count, words, table));
   face.shows_cached_tokens = !hides_cached_tokens;
   face.engine.prefix_caching = !computes_all;
-  if ((g3 > 0 || !folder.empty()) && g2 == 0)
-    return Error(ErrorCode::kInvalidArgument, "--g3 and --folder need --g2: what lies below stands on it");
+  if ((g3 > 0 || !folder.empty() || !volume.empty()) && g2 == 0)
+    return Error(ErrorCode::kInvalidArgument,
+                 "--g3, --folder and --volume need --g2: what lies below stands on it");
   if (g3 > 0 && folder.empty())
     return Error(ErrorCode::kInvalidArgument, "--g3 needs --folder, for its file");
   if (g2 > 0) face.engine.kv.g2 = tiers::TierShape{.block_count = g2};
   if (g3 > 0) face.engine.kv.g3 = tiers::DiskShape{.block_count = g3, .paths = {folder + "/g3"}};
-  if (!folder.empty())
+  if (volume.empty() && !folder.empty()) volume = folder + "/volume";
+  if (!volume.empty())
     face.engine.kv.g4 = tiers::VolumeShape{
-        .block_count = 100'000,
-        .volumes = {{.name = "volume", .kind = "directory", .location = folder + "/volume"}}};
+        .block_count = 100'000, .volumes = {{.name = "volume", .kind = "directory", .location = volume}}};
   face.late_events = std::chrono::milliseconds(late);
   if (face.card.max_model_len == 0)
     face.card.max_model_len =
