@@ -98,6 +98,7 @@ Reply ReportPage::answer(const service::ClientRequest& request) const {
     if (run >= 1 && run <= runs_.size()) page = runs_[run - 1].page;
     if (page == nullptr && path == "/") return report();
   }
+  if (page == nullptr && service::is_page_path(path)) return service::answer_page(path, false);
   if (page == nullptr)
     return reply_of(404, "application/json", R"({"error":"there is no page of this run"})");
   // It asks no worker, so that its first step is its answer.

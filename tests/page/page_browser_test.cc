@@ -10,9 +10,7 @@
 #include <fstream>
 #include <set>
 
-#include "page/browser.h"
-#include "page/page_probe.h"
-#include "serve/serve_process.h"
+#include "page/page_site.h"
 
 namespace ashlar::testing {
 namespace {
@@ -22,96 +20,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
 using ::testing::StartsWith;
-
-// Engines with small caches, so that blocks are removed too, and a router with a journal before them.
-class PageTest : public ::testing::Test {
- protected:
-  struct Site {
-    ScratchFolder folder;
-    EngineProcess first{{"--g1", "48", "--g2", "96", "--max-model-len", "384"}};
-    EngineProcess second{{"--g1", "48", "--g2", "96", "--max-model-len", "384"}};
-    ServeProcess serve;
-
-    Site()
-        : serve({"--worker", worker_text(first, ",name=one,g1=48"), "--worker",
-                 worker_text(second, ",name=two,g1=48"), "--worker",
-                 "http://127.0.0.1:1,name=away,model=tiny,g1=4", "--journal", folder.file("journal"),
-                 "--event-patience", "5s"}) {}
-    std::string address() const { return "http://127.0.0.1:" + std::to_string(serve.port()); }
-  };
-
-  static void SetUpTestSuite() {
-    if (find_chromium().empty()) return;
-    browser = new Browser(find_chromium());
-    site = new Site;
-    send_traffic();
-  }
-  static void TearDownTestSuite() {
-    delete std::exchange(browser, nullptr);
-    delete std::exchange(site, nullptr);
-  }
-  void SetUp() override {
-    ASHLAR_NEEDS_SERVER(browser != nullptr, "chromium-headless-shell, or chromium, is not installed");
-    ASSERT_FALSE(HasFailure());
-    browser->prefer("light");
-    browser->resize(1280, 900);
-  }
-  void TearDown() override {
-    if (browser == nullptr) return;
-    browser->open("about:blank");  // it asks nobody any more
-    EXPECT_THAT(browser->take_complaints(), IsEmpty()) << "on the browser's console";
-  }
-
-  // Prompts that share their beginnings, several turns of each: more blocks than both engines hold on the
-  // device. Then nothing happens any more.
-  static void send_traffic() {
-    site->serve.wait_for_fleet([](const std::vector<Json>& workers) {
-      int exact = 0;
-      for (const Json& worker : workers)
-        for (const Json& rank : worker["ranks"].list)
-          exact += worker["up"].number == 1 && rank["state"].text == "EXACT";
-      return exact == 2;
-    });
-    HttpClient client = site->serve.client();
-    int sent = 0;
-    for (int family = 0; family < 12; ++family)
-      for (int turn = 1; turn <= 4; ++turn, ++sent) {
-        const HttpAnswer answer = client.post(
-            "/v1/completions", R"({"model":"tiny","max_tokens":4,"prompt":)" + prompt_of(family, turn) + "}");
-        ASSERT_EQ(answer.status, 200) << answer.body;
-      }
-    site->serve.wait_for_metric("ashlar_serve_requests_total", sent);
-    site->serve.wait_for_metric("ashlar_serve_ended_total{end=\"complete\"}", sent);
-  }
-  static std::string prompt_of(int family, int turn) {
-    std::string tokens = "[";
-    for (int i = 0; i < 32 + 16 * turn; ++i)
-      tokens += (i == 0 ? "" : ",") + std::to_string(i < 16 ? i : 20 + (37 * family + 11 * i) % 200);
-    return tokens + "]";
-  }
-
-  static void open_page(const std::string& hash = {}) {
-    browser->open("about:blank");
-    browser->open(site->address() + "/" + hash);
-    browser->wait_for(
-        "document.body.dataset.live === 'yes' && document.querySelectorAll('#workers tr').length === 3");
-  }
-  // A picture for people, where they want one.
-  static void keep_picture(const std::string& name) {
-    const char* folder = std::getenv("ASHLAR_PICTURES");  // NOLINT(concurrency-mt-unsafe): nobody sets it
-    if (folder != nullptr) std::ofstream(std::string(folder) + "/" + name + ".base64") << browser->picture();
-  }
-  static void expect_contrast(const std::string& where) {
-    const Json contrast = browser->value(kContrastScript);
-    EXPECT_GT(contrast["seen"].number, 3) << where;
-    EXPECT_EQ(contrast["low"].text, "") << where;
-  }
-
-  static Browser* browser;
-  static Site* site;
-};
-Browser* PageTest::browser = nullptr;
-PageTest::Site* PageTest::site = nullptr;
 
 // "totals.hit_blocks.device" of a value.
 double at_path(const Json& value, const std::string& path) {
@@ -149,6 +57,49 @@ double expected_number(const Json& live, const std::string& key) {
   return -1;
 }
 
+// 12,345 as the page writes it.
+std::string with_commas(double number) {
+  std::string digits = std::to_string(std::llround(number));
+  for (std::size_t at = digits.size(); at > 3;) digits.insert(at -= 3, ",");
+  return digits;
+}
+
+// Where the cards at the top differ from /live.
+std::string card_differences(const Json& cards, const Json& live) {
+  std::string found;
+  const auto compare = [&](const std::string& card, const std::string& value, const std::string& after) {
+    if (cards[card]["value"].text != value || cards[card]["after"].text != after)
+      found += card + " is " + cards[card]["value"].text + cards[card]["after"].text + ", not " + value +
+               after + "; ";
+  };
+  const Json& totals = live["totals"];
+  double held = 0;
+  double exact = 0;
+  double ranks = 0;
+  for (const Json& worker : live["workers"].list)
+    for (const Json& rank : worker["ranks"].list) {
+      ++ranks;
+      exact += rank["state"].text == "EXACT" ? 1 : 0;
+      for (const auto& [name, tier] : rank["tiers"].map) held += tier["held"].number;
+    }
+  compare("running", with_commas(totals["running"].number), "");
+  compare("waiting", with_commas(totals["waiting"].number), "");
+  compare("held", with_commas(held), "");
+  compare("exact", with_commas(exact), "of " + with_commas(ranks));
+  compare("requests", cards["requests"]["value"].text, "/s of " + with_commas(totals["requests"].number));
+  const double hits = 100 * totals["delivered_tokens"].number / totals["prompt_tokens"].number;
+  if (std::abs(std::stod(cards["hits"]["value"].text) - hits) > 0.051)
+    found += "hits are " + cards["hits"]["value"].text + ", not " + std::to_string(hits) + "; ";
+  // "16.4", "µs · p99 66 µs".
+  const std::string& unit = cards["choice"]["after"].text;
+  const double factor = unit.starts_with("ns") ? 1 : unit.starts_with("ms") ? 1e6 : 1e3;
+  const double choice = totals["route_ns"]["p50"].number;
+  if (std::abs(factor * std::stod(cards["choice"]["value"].text) - choice) > 0.06 * choice)
+    found += "a choice takes " + cards["choice"]["value"].text + unit + ", not " + std::to_string(choice) +
+             " ns; ";
+  return found;
+}
+
 // Where the page differs from /live; empty: nowhere.
 std::string differences(const Json& shown, const Json& live) {
   std::string found;
@@ -157,6 +108,7 @@ std::string differences(const Json& shown, const Json& live) {
       found += what + ": " + std::to_string(is) + ", not " + std::to_string(should_be) + "; ";
   };
   for (const auto& [key, value] : shown["keys"].map) compare(key, value.number, expected_number(live, key));
+  found += card_differences(shown["cards"], live);
   for (const Json& worker : live["workers"].list)
     for (const Json& rank : worker["ranks"].list) {
       const std::string row = std::to_string(static_cast<std::uint64_t>(worker["id"].number)) + "." +
@@ -205,6 +157,7 @@ TEST_F(PageTest, ShowsWhatTheApiTells) {
   EXPECT_GE(shown["keys"].map.size(), 20u);
   EXPECT_GT(shown["keys"]["totals.predictions_right"].number, 0);
   EXPECT_GT(shown["keys"]["sum.removed"].number, 0) << "the caches are small";
+  EXPECT_GT(shown["keys"]["totals.missed_blocks.never_seen"].number, 0);
   EXPECT_GT(shown["keys"]["totals.hit_blocks.device"].number, 0);
   // The devices are as large as the workers say; of the host's memory they say nothing.
   const auto note = [](const std::string& tier) {
@@ -213,6 +166,71 @@ TEST_F(PageTest, ShowsWhatTheApiTells) {
   EXPECT_THAT(note("device"), StartsWith("of 100 "));
   EXPECT_THAT(note("host"), HasSubstr(" held at most "));
   keep_picture("light");
+}
+
+// Rates and charts, from two states of the service that are 2 s apart.
+TEST_F(PageTest, ShowsRatesAndCharts) {
+  open_page();
+  const Json shown = browser->value(R"(
+    Promise.all([import('/ui/history.js'), import('/ui/overview.js'), fetch('/live').then((a) => a.json())])
+    .then(([{History}, {showOverview, showCharts}, live]) => {
+      document.getElementById('pause').click();
+      const history = new History();
+      history.add(live, 0);
+      const later = structuredClone(live);
+      later.time_ms += 2000;
+      later.totals.requests += 10;
+      later.totals.prompt_tokens += 800;
+      later.totals.available_tokens += 600;
+      later.totals.captured_tokens += 500;
+      later.totals.delivered_tokens += 400;
+      const device = later.workers[0].ranks[0].tiers.device;
+      device.stored += 60;
+      device.removed += 20;
+      const host = later.workers[0].ranks[0].tiers.host;
+      host.stored += 40;
+      host.offloaded += 30;
+      history.add(later, 2000);
+      const third = structuredClone(later);  // an area needs two rates
+      third.time_ms += 2000;
+      history.add(third, 4000);
+      showOverview(later, history);
+      showCharts(history.fateRows(), history.flowRows(), ['4 s ago', 'now']);
+      const text = (e) => e.textContent;
+      const row = [...document.querySelectorAll('#workers tr')].find((e) => e.dataset.row.endsWith('.0'));
+      const chart = (id) => {
+        const box = document.getElementById(id);
+        return {
+          label: text(box.querySelector('.top-label')),
+          axis: [...box.querySelectorAll('.axis span')].map(text),
+          drawn: [...box.querySelectorAll('path')].map((e) => Number(e.getAttribute('d')?.length > 10)),
+        };
+      };
+      return {
+        fate: history.fateRows()[0], flow: history.flowRows()[0],
+        requests: text(document.querySelector('[data-number="requests"]')),
+        stored: text(row.children[8]), removed: text(row.children[9]),
+        charts: [chart('fate-chart'), chart('blocks-chart')],
+      };
+    }))");
+  const auto numbers = [](const Json& list) {
+    std::vector<double> values;
+    for (const Json& value : list.list) values.push_back(value.number);
+    return values;
+  };
+  EXPECT_THAT(numbers(shown["fate"]), ElementsAre(200, 50, 50, 100)) << "tokens per second";
+  EXPECT_THAT(numbers(shown["flow"]), ElementsAre(35, 15, 10)) << "stored, offloaded, removed";
+  // The mean of 4 s.
+  EXPECT_EQ(std::stod(shown["requests"].text), 2.5);
+  EXPECT_EQ(std::stod(shown["stored"].text), 25);
+  EXPECT_EQ(std::stod(shown["removed"].text), 5);
+  const std::vector<Json>& charts = shown["charts"].list;
+  EXPECT_EQ(charts.at(0)["label"].text, "400/s");
+  EXPECT_EQ(charts.at(1)["label"].text, "50/s");
+  for (const Json& chart : charts) {
+    EXPECT_EQ(chart["axis"].list.at(0).text + chart["axis"].list.at(1).text, "4 s agonow");
+    for (const Json& drawn : chart["drawn"].list) EXPECT_EQ(drawn.number, 1);
+  }
 }
 
 TEST_F(PageTest, ShowsTheReceiptOfADecision) {
@@ -238,6 +256,22 @@ TEST_F(PageTest, ShowsTheReceiptOfADecision) {
       EXPECT_EQ(std::lround(1000 * is[term].number), candidate["cost"][term].number) << term;
     EXPECT_EQ(std::lround(1000 * is["cost"].number), candidate["cost"]["total"].number);
   }
+  const auto expect_fact = [](const std::string& name, const std::string& value) {
+    EXPECT_EQ(browser->text("document.querySelector('[data-fact=\"" + name + "\"]').textContent"), value);
+  };
+  for (const char* name : {"model", "worker", "policy"}) expect_fact(name, receipt[name].text);
+  expect_fact("state", receipt["state"].text);
+  expect_fact("prompt tokens", with_commas(receipt["prompt_tokens"].number));
+  expect_fact("block size", with_commas(receipt["block_size"].number));
+  expect_fact("claimed tokens", with_commas(receipt["cached_tokens"].number));
+  expect_fact("best worker", with_commas(receipt["available_tokens"].number));
+  expect_fact("tokens of the prompt", receipt["tokens"].text);
+  expect_fact("output tokens", with_commas(receipt["outcome"]["output_tokens"].number));
+  expect_fact("end", receipt["outcome"]["end"].text + ", status 200");
+  expect_fact("found otherwise", receipt["outcome"]["misroute"].text);
+  double missing = 0;
+  for (const auto& [reason, blocks] : receipt["missed_blocks"].map) missing += blocks.number;
+  expect_fact("blocks not found", with_commas(missing));
   const Json& delivered = receipt["outcome"]["delivered_tokens"];
   EXPECT_EQ(
       browser->text("document.querySelector('[data-fact=\"delivered tokens\"]').textContent"),
@@ -301,7 +335,8 @@ std::vector<std::string> walk(Browser& browser) {
 TEST_F(PageTest, IsReachedByKeyboard) {
   open_page();
   browser->wait_for("document.querySelectorAll('#decisions tr').length >= 48");
-  EXPECT_THAT(walk(*browser), ElementsAre("A", "overview", "tree", "pause", "theme", "filter", "decisions"));
+  EXPECT_THAT(walk(*browser),
+              ElementsAre("A", "overview", "tree", "past", "pause", "theme", "filter", "decisions"));
   // A receipt opens and closes, and the focus comes back.
   browser->value("document.querySelector('#decisions button').focus()");
   browser->press("Enter");
@@ -336,7 +371,7 @@ TEST_F(PageTest, TheTreeIsWalkedByArrowKeys) {
   ASSERT_EQ(shown.map.size(), told["root"]["shown"].list.size());
   for (const Json& element : told["root"]["shown"].list)
     EXPECT_EQ(shown[element["name"].text].number, element["below"].number);
-  EXPECT_LE(browser->number("document.querySelectorAll('[role=treeitem]').length"), 2000);
+  EXPECT_LE(browser->number("document.querySelectorAll('[role=treeitem]:not(.rest)').length"), 2000);
   keep_picture("tree");
 
   EXPECT_THAT(walk(*browser),
@@ -392,33 +427,123 @@ TEST_F(PageTest, TheTreeStaysBelowItsMost) {
     };
     document.getElementById('tree-refresh').click();
   })");
-  browser->wait_for("document.querySelectorAll('#prefixes [role=treeitem]').length === 240");
+  browser->wait_for("document.querySelectorAll('#prefixes [role=treeitem]:not(.rest)').length === 240");
   // 119 more ask for as many as fit: 14 times 120, and what is left.
   browser->value("document.querySelectorAll('#prefixes > [aria-expanded=false]').forEach((e) => e.click())");
   browser->wait_for("window.answered === 2 + 15");
-  browser->wait_for("document.querySelectorAll('#prefixes [role=treeitem]').length >= 2000");
-  EXPECT_EQ(browser->number("document.querySelectorAll('#prefixes [role=treeitem]').length"), 2000);
+  browser->wait_for("document.querySelectorAll('#prefixes [role=treeitem]:not(.rest)').length >= 2000");
+  EXPECT_EQ(browser->number("document.querySelectorAll('#prefixes [role=treeitem]:not(.rest)').length"),
+            2000);
   // What is closed makes room again.
   browser->value("document.querySelector('#prefixes > [aria-expanded=true]').click()");
   browser->value("document.querySelector('#prefixes > [aria-expanded=false]').click()");
   browser->wait_for("window.answered === 2 + 16");
-  browser->wait_for("document.querySelectorAll('#prefixes [role=treeitem]').length === 2000");
+  browser->wait_for("document.querySelectorAll('#prefixes [role=treeitem]:not(.rest)').length === 2000");
 }
 
-// A router that was started again may be up for longer than the page saw the one before.
-TEST_F(PageTest, AnotherRunBeginsItsChartsAnew) {
+// A late answer of an older moment is not shown, and neither is the tree of one that failed.
+TEST_F(PageTest, TheTreeIsTheOneThatWasAskedForLast) {
+  open_page("#tree");
+  browser->wait_for("document.querySelector('#prefixes [role=treeitem] [role=treeitem]')");
+  browser->value(R"({
+    const real = window.fetch;
+    window.waiting = [];
+    window.fetch = (path, request) => {
+      if (!path.startsWith('/tree')) return real(path, request);
+      return new Promise((resolve) => window.waiting.push((blocks) => resolve(new Response(JSON.stringify({
+        workers: [], blocks, copies: blocks, elements: 0, age_ms: 0,
+        root: {name: '0', position: 0, blocks, below: blocks, children: 0, holders: 0, held: [],
+               hidden_below: 0, shown: []}})))));
+    };
+    document.getElementById('tree-refresh').click();
+    document.getElementById('tree-refresh').click();
+  })");
+  browser->wait_for("window.waiting.length === 2");
+  browser->value("window.waiting[1](222)");
+  browser->wait_for("document.getElementById('prefixes').dataset.blocks === '222'");
+  browser->value("{ window.waiting[0](111); new Promise((resolve) => setTimeout(resolve)); }");
+  browser->value("new Promise((resolve) => setTimeout(resolve))");
+  EXPECT_EQ(browser->text("document.getElementById('prefixes').dataset.blocks"), "222");
+}
+
+// The real service with a large tree: 120 elements at once, more on request, 2,000 on the page.
+TEST_F(PageTest, ALargeTreeIsOpenedPieceByPiece) {
+  constexpr int kSequences = 2300;
+  constexpr int kAtOnce = 100;
+  const EngineProcess engine({"--g1", "4096", "--max-model-len", "64"});
+  const ServeProcess serve({"--worker", worker_text(engine, ",name=large")});
+  serve.wait_until_exact();
+  HttpClient client = serve.client();
+  for (int first = 0; first < kSequences; first += kAtOnce) {
+    std::string prompts;
+    for (int i = first; i < first + kAtOnce; ++i)
+      prompts += (i == first ? "[" : ",[") + std::to_string(1 + i % 200) + "," + std::to_string(1 + i / 200) +
+                 ",3,4,5,6,7,8,9]";
+    const HttpAnswer answer =
+        client.post("/v1/completions", R"({"model":"tiny","max_tokens":1,"prompt":[)" + prompts + "]}");
+    ASSERT_EQ(answer.status, 200) << answer.body;
+  }
+  while (serve.get("/tree?limit=1")["blocks"].number < kSequences && !HasFailure()) {
+  }
+  browser->open("http://127.0.0.1:" + std::to_string(serve.port()) + "/#tree");
+  const auto expect_shown = [](int count) {
+    browser->wait_for("document.querySelectorAll('#prefixes [role=treeitem]:not(.rest)').length === " +
+                      std::to_string(count));
+  };
+  expect_shown(120);
+  EXPECT_EQ(browser->text("document.querySelector('#prefixes > .rest').textContent"),
+            "and 2,180 smaller ones, 2,180 blocks: more");
+  // By keyboard: the focus goes on to the first of those that came.
+  browser->value("document.querySelector('#prefixes [tabindex=\"0\"]').focus()");
+  browser->press("End");
+  browser->press("Enter");
+  expect_shown(240);
+  browser->wait_for("document.activeElement === document.querySelectorAll('#prefixes > li')[120]");
+  const auto open_more = [] { browser->value("document.querySelector('#prefixes > .rest').click()"); };
+  for (int count = 360; count <= 1920; count += 120) {
+    open_more();
+    expect_shown(count);
+  }
+  open_more();
+  expect_shown(2000);
+  open_more();
+  browser->wait_for(
+      "document.getElementById('tree-note').textContent.startsWith('2,000 elements are shown')");
+  EXPECT_EQ(browser->number("new Set([...document.querySelectorAll('[data-below]')].map((e) => "
+                            "e.dataset.below)).size"),
+            2000)
+      << "none is shown twice";
+  browser->open("about:blank");
+}
+
+// A router that was started again may be up for longer than the page saw the one before. What the page saw
+// stays, and the charts go on behind it.
+TEST_F(PageTest, AnotherRunGoesOnBehindTheOneBefore) {
   open_page();
   EXPECT_EQ(site->serve.get("/live")["run"].text.size(), 16u);
   const Json lengths = browser->value(R"(
     Promise.all([import('/ui/history.js'), fetch('/live').then((answer) => answer.json())])
     .then(([page, live]) => {
       const history = new page.History();
-      return [['a', 10], ['a', 20], ['a', 20], ['a', 15], ['a', 30], ['b', 40], ['b', 50], ['c', 5]].map(
-        ([run, time_ms]) => (history.add({...live, run, time_ms}), history.samples.length));
+      const seen = (run, time_ms, requests, now) => {
+        history.add({...live, run, time_ms, totals: {...live.totals, requests}}, now);
+        return [history.samples.length, history.samples.at(-1).time];
+      };
+      return [
+        ...[['a', 1000, 5, 0], ['a', 2000, 6, 1000], ['a', 2000, 6, 1500], ['a', 1500, 6, 1600],
+            ['b', 9000, 90, 4000], ['b', 10000, 92, 5000], ['c', 5, 1, 6000]].map((one) => seen(...one)),
+        history.rates((s) => s.requests), [history.recent((s) => s.requests)],
+      ];
     }))");
-  std::vector<double> seen;
-  for (const Json& length : lengths.list) seen.push_back(length.number);
-  EXPECT_THAT(seen, ElementsAre(1, 2, 2, 2, 3, 1, 2, 1));
+  std::vector<std::vector<double>> seen;
+  for (const Json& row : lengths.list) {
+    seen.emplace_back();
+    for (const Json& number : row.list) seen.back().push_back(number.number);
+  }
+  // Lengths and times; then the requests per second between them, none where a run begins.
+  EXPECT_THAT(seen, ElementsAre(ElementsAre(1, 1000), ElementsAre(2, 2000), ElementsAre(2, 2000),
+                                ElementsAre(2, 2000), ElementsAre(3, 5000), ElementsAre(4, 6000),
+                                ElementsAre(5, 7000), ElementsAre(1, 0, 2, 0), ElementsAre(0)));
 }
 
 TEST_F(PageTest, FindsThePromptOfARequest) {
@@ -439,146 +564,37 @@ TEST_F(PageTest, FindsThePromptOfARequest) {
   EXPECT_GT(best, 0);
   EXPECT_EQ(browser->number("Number(document.querySelector('#found tr').children[1].textContent)"), best / 8);
   EXPECT_EQ(browser->number("document.querySelectorAll('#found tr').length"), 3);
+  const Json rows =
+      browser->value(R"(Object.fromEntries([...document.querySelectorAll('#found tr')].map((row) =>
+      [row.children[0].textContent, [1, 3, 4, 5].map((i) => Number(row.children[i].textContent))])))");
+  for (const Json& worker : site->serve.get("/live")["workers"].list) {
+    const Json& score = scores["instances"][std::to_string(static_cast<std::uint64_t>(worker["id"].number))];
+    const char* fields[] = {"longest_matched", "gpu", "cpu", "disk"};
+    const std::vector<Json>& cells = rows[worker["name"].text].list;
+    ASSERT_EQ(cells.size(), 4u) << worker["name"].text;
+    for (std::size_t i = 0; i < 4; ++i)
+      EXPECT_EQ(cells[i].number, score[fields[i]].number / 8) << worker["name"].text << " " << fields[i];
+  }
   // A text is tokenized by a worker.
   browser->value("document.getElementById('prompt').value = 'words that nobody has said'");
   browser->value("document.querySelector('#search button').click()");
   browser->wait_for("document.getElementById('search-note').textContent.includes('whole blocks of 8')");
-}
-
-TEST_F(PageTest, TravelsThroughAJournal) {
-  ServerProcess explain({ASHLAR_PROGRAM, "explain", site->folder.file("journal"), "--page", "--port", "0"});
-  const std::optional<std::string> line = explain.read_line();
-  ASSERT_TRUE(line && line->starts_with("listening on http://127.0.0.1:")) << line.value_or("");
-  const int port = std::stoi(line->substr(line->rfind(':') + 1));
-  browser->open("http://127.0.0.1:" + std::to_string(port) + "/");
-  browser->wait_for(
-      "document.querySelectorAll('#decisions tr').length > 0 && "
-      "!document.getElementById('travel').hidden");
-  HttpClient client(port);
-  const auto live = [&](const std::string& at) { return Json::parse(client.get("/live" + at).body); };
-  const Json end = live("");
-  ASSERT_EQ(end["journal"]["differences"].number, 0);
-  // The start, by keyboard: one decision; then step by step.
-  browser->value("document.getElementById('moment').focus()");
-  browser->press("Home");
-  browser->wait_for("document.body.dataset.time === '0'");
-  for (int step = 0; step < 5; ++step) {
-    const std::string time = browser->text("document.body.dataset.time");
-    const Json then = live("?at=" + time);
-    EXPECT_EQ(browser->number("document.querySelectorAll('#decisions tr').length"),
-              static_cast<double>(then["decisions"].list.size()));
-    EXPECT_EQ(browser->text("document.querySelector('#decisions button').textContent"),
-              then["decisions"].list.at(0)["id"].text);
-    EXPECT_EQ(browser->number("Number(document.querySelector('[data-key=\"totals.prompt_tokens\"]')"
-                              ".firstChild.textContent.replace(/,/g, ''))"),
-              then["totals"]["prompt_tokens"].number);
-    EXPECT_EQ(browser->number("document.querySelectorAll('#workers tr').length"),
-              static_cast<double>(then["workers"].list.size()));
-    browser->value("document.getElementById('forth').click()");
-    browser->wait_for("document.body.dataset.time !== " + in_quotes(time));
-  }
-  browser->value("document.getElementById('moment').focus()");
-  browser->press("End");
-  browser->wait_for("document.querySelectorAll('#decisions tr').length === " +
-                    std::to_string(end["decisions"].list.size()));
-  expect_contrast("a journal");
-  keep_picture("journal");
-  // The tree, at the end and at the start.
-  const auto expect_tree = [&](const std::string& at) {
-    const Json tree = Json::parse(client.get("/tree?at=" + at).body);
-    browser->wait_for("document.getElementById('prefixes').dataset.blocks === '" +
-                      std::to_string(static_cast<int>(tree["blocks"].number)) + "'");
-    return tree["blocks"].number;
+  // The words of a chat stand in its template: as a prompt their blocks are others.
+  const std::string words = "what is said in a chat, and nowhere else";
+  const HttpAnswer chat = client.post(
+      "/v1/chat/completions",
+      R"({"model":"tiny","max_tokens":1,"messages":[{"role":"user","content":")" + words + "\"}]}");
+  ASSERT_EQ(chat.status, 200) << chat.body;
+  const auto find = [&](const std::string& as) {
+    browser->value("document.getElementById('prompt').value = " + in_quotes(words));
+    browser->value("document.getElementById('search-as').value = " + in_quotes(as));
+    browser->value("document.querySelector('#search button').click()");
+    browser->wait_for("!document.getElementById('found-table').hidden");
+    return browser->number("Number(document.querySelector('#found tr').children[1].textContent)");
   };
-  browser->value("location.hash = '#tree'");
-  const double held = expect_tree(browser->text("document.body.dataset.time"));
-  EXPECT_GT(held, 0);
-  EXPECT_EQ(browser->number("document.querySelector('#search').checkVisibility() ? 1 : 0"), 0);
-  keep_picture("journal_tree");
-  browser->value("document.getElementById('moment').focus()");
-  browser->press("Home");
-  EXPECT_LT(expect_tree("0"), held);
-  browser->press("End");
-  browser->wait_for("document.body.dataset.time !== '0'");
-  EXPECT_EQ(expect_tree(browser->text("document.body.dataset.time")), held);
-  browser->value("location.hash = '#overview'");
-  browser->wait_for("document.querySelectorAll('#decisions tr').length === " +
-                    std::to_string(end["decisions"].list.size()));
-  browser->value("document.querySelector('#decisions button').click()");
-  browser->wait_for("document.querySelector('[data-fact=replayed]')?.textContent === 'the same'");
-  browser->press("Escape");
-  browser->resize(360, 740);
-  EXPECT_EQ(browser->text(kOverflowScript), "");
-  browser->open("about:blank");
-  EXPECT_EQ(explain.terminate(), 0);
-}
-
-TEST_F(PageTest, ShowsTheRunsOfAReplay) {
-  ServerProcess replay({ASHLAR_PROGRAM, "replay", "--generate", "chat,requests=200", "--workers", "2", "--g1",
-                        "200", "--g2", "400", "--policy", "lru,fifo", "--page", "--port", "0", "--quiet"});
-  const std::optional<std::string> line = replay.read_line();
-  ASSERT_TRUE(line && line->starts_with("listening on http://127.0.0.1:")) << line.value_or("");
-  const int port = std::stoi(line->substr(line->rfind(':') + 1));
-  HttpClient client(port);
-  const std::string address = "http://127.0.0.1:" + std::to_string(port);
-  while (Json::parse(client.get("/runs.json").body)["complete"].number == 0) {
+  while (find("messages") < 4 && !HasFailure()) {  // its events may be on their way
   }
-  const Json report = Json::parse(client.get("/report.json").body);
-  ASSERT_EQ(report["runs"].list.size(), 2u);
-  for (int run = 1; run <= 2; ++run) {
-    browser->open(address + "/?run=" + std::to_string(run));
-    browser->wait_for(
-        "document.querySelectorAll('#decisions tr').length > 0 && "
-        "document.getElementById('run').options.length === 2");
-    const Json live = Json::parse(client.get("/live?run=" + std::to_string(run)).body);
-    EXPECT_EQ(live["journal"]["differences"].number, 0);
-    EXPECT_EQ(live["totals"]["requests"].number, 200);
-    double hits = 0;
-    for (const auto& [tier, blocks] : live["totals"]["hit_blocks"].map) hits += blocks.number;
-    EXPECT_EQ(hits, report["runs"].list[static_cast<std::size_t>(run - 1)]["hit_blocks"].number);
-    EXPECT_EQ(browser->number("Number(document.querySelector('[data-key=\"totals.hit_blocks.device\"]')"
-                              ".firstChild.textContent.replace(/,/g, ''))"),
-              live["totals"]["hit_blocks"]["device"].number);
-    EXPECT_EQ(browser->text("document.getElementById('run').value"), std::to_string(run));
-    EXPECT_EQ(browser->text("document.getElementById('run').selectedOptions[0].textContent"),
-              live["journal"]["title"].text);
-    expect_contrast("a replay");
-  }
-  keep_picture("replay");
-  browser->resize(360, 740);
-  EXPECT_EQ(browser->text(kOverflowScript), "");
-  browser->resize(1280, 900);
-  browser->value("document.getElementById('report').click()");
-  browser->wait_for("document.querySelectorAll('svg').length > 0 && location.pathname === '/report'");
-  EXPECT_EQ(client.get("/live?run=3").status, 404);
-  browser->open("about:blank");
-  EXPECT_EQ(replay.terminate(), 0);
-}
-
-TEST_F(PageTest, AsksForTheTokenOnce) {
-  const ScratchFolder folder;
-  std::ofstream(folder.file("token")) << "a-secret\n";
-  const ServeProcess serve(
-      {"--worker", "http://127.0.0.1:1,name=away,model=tiny", "--token-file", folder.file("token")}, {},
-      "a-secret");
-  const std::string url = "http://127.0.0.1:" + std::to_string(serve.port()) + "/";
-  browser->open(url);
-  browser->wait_for("document.getElementById('ask-token').open");
-  EXPECT_EQ(browser->number("document.querySelectorAll('#workers tr').length"), 0);
-  EXPECT_EQ(browser->text("document.activeElement.id"), "token");
-  expect_contrast("the question");
-  browser->type("a-secret");
-  browser->press("Enter");
-  browser->wait_for("document.querySelectorAll('#workers tr').length === 1");
-  // Not again in this tab, and nowhere but there.
-  browser->value("document.body.dataset.before = 'reload'");
-  browser->value("location.reload()");
-  browser->wait_for(
-      "document.querySelectorAll('#workers tr').length === 1 && "
-      "!document.body.dataset.before && !document.getElementById('ask-token').open");
-  EXPECT_EQ(browser->text("location.href + document.cookie + JSON.stringify(localStorage)"), url + "{}");
-  EXPECT_EQ(browser->number("Number(document.documentElement.outerHTML.includes('a-secret'))"), 0);
-  browser->open("about:blank");
+  EXPECT_EQ(find("prompt"), 0);
 }
 
 }  // namespace

@@ -3,12 +3,16 @@
 
 namespace ashlar::testing {
 
-// Every labelled number, the rows of the workers and of the decisions, as the page shows them.
+// Every labelled number, the cards at the top, the rows of the workers and of the decisions, as the page
+// shows them.
 inline constexpr const char* kShownScript = R"((() => {
   const number = (text) => Number(text.replace(/[,~]/g, ''));
   const keys = {};
   for (const e of document.querySelectorAll('[data-key]'))
     keys[e.dataset.key] = number(e.firstChild.textContent);
+  const cards = {};
+  for (const e of document.querySelectorAll('[data-number]'))
+    cards[e.dataset.number] = {value: e.textContent, after: e.nextElementSibling.textContent};
   const workers = {};
   for (const row of document.querySelectorAll('#workers tr')) {
     const cells = [...row.children];
@@ -25,7 +29,7 @@ inline constexpr const char* kShownScript = R"((() => {
       claimed: number(cells[6]), best: number(cells[8]),
       delivered: cells[9] === '–' ? -1 : number(cells[9]), result: cells[10]};
   });
-  return {keys, workers, decisions};
+  return {keys, cards, workers, decisions};
 })())";
 
 // The visible texts whose contrast with what is behind them is below 4.5, and how many were looked at.

@@ -118,6 +118,7 @@ struct ServeOptions {
   std::string record;                    // file; empty: none
   std::string snapshot;                  // file with a dump to start from, or URL of a peer's /dump
   std::string log_level = "info";
+  std::string title;  // of the page; empty: none
 
   // Errors: kInvalidArgument, with the setting, its value and what is allowed.
   Result<void> validate() const;

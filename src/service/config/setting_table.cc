@@ -140,6 +140,8 @@ constexpr std::array kRows = std::to_array<SettingRow>({
     {"snapshot", kText, member_of<&O::snapshot>, 0, 0,
      "a dump to start from: a file, or the URL of a peer's /dump"},
     {"log_level", kText, member_of<&O::log_level>, 0, 0, "trace, debug, info, warn, error or off"},
+    {"title", kText, member_of<&O::title>, 0, 0,
+     "what the page shows at its top, such as the name of a fleet"},
 });
 
 std::string_view unit_of(SettingForm form) {

@@ -124,7 +124,8 @@ bool is_public_path(std::string_view method, std::string_view target) {
 
 bool is_slow_api(const ClientRequest& request) {
   const std::string_view path = split(request.target).path;
-  if (path == "/dump" || path == "/tree") return request.method == "GET" || request.method == "HEAD";
+  if (path == "/dump" || path == "/tree" || (path.starts_with("/past/") && !is_page_path(path)))
+    return request.method == "GET" || request.method == "HEAD";
   return request.method == "POST" && (path == "/register" || path == "/unregister") && !has_origin(request);
 }
 
@@ -142,6 +143,8 @@ std::optional<Reply> answer_api(ServiceParts& parts, const ClientRequest& reques
     return is_get ? answer_decision(parts, path.substr(11)) : wrong_method("GET");
   if (path.starts_with("/v1/models/"))
     return is_get ? answer_model(parts, path.substr(11)) : wrong_method("GET");
+  if (path.starts_with("/past/") && !is_page_path(path))
+    return is_get ? answer_past(parts, request) : wrong_method("GET");
   if (path == "/health" || path == "/ready" || path == "/metrics" || path == "/openapi.json" ||
       path == "/workers" || path == "/dump" || path == "/fleet" || path == "/live" || path == "/tree" ||
       path == "/decisions" || path == "/v1/models" || is_page_path(path)) {

@@ -31,6 +31,7 @@ Reply answer_decisions(ServiceParts& parts, std::string_view query);
 Reply answer_fleet(ServiceParts& parts);
 Reply answer_live(ServiceParts& parts, std::string_view query);
 Reply answer_tree(ServiceParts& parts, std::string_view query);
+Reply answer_past(ServiceParts& parts, const ClientRequest& request);
 
 // A counted number of a query such as "limit=10", at most `most`; `standard` where there is none. Errors:
 // kInvalidArgument: it is no number.
@@ -40,8 +41,8 @@ Reply json_reply(unsigned status, std::string body);
 // The value of a name in a query such as "a=1&b=2", percent-decoded; empty: none.
 std::string query_value(std::string_view query, std::string_view name);
 
-// The live page and its files, at /, /ui and /ui/{file}; session.json among them tells it whether the other
-// paths need a token.
+// The live page and its files, at /, /ui and /ui/{file}, and at /past over the journal; session.json among
+// them tells it whether the other paths need a token.
 bool is_page_path(std::string_view path);
 Reply answer_page(std::string_view path, bool needs_token);
 

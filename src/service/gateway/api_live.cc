@@ -70,6 +70,7 @@ void write_totals(JsonText& out, ServiceParts& parts) {
           total(to_string(static_cast<events::StorageTier>(i)), counters.hit_blocks[i]);
       });
     });
+    write_missed(out, [&](std::size_t reason) { return counters.missed_blocks[reason].value(); });
     out.field("route_ns", [&] { write_route_time(out, counters.route_time); });
   });
 }
@@ -127,6 +128,15 @@ std::uint64_t milliseconds_between(Clock::TimePoint from, Clock::TimePoint to) {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(to - from).count());
 }
 
+void write_missed(JsonText& out, const std::function<std::uint64_t(std::size_t)>& count_of) {
+  out.field("missed_blocks", [&] {
+    out.object([&] {
+      for (std::size_t i = 0; i < kMissReasons; ++i)
+        out.field(to_string(static_cast<MissReason>(i)), count_of(i));
+    });
+  });
+}
+
 void write_tiers(JsonText& out, const std::array<TierChanges, events::kStorageTiers>& tiers,
                  const TierSizes& sizes) {
   out.object([&] {
@@ -172,6 +182,15 @@ Reply answer_fleet(ServiceParts& parts) {
   return json_reply(200, out.take());
 }
 
+Reply answer_past(ServiceParts& parts, const ClientRequest& request) {
+  if (!parts.journal)
+    return json_reply(404, R"({"error":"this router writes no journal: ashlar serve --journal DIR does"})");
+  const ServeOptions& options = parts.options;
+  const std::string key = options.journal_key.empty() ? options.journal + "/key" : options.journal_key;
+  return parts.past.answer(*parts.journal, options.journal, key, parts.run, request,
+                           request.target.substr(std::string_view("/past").size()));
+}
+
 Reply answer_live(ServiceParts& parts, std::string_view query) {
   const Result<std::size_t> count = query_number(query, "decisions", kBriefs, kMostBriefs);
   if (!count) return json_reply(400, R"({"error":"decisions is a number"})");
@@ -182,6 +201,8 @@ Reply answer_live(ServiceParts& parts, std::string_view query) {
   out.object([&] {
     out.field("source", "serve");
     out.field("run", decision_name(parts.run, DecisionId(0)).substr(0, 16));
+    if (!parts.options.title.empty()) out.field("title", parts.options.title);
+    out.field("has_journal", parts.journal != nullptr);
     out.field("time_ms", milliseconds_between(parts.started, now));
     out.field("draining", parts.is_draining.load(std::memory_order_relaxed));
     out.field("totals", [&] { write_totals(out, parts); });

@@ -99,6 +99,7 @@ void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt, con
     if (!receipt.claim_reason.empty()) out.field("claim_reason", receipt.claim_reason);
     out.field("cached_tokens", decision.cached_tokens);
     out.field("available_tokens", decision.available_tokens);
+    write_missed(out, [&](std::size_t reason) { return std::uint64_t{decision.missed[reason]}; });
     if (decision.draw != 0) out.field("draw", decision.draw);
     if (replayed.empty()) {
       write_outcome(out, receipt.outcome);

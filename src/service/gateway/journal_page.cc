@@ -22,17 +22,19 @@ constexpr std::size_t kMostMomentTrees = 4;
 // Of a journal, for one tree: whoever asks waits as long as they take to be replayed.
 constexpr std::uint64_t kMostTreeBytes = std::uint64_t{1} << 30;
 
-// A journal has numbers and no names. The router's own workers are counted from 0.
-std::string numbered_name(events::WorkerId worker) {
+// As the journal names it. Without a name, the router's own workers are counted from 0.
+std::string name_of(const JournalTimeline& timeline, events::WorkerId worker) {
+  const auto& names = timeline.report().worker_names;
+  if (const auto found = names.find(worker); found != names.end()) return found->second;
   return worker.value() >= kFirstOwnId ? "worker " + std::to_string(worker.value() - kFirstOwnId)
                                        : std::to_string(worker.value());
 }
 
-Receipt receipt_of(const JournalTimeline::Made& made) {
+Receipt receipt_of(const JournalTimeline& timeline, const JournalTimeline::Made& made) {
   Receipt receipt;
   receipt.decision = made.decision;
   receipt.group = made.group;
-  receipt.worker_name = numbered_name(made.decision.choice().worker.id);
+  receipt.worker_name = name_of(timeline, made.decision.choice().worker.id);
   return receipt;
 }
 
@@ -89,16 +91,18 @@ void write_moment_totals(JsonText& out, const JournalTotals& totals, std::uint64
           out.field(to_string(static_cast<events::StorageTier>(i)), totals.hit_blocks[i]);
       });
     });
+    write_missed(out, [&](std::size_t reason) { return totals.missed_blocks[reason]; });
   });
 }
 
-void write_moment_workers(JsonText& out, const std::vector<WorkerLoad>& loads) {
+void write_moment_workers(JsonText& out, const JournalTimeline& timeline,
+                          const std::vector<WorkerLoad>& loads) {
   out.array([&] {
     for (std::size_t i = 0; i < loads.size();) {
       const WorkerLoad& worker = loads[i];
       out.object([&] {
         out.field("id", worker.worker.id.value());
-        out.field("name", numbered_name(worker.worker.id));
+        out.field("name", name_of(timeline, worker.worker.id));
         out.field("model", worker.group);
         out.field("up", worker.is_up);
         out.field("ranks", [&] {
@@ -163,11 +167,11 @@ Reply answer_moment(const JournalTimeline& timeline, const ReplayedRun& replayed
       });
     });
     out.field("totals", [&] { write_moment_totals(out, totals, running_of(loads)); });
-    out.field("workers", [&] { write_moment_workers(out, loads); });
+    out.field("workers", [&] { write_moment_workers(out, timeline, loads); });
     out.field("decisions", [&] {
       out.array([&] {
         for (std::size_t i = made; i > 0 && made - i < kMomentBriefs; --i) {
-          DecisionBrief brief = brief_of(receipt_of(all[i - 1]));
+          DecisionBrief brief = brief_of(receipt_of(timeline, all[i - 1]));
           brief.outcome.reset();
           write_brief(out, timeline.report().run, brief, time);
         }
@@ -215,11 +219,8 @@ Reply answer_made(const JournalTimeline& timeline, std::string_view name) {
       parsed && parsed->run == timeline.report().run ? timeline.find(parsed->decision) : nullptr;
   if (made == nullptr) return json_reply(404, R"({"error":"this decision is not kept here"})");
   JsonText out;
-  const auto place_of = [&](events::WorkerId id) {
-    const auto found = timeline.report().worker_names.find(id);
-    return found == timeline.report().worker_names.end() ? WorkerPlace() : WorkerPlace{.name = found->second};
-  };
-  write_receipt(out, timeline.report().run, receipt_of(*made), place_of, to_text(made->verdict));
+  const auto place_of = [&](events::WorkerId id) { return WorkerPlace{.name = name_of(timeline, id)}; };
+  write_receipt(out, timeline.report().run, receipt_of(timeline, *made), place_of, to_text(made->verdict));
   return json_reply(200, out.take());
 }
 
@@ -286,7 +287,9 @@ Reply JournalPage::State::answer_tree_of(std::string_view query) {
   const auto tree = tree_at(group, *at);
   if (!tree)
     return tree_error(tree.error().code() == ErrorCode::kUnsupported ? 404 : 503, tree.error().message());
-  return tree_reply(**tree, *wanted, {.model = group, .name_of = numbered_name});
+  return tree_reply(**tree, *wanted, {.model = group, .name_of = [this](events::WorkerId id) {
+                                        return name_of(*timeline_, id);
+                                      }});
 }
 
 Reply JournalPage::State::answer(const ClientRequest& request) {

@@ -47,6 +47,8 @@ void write_brief(JsonText& out, std::uint64_t run, const DecisionBrief& brief, C
 using PlaceTeller = std::function<WorkerPlace(events::WorkerId)>;
 void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt, const PlaceTeller& place_of,
                    std::string_view replayed = {});
+// "missed_blocks" of an object: {"never_seen": …, …}. `count_of`: of a reason.
+void write_missed(JsonText& out, const std::function<std::uint64_t(std::size_t)>& count_of);
 // Blocks of each tier of a rank; 0: not known.
 using TierSizes = std::array<std::uint32_t, events::kStorageTiers>;
 // {"device": {"held", "most", "size", "stored", "removed", "offloaded", "offloaded_from"}, …} of the tiers

@@ -251,6 +251,22 @@ std::string_view openapi_text() {
     "responses": {"200": {"description": "the state now"}}
    }
   },
+  "/past": {
+   "get": {
+    "summary": "The page over the router's own journal, with time travel; holds no data",
+    "responses": {"200": {"description": "HTML"}}
+   }
+  },
+  "/past/{question}": {
+   "get": {
+    "summary": "What that page asks: live, timeline, tree and decisions/{id}, of the journal",
+    "parameters": [
+     {"name": "question", "in": "path", "required": true, "schema": {"type": "string"}},
+     {"name": "at", "in": "query", "schema": {"type": "integer"}}
+    ],
+    "responses": {"200": {"description": "the answer"}, "404": {"description": "no journal is written"}}
+   }
+  },
   "/tree": {
    "get": {
     "summary": "The prefixes that the workers of a model hold, as a tree of at most 2,000 elements",
@@ -258,7 +274,8 @@ std::string_view openapi_text() {
      {"name": "model", "in": "query", "schema": {"type": "string"}},
      {"name": "root", "in": "query", "schema": {"type": "string"}},
      {"name": "depth", "in": "query", "schema": {"type": "integer"}},
-     {"name": "limit", "in": "query", "schema": {"type": "integer"}}
+     {"name": "limit", "in": "query", "schema": {"type": "integer"}},
+     {"name": "offset", "in": "query", "schema": {"type": "integer"}}
     ],
     "responses": {"200": {"description": "the tree"}, "404": {"description": "no such model or prefix"}}
    }

@@ -100,6 +100,8 @@ void ProxyPassage::settle_outcome(PassageEnd end) {
     tokens.captured.add(decision_->cached_tokens);
     for (std::size_t tier = 0; tier < counters.hit_blocks.size(); ++tier)
       counters.hit_blocks[tier].add(decision_->choice().blocks[tier]);
+    for (std::size_t reason = 0; reason < counters.missed_blocks.size(); ++reason)
+      counters.missed_blocks[reason].add(decision_->missed[reason]);
     if (outcome.delivered_tokens) {
       counters.delivered_tokens.add(*outcome.delivered_tokens);
       if (*outcome.delivered_tokens % model_.block_size != 0 && !has_other_tokens)

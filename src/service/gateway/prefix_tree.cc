@@ -102,9 +102,15 @@ std::optional<std::vector<PrefixTree::Seen>> PrefixTree::view(const Wanted& want
     }
   };
   add(static_cast<std::uint32_t>(root - elements_.begin()), 0);
+  std::size_t left_out = 0;
   while (!open.empty() && seen.size() <= wanted.limit) {
     const Open next = open.top();
     open.pop();
+    if (next.parent == 0 && left_out < wanted.offset) {
+      ++left_out;
+      seen[0].hidden_below -= next.below;
+      continue;
+    }
     seen[next.parent].shown.push_back(seen.size());
     seen[next.parent].hidden_below -= next.below;
     add(next.element, next.level);

@@ -39,6 +39,7 @@ class PrefixTree {
     std::uint64_t root = kRoot;
     std::size_t depth = 1;    // levels below the root
     std::size_t limit = 100;  // elements, the root not counted
+    std::size_t offset = 0;   // so many children of the root, the largest, are left out
   };
   // The root first; nothing: there is no such prefix now.
   std::optional<std::vector<Seen>> view(const Wanted& wanted) const;

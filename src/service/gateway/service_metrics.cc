@@ -145,6 +145,11 @@ Result<void> register_metrics(ServiceParts& parts) {
                 "Blocks of answered requests that the chosen worker had reported, by tier",
                 counters.hit_blocks[tier],
                 {{"tier", std::string(to_string(static_cast<events::StorageTier>(tier)))}});
+  for (std::size_t reason = 0; reason < counters.missed_blocks.size(); ++reason)
+    names.count("ashlar_serve_missed_blocks_total",
+                "Blocks of answered requests behind those that the chosen worker had reported, by reason",
+                counters.missed_blocks[reason],
+                {{"reason", std::string(to_string(static_cast<MissReason>(reason)))}});
   for (const WorkerState state : {WorkerState::kExact, WorkerState::kDegraded, WorkerState::kFallback})
     names.count("ashlar_serve_decisions_total", "Choices by the state of the chosen worker",
                 counters.states[static_cast<std::size_t>(state)], {{"state", std::string(to_string(state))}});

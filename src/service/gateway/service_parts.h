@@ -18,6 +18,7 @@
 #include "service/gateway/chores.h"
 #include "service/gateway/fleet.h"
 #include "service/gateway/late_verdicts.h"
+#include "service/gateway/past_page.h"
 #include "service/gateway/receipts.h"
 #include "service/gateway/recent_ends.h"
 #include "service/gateway/response_homes.h"
@@ -55,6 +56,7 @@ struct ServiceCounters {
   Counter predictions_right;      // requests
   // Blocks of answered requests that the chosen worker had reported, by their fastest tier.
   std::array<Counter, events::kStorageTiers> hit_blocks;
+  std::array<Counter, kMissReasons> missed_blocks;  // of these requests, by reason
   std::array<Counter, kMisroutes> misroutes;
   std::array<Counter, 3> states;  // decisions by the state of the chosen worker
   Histogram route_time{Histogram::exponential_bounds(1000, 2, 16), 1'000'000'000};
@@ -97,6 +99,7 @@ struct ServiceParts {
   RecentEnds recent;
   ResponseHomes homes;
   TreeCache trees;
+  PastPage past;
   std::unique_ptr<Fleet> fleet;
   std::atomic<bool> is_draining{false};
   std::optional<HttpAddress> peer;  // to start from

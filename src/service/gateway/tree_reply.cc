@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t kMostElements = 2000;
 constexpr std::size_t kMostLevels = 64;
+constexpr std::size_t kMostOffset = UINT32_MAX;
 constexpr std::size_t kMostHolders = 12;  // that an element names
 
 std::string name_text(std::uint64_t name) {
@@ -59,8 +60,10 @@ Reply tree_error(unsigned status, std::string_view message) {
 Result<PrefixTree::Wanted> parse_tree_query(std::string_view query) {
   const auto depth = query_number(query, "depth", 1, kMostLevels);
   const auto limit = query_number(query, "limit", 200, kMostElements);
-  if (!depth || !limit) return Error(ErrorCode::kInvalidArgument, "depth and limit are numbers");
-  PrefixTree::Wanted wanted{.depth = *depth, .limit = *limit};
+  const auto offset = query_number(query, "offset", 0, kMostOffset);
+  if (!depth || !limit || !offset)
+    return Error(ErrorCode::kInvalidArgument, "depth, limit and offset are numbers");
+  PrefixTree::Wanted wanted{.depth = *depth, .limit = *limit, .offset = *offset};
   if (const std::string root = query_value(query, "root"); !root.empty()) {
     const auto read = std::from_chars(root.data(), root.data() + root.size(), wanted.root, 16);
     if (read.ec != std::errc() || read.ptr != root.data() + root.size())

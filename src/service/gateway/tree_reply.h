@@ -23,7 +23,7 @@ struct TreeFacts {
 
 // A refusal, {"error": message}.
 Reply tree_error(unsigned status, std::string_view message);
-// What a query asks for: root, depth and limit. Errors: kInvalidArgument, with what is expected.
+// What a query asks for: root, depth, limit and offset. Errors: kInvalidArgument, with what is expected.
 Result<PrefixTree::Wanted> parse_tree_query(std::string_view query);
 // 404: there is no such root.
 Reply tree_reply(const PrefixTree& tree, const PrefixTree::Wanted& wanted, const TreeFacts& facts);

@@ -3,6 +3,7 @@ import {byId, setText} from '/ui/dom.js';
 
 const slot = 'ashlar.token';
 let needsToken = false;
+const base = location.pathname.startsWith('/past') ? '/past' : '';  // of the page over the router's journal
 const run = new URLSearchParams(location.search).get('run');  // of a replay with several
 
 export class Refusal extends Error {
@@ -50,7 +51,8 @@ export async function ask(path, body) {
     request.body = JSON.stringify(body);
     headers['Content-Type'] = 'application/json';
   }
-  const answer = await fetch(run ? `${path}${path.includes('?') ? '&' : '?'}run=${run}` : path, request);
+  const target = base + path;
+  const answer = await fetch(run ? `${target}${target.includes('?') ? '&' : '?'}run=${run}` : target, request);
   if (answer.status === 401 && needsToken) {
     sessionStorage.removeItem(slot);
     await askForToken('That token is not the one of this router.');

@@ -38,8 +38,8 @@ export function setSpark(svg, values) {
 
 const height = 100;
 
-// An area over time: series are [{name, colour}], rows arrays of as many values. Stacked, or two of them
-// mirrored: the first upwards and the second downwards.
+// An area over time: series are [{name, colour}], rows arrays of as many values. Stacked; mirrored the last of
+// them hangs below the others.
 export class AreaChart {
   constructor(box, series, label, isMirrored = false) {
     this.isMirrored = isMirrored;
@@ -58,13 +58,22 @@ export class AreaChart {
     this.cursor = shape('line', {class: 'cursor', y1: 0, y2: height, visibility: 'hidden'});
     this.svg.append(this.cursor);
     this.label = make('span', {class: 'top-label'});
-    box.replaceChildren(this.svg, this.label);
+    this.axis = make('div', {class: 'axis'}, make('span'), make('span'));
+    box.replaceChildren(this.svg, this.label, this.axis);
+  }
+
+  // What the left and the right edge stand for.
+  setAxis([left, right]) {
+    setText(this.axis.firstChild, left);
+    setText(this.axis.lastChild, right);
   }
 
   // `points`: how many fill the width; a window that grows where it is not given.
   set(rows, points = windowOf(rows, 60, 300)) {
     const shown = rows.slice(-points);
-    const sums = shown.map((row) => (this.isMirrored ? Math.max(...row) : row.reduce((sum, v) => sum + v, 0)));
+    const last = this.isMirrored ? this.areas.length - 1 : -1;
+    const sums = shown.map((row) => Math.max(
+      row.reduce((sum, v, s) => (s === last ? sum : sum + v), 0), last < 0 ? 0 : row[last]));
     const most = Math.max(...sums, 1e-9);
     setText(this.label, sums.some((sum) => sum > 0) ? `${rate(most)}/s` : '');
     const base = this.isMirrored ? height / 2 : height;
@@ -72,11 +81,12 @@ export class AreaChart {
     const x = shown.map((_, i) => xOf(i, shown.length, points).toFixed(1));
     let floor = shown.map(() => 0);
     this.areas.forEach((path, s) => {
-      const ceiling = shown.map((row, i) => (this.isMirrored ? row[s] * (s === 0 ? 1 : -1) : floor[i] + row[s]));
+      if (s === last) floor = shown.map(() => 0);
+      const ceiling = shown.map((row, i) => (s === last ? -row[s] : floor[i] + row[s]));
       const up = ceiling.map((v, i) => `${x[i]},${y(v)}`);
       const down = floor.map((v, i) => `${x[i]},${y(v)}`).reverse();
       setAttribute(path, 'd', shown.length > 1 ? `M${up.join('L')}L${down.join('L')}Z` : '');
-      if (!this.isMirrored) floor = ceiling;
+      floor = ceiling;
     });
   }
 

@@ -52,13 +52,20 @@ export class History {
   constructor() {
     this.run = null;
     this.samples = [];
+    this.offset = 0;   // from the time of the run to that of the samples
+    this.addedAt = 0;  // by the clock of the page
   }
 
-  add(live) {
-    if (live.run !== this.run) this.samples = [];  // its counters begin anew
-    this.run = live.run;
+  // `now`: ms by the page's clock. Another run goes on behind the one before, and its counters begin anew.
+  add(live, now = performance.now()) {
     const last = this.samples.at(-1);
-    if (last && live.time_ms <= last.time) return;
+    if (live.run !== this.run) {
+      this.offset = last ? last.time + Math.max(1, Math.round(now - this.addedAt)) - live.time_ms : 0;
+    }
+    this.run = live.run;
+    const time = live.time_ms + this.offset;
+    if (last && time <= last.time) return;
+    this.addedAt = now;
     const changes = new Map();
     for (const {worker, rank} of ranksOf(live)) {
       const key = `${worker.id}.${rank.dp_rank}`;
@@ -71,7 +78,8 @@ export class History {
       changes.set(key, {stored, removed, chosen: rank.chosen ?? 0});
     }
     this.samples.push({
-      time: live.time_ms,
+      time,
+      run: live.run,
       requests: live.totals.requests,
       running: live.totals.running,
       waiting: live.totals.waiting,
@@ -87,11 +95,12 @@ export class History {
   }
 
   // Per second between two samples, of a number that `of` tells; never negative: a worker may have left.
+  // Nothing between two runs.
   rates(of) {
     const out = [];
     for (let i = 1; i < this.samples.length; ++i) {
       const [a, b] = [this.samples[i - 1], this.samples[i]];
-      out.push(Math.max(0, (1000 * (of(b) - of(a))) / (b.time - a.time)));
+      out.push(a.run === b.run ? Math.max(0, (1000 * (of(b) - of(a))) / (b.time - a.time)) : 0);
     }
     return out;
   }
@@ -102,13 +111,21 @@ export class History {
   }
 
   flowRows() {
-    return turn([this.rates((s) => s.stored), this.rates((s) => s.removed)]);
+    const offloaded = this.rates((s) => s.offloaded);
+    const stored = this.rates((s) => s.stored).map((all, i) => Math.max(0, all - offloaded[i]));
+    return turn([stored, offloaded, this.rates((s) => s.removed)]);
   }
 
-  // The mean rate of the last `seconds`.
+  // How long the samples last, in ms.
+  span() {
+    return this.samples.length < 2 ? 0 : this.samples.at(-1).time - this.samples[0].time;
+  }
+
+  // The mean rate of the last `seconds` of the run.
   recent(of, seconds = 10) {
     const last = this.samples.at(-1);
-    const first = this.samples.find((sample) => sample.time >= (last?.time ?? 0) - 1000 * seconds);
+    const first = this.samples.find(
+      (sample) => sample.run === last.run && sample.time >= last.time - 1000 * seconds);
     if (!last || !first || first === last) return 0;
     return Math.max(0, (1000 * (of(last) - of(first))) / (last.time - first.time));
   }

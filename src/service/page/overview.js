@@ -15,7 +15,16 @@ const fates = [
   {name: 'nowhere', colour: 'cold'},
 ];
 const journalFates = [{name: 'claimed', colour: 'device'}, ...fates.slice(1)];
-const flows = [{name: 'stored', colour: 'host'}, {name: 'removed', colour: 'remote'}];
+// Upwards what is stored, offloads of it apart; downwards what is removed.
+const flows = [
+  {name: 'stored', colour: 'host'}, {name: 'offloaded', colour: 'external'}, {name: 'removed', colour: 'remote'},
+];
+const missReasons = [
+  ['never_seen', 'never seen', 'cold'],
+  ['evicted', 'evicted', 'remote'],
+  ['elsewhere', 'at another worker', 'disk'],
+  ['broken_prefix', 'behind a gap', 'external'],
+];
 
 const cards = [
   ['requests', 'Requests', '/s'],
@@ -41,7 +50,7 @@ function build() {
   }
   charts = {
     fate: new AreaChart(byId('fate-chart'), fates, 'Prompt tokens per second by where they were found'),
-    flow: new AreaChart(byId('blocks-chart'), flows, 'Blocks stored and removed per second', true),
+    flow: new AreaChart(byId('blocks-chart'), flows, 'Blocks stored, offloaded and removed per second', true),
   };
 }
 
@@ -108,14 +117,18 @@ function showTotals(live, history) {
   const removed = tiers.reduce((sum, tier) => sum + tier.removed, 0);
   setLegend(byId('blocks-legend'), [
     {...flows[0], value: stored, note: `${rate(history.recent((s) => s.stored))}/s`, key: 'sum.stored'},
-    {...flows[1], value: removed, note: `${rate(history.recent((s) => s.removed))}/s`, key: 'sum.removed'},
-    {name: 'of these offloaded', colour: 'panel', value: sumOfTiers(live, 'offloaded'),
+    {...flows[1], name: 'of these offloaded', value: sumOfTiers(live, 'offloaded'),
       note: `${rate(history.recent((s) => s.offloaded))}/s`, key: 'sum.offloaded'},
+    {...flows[2], value: removed, note: `${rate(history.recent((s) => s.removed))}/s`, key: 'sum.removed'},
   ]);
 
   const most = Math.max(1, ...Object.values(totals.hit_blocks));
   setBars(byId('hits'), tierNames.map((tier) => ({
     name: tier, value: totals.hit_blocks[tier], whole: most, colour: tier, key: `totals.hit_blocks.${tier}`,
+  })));
+  const missed = missReasons.map(([reason]) => totals.missed_blocks[reason]);
+  setBars(byId('misses'), missReasons.map(([reason, name, colour], i) => ({
+    name, value: missed[i], whole: Math.max(1, ...missed), colour, key: `totals.missed_blocks.${reason}`,
   })));
   const reasons = Object.entries(totals.misroutes ?? {}).map(([reason, value]) => ({
     name: reason.replaceAll('_', ' '), value, colour: 'bad', key: `totals.misroutes.${reason}`,
@@ -126,7 +139,7 @@ function showTotals(live, history) {
     {name: 'engine silent', value: totals.delivered_unknown, colour: 'cold', key: 'totals.delivered_unknown'},
   ];
   const all = Math.max(1, claims.reduce((sum, claim) => sum + claim.value, 0));
-  setBars(byId('misses'), claims.map((claim) => ({...claim, whole: all})));
+  setBars(byId('claims'), claims.map((claim) => ({...claim, whole: all})));
   setBars(byId('tiers'), tiers.map((tier) => ({
     name: tier.tier, value: tier.held, whole: tier.whole, colour: tier.tier,
     note: `of ${count(tier.whole)}${tier.isKnown ? '' : ' held at most'} · +${count(tier.stored)} −${count(tier.removed)}${offloadsOf(tier)}`,
@@ -246,10 +259,13 @@ export function showOverview(live, history) {
   showDecisions(live);
 }
 
-// Of rows [delivered, lost, elsewhere, nowhere] and [stored, removed] per second.
-export function showCharts(fateRows, flowRows, points, cursor) {
-  charts.fate.set(fateRows, points);
-  charts.flow.set(flowRows, points);
+// Of rows [delivered, lost, elsewhere, nowhere] and [stored, offloaded, removed] per second; `axis` says when
+// the first and the last of them were.
+export function showCharts(fateRows, flowRows, axis, points, cursor) {
+  for (const [chart, rows] of [[charts.fate, fateRows], [charts.flow, flowRows]]) {
+    chart.set(rows, points);
+    chart.setAxis(axis);
+  }
   if (cursor === undefined) return;
   charts.fate.setCursor(cursor);
   charts.flow.setCursor(cursor);

@@ -8,6 +8,7 @@ import {readTimeline, setUpRuns, setUpTravel, showMoment} from '/ui/travel.js';
 import {learnModels, setUpTree, treeIsShown} from '/ui/tree.js';
 
 const period = 1000;
+const isPast = location.pathname.startsWith('/past');
 const history = new History();
 let live = null;
 let paused = false;
@@ -21,6 +22,11 @@ function setStatus(text, is) {
 // What live pages and journals have in common.
 function showParts(now, samples) {
   live = now;
+  const title = now.title ?? '';
+  byId('page-title').hidden = title === '';
+  setText(byId('page-title'), title);
+  document.title = title === '' ? 'Ashlar' : `${title} · Ashlar`;
+  byId('past').hidden = !now.has_journal && !isPast;
   showOverview(now, samples);
   learnNames(now);
   learnModels(now);
@@ -28,16 +34,18 @@ function showParts(now, samples) {
 
 function show() {
   showParts(live, history);
-  showCharts(history.fateRows(), history.flowRows());
+  // The charts grow to the left until they are full.
+  const span = Math.max(history.span(), 60 * period);
+  showCharts(history.fateRows(), history.flowRows(), [`${Math.round(span / 1000)} s ago`, 'now']);
 }
 
 async function showJournal(first) {
   setAttribute(document.body, 'data-source', 'journal');  // hides what a journal does not know
   setText(byId('fate-span'), 'per second, over the journal');
+  await readTimeline(first.journal.to_ms);  // if it fails the page asks again, and nothing is set up
   setUpTravel(showParts);
   setUpRuns(first);
   again = () => showMoment(live, showParts);
-  await readTimeline(first.journal.to_ms);
   showMoment(first, showParts);
   setStatus('journal', 'paused');
 }
@@ -81,7 +89,7 @@ function setUpViews() {
   const show = () => {
     const view = location.hash === '#tree' ? 'tree' : 'overview';
     for (const name of ['overview', 'tree']) byId(`view-${name}`).hidden = name !== view;
-    for (const link of document.querySelectorAll('nav a')) {
+    for (const link of document.querySelectorAll('nav a[data-view]')) {
       if (link.dataset.view === view) link.setAttribute('aria-current', 'page');
       else link.removeAttribute('aria-current');
     }
@@ -98,6 +106,10 @@ byId('pause').addEventListener('click', () => {
   setText(byId('pause'), paused ? 'Go on' : 'Pause');
   if (paused) setStatus('paused', 'paused');
 });
+if (isPast) {
+  setText(byId('past'), 'Live');
+  setAttribute(byId('past'), 'href', '/');
+}
 setUpTheme();
 await openSession();
 setUpTree();

@@ -69,7 +69,8 @@ export function showMoment(live, show) {
   const history = historyUntil(live.time_ms);
   show(live, history);
   const all = historyUntil(Infinity);
-  showCharts(all.fateRows(), all.flowRows(), steps, live.time_ms / live.journal.to_ms);
+  const axis = ['0 s', duration(live.journal.to_ms)];
+  showCharts(all.fateRows(), all.flowRows(), axis, steps, live.time_ms / live.journal.to_ms);
   setBar(live);
   setAttribute(document.body, 'data-time', live.time_ms);
 }
@@ -86,7 +87,7 @@ async function goTo(time, show) {
     }
   } catch (error) {
     setText(byId('journal-note'), error.message);
-    playing = false;
+    setPlaying(false);
   } finally {
     asking = false;
   }
@@ -111,14 +112,21 @@ function setPlaying(is) {
 
 // The runs of a replay, until all are there; another one is another page.
 async function showRuns(run) {
-  const {runs, complete} = await ask('/runs.json');
+  let answer = {runs: null, complete: false};
+  try {
+    answer = await ask('/runs.json');
+  } catch (error) {
+    setText(byId('journal-note'), `${error.message}; trying again`);
+  }
+  const {runs, complete} = answer;
+  if (!complete) setTimeout(showRuns, newRuns, run);
+  if (!runs) return;
   const select = byId('run');
   if (runs.length !== select.options.length) {
     select.replaceChildren(...runs.map(({name}, i) => make('option', {value: i + 1, text: name})));
     select.value = run;
     select.hidden = runs.length < 2;
   }
-  if (!complete) setTimeout(showRuns, newRuns, run);
 }
 
 export function setUpRuns({journal}) {

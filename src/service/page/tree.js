@@ -11,10 +11,13 @@ const colours = 8;   // of workers; more share them
 
 let live = null;
 let moment = '';  // of a journal, as it stands in questions; the tree on the page is of then
+let wanted = '';  // the moment that was asked for last
+let asked = 0;    // times that the tree was asked for anew
 let numbers = new Map();  // of workers on this page, by key: their colours
 let shown = 0;
 let awaited = 0;  // at most so many elements come with answers that are on their way
 const items = new WeakMap();  // elements of the page -> of the tree
+const rests = new WeakMap();  // rows that stand for children which are not shown -> what they are of
 
 const nameOf = (worker) => (worker.dp_rank > 0 ? `${worker.name} · ${worker.dp_rank}` : worker.name);
 const keyOf = (worker) => `${worker.id}.${worker.dp_rank}`;
@@ -77,17 +80,37 @@ function newItem(element, parent, level) {
   return item;
 }
 
-function fill(list, element, level) {
+// Appends the children that came; `before` of them are there. The last row opens more of them.
+function fill(list, element, level, before = 0) {
   for (const child of element.shown) {
     const item = newItem(child, element, level);
     list.append(item);
     if (child.shown.length > 0) expand(item, child);
   }
-  const hidden = element.children - element.shown.length;
-  if (hidden > 0) {
-    list.append(make('li', {role: 'none', class: 'rest',
-      text: `and ${count(hidden)} smaller ones, ${count(element.hidden_below)} blocks`}));
-  }
+  const there = before + element.shown.length;
+  if (element.children <= there || element.shown.length === 0) return;
+  const rest = make('li', {role: 'treeitem', tabindex: '-1', 'aria-level': level, class: 'rest',
+    text: `and ${count(element.children - there)} smaller ones, ${count(element.hidden_below)} blocks: more`});
+  rests.set(rest, {element, there});
+  list.append(rest);
+}
+
+// Asks for more children of an element. What is open stays.
+async function openRest(rest) {
+  const {element, there} = rests.get(rest);
+  const list = rest.parentElement;
+  const level = Number(rest.getAttribute('aria-level'));
+  const answer = await askFor(element.name, there);
+  if (!answer || !rest.isConnected) return;
+  // In between some may have changed their places: none is shown twice.
+  const known = new Set([...list.children].map((item) => items.get(item)?.name));
+  answer.root.shown = answer.root.shown.filter((child) => !known.has(child.name));
+  const hadFocus = rest === document.activeElement;
+  const previous = rest.previousElementSibling;
+  rest.remove();
+  fill(list, answer.root, level, there);
+  setText(byId('tree-note'), `${count(shown)} elements shown.`);
+  if (hadFocus) focusOn(previous.nextElementSibling ?? previous);
 }
 
 function expand(item, element) {
@@ -99,43 +122,57 @@ function expand(item, element) {
 }
 
 function close(item) {
-  shown -= item.querySelectorAll('[role="treeitem"]').length;
+  shown -= item.querySelectorAll('[role="treeitem"]:not(.rest)').length;
   item.querySelector(':scope > ul')?.remove();
   item.setAttribute('aria-expanded', 'false');
   item.querySelector('.open').textContent = '▸';
 }
 
-const treePath = (root, depth, limit) =>
-  `/tree?model=${encodeURIComponent(byId('tree-model').value)}&root=${root}&depth=${depth}&limit=${limit}${moment}`;
+const treePath = (root, limit, offset, at) =>
+  `/tree?model=${encodeURIComponent(byId('tree-model').value)}&root=${root}&depth=1&limit=${limit}&offset=${offset}${at}`;
 
-async function open(item) {
-  const element = items.get(item);
-  if (!element || element.children === 0 || item.getAttribute('aria-expanded') === 'true') return;
+// As many children of an element as fit on the page; null: there is no room, or no answer, and the note says
+// so.
+async function askFor(name, offset) {
   const room = Math.min(atOnce, mostShown - shown - awaited);
   if (room <= 0) {
     setText(byId('tree-note'), `${count(mostShown)} elements are shown: close some first.`);
-    return;
+    return null;
   }
   awaited += room;
   try {
-    const answer = await ask(treePath(element.name, 1, room));
-    if (!item.isConnected || item.getAttribute('aria-expanded') === 'true') return;  // dropped; twice clicked
+    const answer = await ask(treePath(name, room, offset, moment));
     learnWorkers(answer.workers);
-    expand(item, resolved(answer.root, answer.workers));
-    setText(byId('tree-note'), `${count(shown)} elements shown.`);
+    resolved(answer.root, answer.workers);
+    return answer;
   } catch (error) {
     setText(byId('tree-note'), error.message);
+    return null;
   } finally {
     awaited -= room;
   }
 }
 
+async function open(item) {
+  if (rests.has(item)) return openRest(item);
+  const element = items.get(item);
+  if (!element || element.children === 0 || item.getAttribute('aria-expanded') === 'true') return;
+  const answer = await askFor(element.name, 0);
+  if (!answer || !item.isConnected || item.getAttribute('aria-expanded') === 'true') return;  // twice clicked
+  expand(item, answer.root);
+  setText(byId('tree-note'), `${count(shown)} elements shown.`);
+}
+
 async function refresh() {
   const isPast = live?.source === 'journal';
-  moment = isPast ? `&at=${live.time_ms}` : '';
+  const at = isPast ? `&at=${live.time_ms}` : '';
   const time = isPast ? `as of ${duration(live.time_ms)}` : null;
+  const mine = ++asked;
+  wanted = at;
   try {
-    const answer = await ask(treePath('0', 1, atOnce));
+    const answer = await ask(treePath('0', atOnce, 0, at));
+    if (mine !== asked) return;  // a later one is shown, or on its way
+    moment = at;
     const tree = byId('prefixes');
     const hadFocus = tree.contains(document.activeElement);
     numbers = new Map();
@@ -154,7 +191,7 @@ async function refresh() {
     if (first) await open(first);
     if (hadFocus) first?.focus();
   } catch (error) {
-    setText(byId('tree-note'), error.message);
+    if (mine === asked) setText(byId('tree-note'), error.message);
   }
 }
 
@@ -225,7 +262,9 @@ async function search(event) {
   if (!text.trim()) return setText(note, 'Nothing to look for.');
   setText(note, 'Looking …');
   try {
-    const tokens = tokensOf(text) ?? (await ask('/tokenize', {model, prompt: text})).tokens;
+    const isChat = byId('search-as').value === 'messages';
+    const question = isChat ? {model, messages: [{role: 'user', content: text}]} : {model, prompt: text};
+    const tokens = (isChat ? null : tokensOf(text)) ?? (await ask('/tokenize', question)).tokens;
     const size = Math.max(...live.workers.filter((worker) => worker.model === model)
       .flatMap((worker) => worker.ranks.map((rank) => rank.block_size)), 1);
     const {instances} = await ask('/query', {model_name: model, token_ids: tokens});
@@ -281,7 +320,7 @@ export function learnModels(now) {
 
 // The page shows another moment of a journal.
 export function treeHasMoved() {
-  if (isTreeShown() && moment !== `&at=${live.time_ms}`) refresh();
+  if (isTreeShown() && wanted !== `&at=${live.time_ms}`) refresh();
 }
 
 export function treeIsShown() {

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "service/gateway/fleet.h"
 #include "service/gateway/prefix_tree.h"
 #include "service/journal/journal_outline.h"
 #include "service/journal/journal_timeline.h"
@@ -76,6 +77,16 @@ TEST_F(JournalPageTest, TellsTheStateOfAnyMoment) {
   for (const Decision& decision : made_)
     if (!decision.is_estimate) cached += decision.cached_tokens;
   EXPECT_EQ(last["totals"]["captured_tokens"].number, static_cast<double>(cached));
+  const Json& missed = last["totals"]["missed_blocks"];
+  double all = 0;
+  for (std::size_t reason = 0; reason < kMissReasons; ++reason) {
+    double sum = 0;
+    for (const Decision& decision : made_)
+      if (!decision.is_estimate) sum += decision.missed[reason];
+    EXPECT_EQ(missed[std::string(to_string(static_cast<MissReason>(reason)))].number, sum);
+    all += sum;
+  }
+  EXPECT_GT(all, 0);
   EXPECT_EQ(last["totals"]["delivered_tokens"].kind, Json::Kind::kNull) << "a journal does not know it";
 
   // Just after each decision its worker has the load that it saw, and the request.
@@ -156,6 +167,42 @@ TEST_F(JournalPageTest, TheTreeOfAMomentIsTheOneOfThen) {
   const auto refused = journal_outline(files_, key_, "m", Clock::TimePoint::max(), 1000);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kCapacity);
+}
+
+TEST_F(JournalPageTest, WorkersHaveTheirNames) {
+  const events::Worker one{.id = events::WorkerId(kFirstOwnId)};
+  const events::Worker two{.id = events::WorkerId(kFirstOwnId + 1)};
+  {
+    auto journal = JournalWriter::create({.path = folder_.file("a.journal"), .key = key_, .run = 5}).value();
+    Router router({}, journal.get());
+    router.add_worker({.id = one.id, .group = "m", .has_events = true, .name = "first"});
+    router.add_worker({.id = two.id, .group = "m", .has_events = true});
+    for (const events::Worker& worker : {one, two}) router.set_state(worker, WorkerState::kExact);
+    events::BlocksStored event;
+    const events::StoredBlock block{.local = tokens::LocalHash(1), .name = events::BlockName(1)};
+    event.worker = one;
+    event.blocks = std::span(&block, 1);
+    router.sink().store(event);
+    const tokens::LocalHash locals[] = {tokens::LocalHash(1), tokens::LocalHash(2)};
+    ASSERT_EQ(router.choose({.group = "m", .locals = locals, .prompt_tokens = 33, .block_size = 16})
+                  ->choice()
+                  .worker,
+              one);
+    ASSERT_TRUE(journal->flush());
+  }
+  files_ = {folder_.file("a.journal")};
+  const auto page = open();
+  const Json live = Json::parse(get(*page, "/live").body);
+  ASSERT_EQ(live["workers"].list.size(), 2u);
+  EXPECT_EQ(live["workers"].list[0]["name"].text, "first");
+  EXPECT_EQ(live["workers"].list[1]["name"].text, "worker 1") << "it has none";
+  ASSERT_EQ(live["decisions"].list.size(), 1u);
+  EXPECT_EQ(live["decisions"].list[0]["worker"].text, "first");
+  const Json receipt = Json::parse(get(*page, "/decisions/" + live["decisions"].list[0]["id"].text).body);
+  EXPECT_EQ(receipt["worker"].text, "first");
+  EXPECT_EQ(receipt["candidates"].list.at(1)["name"].text, "worker 1");
+  EXPECT_EQ(receipt["missed_blocks"]["never_seen"].number, 1);
+  EXPECT_EQ(Json::parse(get(*page, "/tree").body)["workers"].list.at(0)["name"].text, "first");
 }
 
 TEST_F(JournalPageTest, KeepsSoManyMomentsAndBytes) {

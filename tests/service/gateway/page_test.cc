@@ -110,6 +110,7 @@ TEST(LivePage, TellsCountersWorkersAndDecisions) {
 TEST(LivePage, TiersHaveTheSizesThatWorkersAreGiven) {
   ServeOptions options = ServiceUnderTest::options_of(2);
   options.workers[1].g1 = 1024;
+  options.title = "a fleet";
   ServiceUnderTest service(std::move(options));
   const Json live = Json::parse(service.get("/live").body);
   const auto device = [&](std::size_t worker) {
@@ -117,6 +118,10 @@ TEST(LivePage, TiersHaveTheSizesThatWorkersAreGiven) {
   };
   EXPECT_EQ(device(0).map.count("size"), 0u) << "events do not tell it";
   EXPECT_EQ(device(1)["size"].number, 1024);
+  EXPECT_EQ(live["title"].text, "a fleet");
+  EXPECT_EQ(live["has_journal"].number, 0);
+  EXPECT_EQ(service.get("/past").status, 200u) << "a page holds no data";
+  EXPECT_EQ(service.get("/past/live").status, 404u) << "there is no journal";
 }
 
 TEST(LivePage, TiersCountWhatEventsTell) {

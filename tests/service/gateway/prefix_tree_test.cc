@@ -72,6 +72,16 @@ TEST(PrefixTree, GoesOnFromAnElement) {
   EXPECT_FALSE(tree.view({.root = 12345}));
 }
 
+TEST(PrefixTree, LeavesOutTheLargestChildrenOfItsRoot) {
+  const PrefixTree tree(small_outline());
+  const auto rest = tree.view({.depth = 3, .limit = 10, .offset = 1}).value();
+  ASSERT_EQ(rest.size(), 2u);
+  EXPECT_EQ(rest[1].below, 3u) << "the smaller of two";
+  EXPECT_EQ(rest[0].children, 2u);
+  EXPECT_EQ(rest[0].hidden_below, 0u);
+  EXPECT_EQ(tree.view({.depth = 1, .limit = 10, .offset = 2}).value().size(), 1u);
+}
+
 TEST(PrefixTree, AnEmptyOneHasItsRoot) {
   const PrefixTree tree{IndexOutline()};
   EXPECT_EQ(tree.elements(), 0u);
