@@ -34,6 +34,8 @@ class EngineProcess {
 
   // As --worker of `ashlar serve` takes it.
   const std::string& worker() const noexcept { return worker_; }
+  // "http://127.0.0.1:8000".
+  std::string url() const { return worker_.substr(0, worker_.find(',')); }
 
  private:
   EngineProcess(pid_t pid, std::string worker) : pid_(pid), worker_(std::move(worker)) {}

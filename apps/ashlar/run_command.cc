@@ -20,10 +20,12 @@
 #include "apps/ashlar/console.h"
 #include "apps/ashlar/engine_process.h"
 #include "apps/ashlar/engine_sources.h"
+#include "apps/ashlar/run_phase.h"
 #include "apps/ashlar/stop_signal.h"
 #include "ashlar/backend/http/http_proxy.h"
 #include "ashlar/base/log.h"
 #include "ashlar/base/random.h"
+#include "ashlar/client/service_client.h"
 #include "ashlar/replay/generate.h"
 #include "ashlar/service/service.h"
 #include "base/temporary_folder.h"
@@ -39,6 +41,7 @@ struct RunSettings {
   std::uint32_t requests = 0;  // 0: as many as fit
   std::uint32_t clients = 0;   // 0: two for each worker
   std::uint32_t seed = 1;
+  std::uint32_t hidden = 4096;
   std::uint16_t port = 0;
   std::string engine;
   bool stays = false;
@@ -74,32 +77,11 @@ std::vector<RunQueue> make_queues(const RunSettings& settings, std::size_t reque
   return queues;
 }
 
-// How one way of routing did.
-struct RunPhase {
-  std::string name;
-  std::size_t requests = 0;
-  std::uint64_t prompt_tokens = 0;
-  std::uint64_t cached_tokens = 0;
-  std::vector<double> first_ms;                 // sorted
-  std::vector<std::vector<std::string>> texts;  // of each client, in order
-  std::size_t wrong = 0;                        // answers with another text than without a cache
-  double seconds = 0;
-  std::string problem;
-
-  double hit_rate() const {
-    return prompt_tokens == 0 ? 0 : static_cast<double>(cached_tokens) / static_cast<double>(prompt_tokens);
-  }
-  double first_at(double share) const {
-    return first_ms.empty()
-               ? 0
-               : first_ms[static_cast<std::size_t>(share * static_cast<double>(first_ms.size() - 1))];
-  }
-};
-
-// Blocks of an engine's tiers.
-constexpr std::uint32_t kEngineG1 = 1024;
-constexpr std::uint32_t kEngineG2 = 2048;
-constexpr std::uint32_t kEngineG3 = 8192;
+// Blocks of an engine's tiers: each holds less than an engine computes in a run, so that the next one is
+// needed. G1 has room for the longest prompt of the workload.
+constexpr std::uint32_t kEngineG1 = 256;
+constexpr std::uint32_t kEngineG2 = 320;
+constexpr std::uint32_t kEngineG3 = 1024;
 
 // Engines and the router in front of them.
 struct RunFleet {
@@ -110,15 +92,50 @@ struct RunFleet {
   ~RunFleet() {
     if (proxy) proxy->drain(Clock::real().now() + std::chrono::seconds(2));
   }
+  // Of all engines, since they began.
+  Result<TierCounts> hits() const {
+    TierCounts sum = {};
+    for (const EngineProcess& engine : engines) {
+      ASHLAR_TRY(const auto client, client::ServiceClient::create({.url = engine.url()}));
+      ASHLAR_TRY(const std::string metrics, client.get("/metrics"));
+      const TierCounts own = tier_hits_of(metrics);
+      for (std::size_t tier = 0; tier < sum.size(); ++tier) sum[tier] += own[tier];
+    }
+    return sum;
+  }
 };
 
+// A way of routing that is compared.
+struct RunWay {
+  const char* name;
+  const char* title;  // of its page
+  service::Policy policy;
+  bool caches;
+};
+constexpr RunWay kRunWays[] = {{"no cache", "1 of 3: no cache", service::Policy::kRoundRobin, false},
+                               {"round robin", "2 of 3: round robin", service::Policy::kRoundRobin, true},
+                               {"prefix", "3 of 3: by prefix", service::Policy::kPrefix, true}};
+
+// A file of each engine's own for G3, and a volume of all for G4. Errors: kIo.
+Result<void> empty_folders(const RunSettings& settings, const std::string& folder) {
+  std::error_code failed;
+  std::filesystem::remove_all(folder + "/blocks", failed);
+  for (std::uint32_t i = 0; i < settings.workers && !failed; ++i)
+    std::filesystem::create_directories(folder + "/blocks/engine" + std::to_string(i), failed);
+  if (failed) return Error(ErrorCode::kIo, folder + "/blocks: " + failed.message());
+  return {};
+}
+
 Result<std::unique_ptr<RunFleet>> start_fleet(const RunSettings& settings, const std::string& folder,
-                                              service::Policy policy, bool caches, std::uint16_t port) {
+                                              const RunWay& way, std::uint16_t port) {
   auto fleet = std::make_unique<RunFleet>();
   service::ServeOptions options;
-  options.policy = policy;
+  options.policy = way.policy;
+  options.title = way.title;
   options.port = port;
   options.log_level = "error";
+  options.journal = folder + "/journal";
+  ASHLAR_RETURN_IF_ERROR(empty_folders(settings, folder));
   for (std::uint32_t i = 0; i < settings.workers; ++i) {
     std::vector<std::string> arguments = {"--port",        "0",
                                           "--events",      "0",
@@ -128,13 +145,12 @@ Result<std::unique_ptr<RunFleet>> start_fleet(const RunSettings& settings, const
                                           "--max-running", "16",
                                           "--step-tokens", "128",
                                           "--layers",      "2",
-                                          "--hidden",      "4096"};
-    if (caches) {
-      const std::string own = folder + "/engine" + std::to_string(i);
-      std::error_code failed;
-      std::filesystem::remove_all(own, failed);
-      std::filesystem::create_directories(own, failed);
-      arguments.insert(arguments.end(), {"--g3", std::to_string(kEngineG3), "--folder", own});
+                                          "--hidden",      std::to_string(settings.hidden)};
+    if (way.caches) {
+      const std::string blocks = folder + "/blocks";
+      arguments.insert(arguments.end(),
+                       {"--g3", std::to_string(kEngineG3), "--folder", blocks + "/engine" + std::to_string(i),
+                        "--volume", blocks + "/shared"});
     } else {
       arguments.push_back("--no-prefix-caching");
     }
@@ -143,7 +159,7 @@ Result<std::unique_ptr<RunFleet>> start_fleet(const RunSettings& settings, const
     worker.name = "engine" + std::to_string(i);
     worker.g1 = kEngineG1;
     worker.g2 = kEngineG2;
-    worker.g3 = caches ? kEngineG3 : 0;
+    worker.g3 = way.caches ? kEngineG3 : 0;
     options.workers.push_back(std::move(worker));
     fleet->engines.push_back(std::move(engine));
   }
@@ -211,32 +227,6 @@ std::size_t differing(const RunPhase& a, const RunPhase& b) {
   return count;
 }
 
-void print_phases(const std::vector<RunPhase>& phases) {
-  std::printf("\n%-12s %9s %14s %11s %10s %10s %12s\n", "routing", "requests", "prompt tokens", "from cache",
-              "TTFT p50", "TTFT p99", "requests/s");
-  for (const RunPhase& phase : phases)
-    std::printf("%-12s %9zu %14llu %9.1f %% %7.1f ms %7.1f ms %12.1f\n", phase.name.c_str(), phase.requests,
-                static_cast<unsigned long long>(phase.prompt_tokens), 100 * phase.hit_rate(),
-                phase.first_at(0.5), phase.first_at(0.99),
-                static_cast<double>(phase.requests) / phase.seconds);
-}
-
-void print_json(const RunSettings& settings, std::uint16_t port, const std::vector<RunPhase>& phases) {
-  std::printf("{\"port\":%u,\"workers\":%u,\"clients\":%u,\"phases\":[", port, settings.workers,
-              settings.clients);
-  for (std::size_t i = 0; i < phases.size(); ++i) {
-    const RunPhase& phase = phases[i];
-    std::printf(
-        "%s{\"routing\":\"%s\",\"requests\":%zu,\"prompt_tokens\":%llu,\"cached_tokens\":%llu,"
-        "\"ttft_p50_ms\":%.3f,\"ttft_p99_ms\":%.3f,\"seconds\":%.3f,\"different_answers\":%zu}",
-        i == 0 ? "" : ",", phase.name.c_str(), phase.requests,
-        static_cast<unsigned long long>(phase.prompt_tokens),
-        static_cast<unsigned long long>(phase.cached_tokens), phase.first_at(0.5), phase.first_at(0.99),
-        phase.seconds, phase.wrong);
-  }
-  std::printf("]}\n");
-}
-
 int run_failed(const std::string& why) {
   say("ashlar run: " + why);
   return kExitFailed;
@@ -252,14 +242,6 @@ int run_everything(RunSettings settings) {
   }
   const auto folder = TemporaryFolder::create("ashlar_run");
   if (!folder) return run_failed(folder.error().message() + "; TMPDIR must name a writable one");
-  struct Way {
-    const char* name;
-    service::Policy policy;
-    bool caches;
-  };
-  constexpr Way kWays[] = {{"no cache", service::Policy::kRoundRobin, false},
-                           {"round robin", service::Policy::kRoundRobin, true},
-                           {"prefix", service::Policy::kPrefix, true}};
   const std::vector<RunQueue> queues =
       make_queues(settings, settings.requests != 0 ? settings.requests : std::size_t{settings.seconds} * 100);
   std::vector<RunPhase> phases;
@@ -267,15 +249,16 @@ int run_everything(RunSettings settings) {
   for (const RunQueue& queue : queues) counts.push_back(queue.size());
   std::unique_ptr<RunFleet> fleet;
   std::uint16_t port = settings.port;
-  for (const Way& way : kWays) {
+  for (const RunWay& way : kRunWays) {
     fleet.reset();  // its port is taken again
-    auto started = start_fleet(settings, folder->path(), way.policy, way.caches, port);
+    auto started = start_fleet(settings, folder->path(), way, port);
     if (!started) return run_failed(started.error().message());
     fleet = *std::move(started);
     port = fleet->proxy->port();
     if (!settings.prints_json && phases.empty()) {
       std::printf(
-          "%u engines, each with G1, G2, a file (G3) and a volume (G4); %u clients in conversations\n",
+          "%u engines, each with G1, G2 and a file (G3), and a volume for all (G4); %u clients in "
+          "conversations\n",
           settings.workers, settings.clients);
       std::printf("the page: http://127.0.0.1:%u/\n\n", port);
     }
@@ -291,6 +274,9 @@ int run_everything(RunSettings settings) {
     phase.name = way.name;
     if (!phase.problem.empty()) return run_failed(phase.problem);
     if (StopSignal::received()) return run_failed("stopped before its end");
+    const auto hits = fleet->hits();
+    if (!hits) return run_failed(hits.error().message());
+    phase.hits = *hits;
     if (is_first)
       for (std::size_t i = 0; i < queues.size(); ++i) counts[i] = phase.texts[i].size();
     else
@@ -301,7 +287,8 @@ int run_everything(RunSettings settings) {
   std::size_t wrong = 0;
   for (const RunPhase& phase : phases) wrong += phase.wrong;
   if (settings.prints_json) {
-    print_json(settings, port, phases);
+    std::printf("{\"port\":%u,\"workers\":%u,\"clients\":%u,\"phases\":%s}\n", port, settings.workers,
+                settings.clients, phases_json(phases).c_str());
   } else {
     print_phases(phases);
     std::printf("\n%zu of %zu answers from cached blocks are those of the model without a cache\n",
@@ -311,6 +298,8 @@ int run_everything(RunSettings settings) {
                   phases[0].first_at(0.5) / phases[2].first_at(0.5),
                   phases[1].first_at(0.5) / phases[2].first_at(0.5));
   }
+  if (!settings.stays && !settings.prints_json)
+    std::printf("\nthe page ends here; with --stay (make run STAY=1) it goes on, with traffic\n");
   if (settings.stays && !StopSignal::received()) {
     if (!settings.prints_json)
       std::printf("\nthe page stays at http://127.0.0.1:%u/ with traffic; Ctrl-C ends it\n", port);
@@ -345,6 +334,12 @@ void add_run_command(CLI::App& program, Run& run) {
       ->type_name("N");
   command->add_option("--seed", settings->seed, "Of the conversations (default 1)")
       ->check(whole_number(0, UINT32_MAX))
+      ->type_name("N");
+  command
+      ->add_option("--hidden", settings->hidden,
+                   "Width of the engines' model: a larger one computes longer "
+                   "(default 4096)")
+      ->check(whole_number(32, 65'536))
       ->type_name("N");
   command->add_option("--port", settings->port, "Of the router and its page (default: any)")
       ->check(whole_number(0, 65'535))
