@@ -85,12 +85,18 @@ constexpr std::uint32_t kEngineG3 = 1024;
 
 // Engines and the router in front of them.
 struct RunFleet {
+  std::string blocks;  // the folder of their blocks
   std::vector<EngineProcess> engines;
   std::unique_ptr<service::Service> service;
   std::unique_ptr<backend::http::HttpProxy> proxy;
 
   ~RunFleet() {
     if (proxy) proxy->drain(Clock::real().now() + std::chrono::seconds(2));
+    proxy.reset();
+    service.reset();
+    engines.clear();
+    std::error_code ignored;
+    std::filesystem::remove_all(blocks, ignored);
   }
   // Of all engines, since they began.
   Result<TierCounts> hits() const {
@@ -116,18 +122,19 @@ constexpr RunWay kRunWays[] = {{"no cache", "1 of 3: no cache", service::Policy:
                                {"round robin", "2 of 3: round robin", service::Policy::kRoundRobin, true},
                                {"prefix", "3 of 3: by prefix", service::Policy::kPrefix, true}};
 
-// A file of each engine's own for G3, and a volume of all for G4. Errors: kIo.
-Result<void> empty_folders(const RunSettings& settings, const std::string& folder) {
+// A folder for the file of each engine, which is G3, and one for the volume of all, which is G4. Errors: kIo.
+Result<void> make_folders(const RunSettings& settings, const std::string& blocks) {
   std::error_code failed;
-  std::filesystem::remove_all(folder + "/blocks", failed);
   for (std::uint32_t i = 0; i < settings.workers && !failed; ++i)
-    std::filesystem::create_directories(folder + "/blocks/engine" + std::to_string(i), failed);
-  if (failed) return Error(ErrorCode::kIo, folder + "/blocks: " + failed.message());
+    std::filesystem::create_directories(blocks + "/engine" + std::to_string(i), failed);
+  if (failed) return Error(ErrorCode::kIo, blocks + ": " + failed.message());
   return {};
 }
 
+// `before` goes when everything else of the new one is there, so that the page loses contact for a moment only.
 Result<std::unique_ptr<RunFleet>> start_fleet(const RunSettings& settings, const std::string& folder,
-                                              const RunWay& way, std::uint16_t port) {
+                                              const RunWay& way, std::uint16_t port,
+                                              std::unique_ptr<RunFleet> before) {
   auto fleet = std::make_unique<RunFleet>();
   service::ServeOptions options;
   options.policy = way.policy;
@@ -135,7 +142,8 @@ Result<std::unique_ptr<RunFleet>> start_fleet(const RunSettings& settings, const
   options.port = port;
   options.log_level = "error";
   options.journal = folder + "/journal";
-  ASHLAR_RETURN_IF_ERROR(empty_folders(settings, folder));
+  fleet->blocks = folder + "/blocks" + std::to_string(&way - kRunWays);
+  ASHLAR_RETURN_IF_ERROR(make_folders(settings, fleet->blocks));
   for (std::uint32_t i = 0; i < settings.workers; ++i) {
     std::vector<std::string> arguments = {"--port",        "0",
                                           "--events",      "0",
@@ -147,10 +155,9 @@ Result<std::unique_ptr<RunFleet>> start_fleet(const RunSettings& settings, const
                                           "--layers",      "2",
                                           "--hidden",      std::to_string(settings.hidden)};
     if (way.caches) {
-      const std::string blocks = folder + "/blocks";
-      arguments.insert(arguments.end(),
-                       {"--g3", std::to_string(kEngineG3), "--folder", blocks + "/engine" + std::to_string(i),
-                        "--volume", blocks + "/shared"});
+      arguments.insert(arguments.end(), {"--g3", std::to_string(kEngineG3), "--folder",
+                                         fleet->blocks + "/engine" + std::to_string(i), "--volume",
+                                         fleet->blocks + "/shared"});
     } else {
       arguments.push_back("--no-prefix-caching");
     }
@@ -167,6 +174,7 @@ Result<std::unique_ptr<RunFleet>> start_fleet(const RunSettings& settings, const
   backend::http::HttpProxyOptions proxy;
   proxy.address = options.address;
   proxy.port = options.port;
+  before.reset();  // its port is taken again
   ASHLAR_TRY(fleet->proxy, backend::http::HttpProxy::create(proxy, *fleet->service));
   // The router learns what its workers serve; until then it refuses.
   const auto last = SteadyClock::now() + std::chrono::minutes(2);
@@ -250,8 +258,7 @@ int run_everything(RunSettings settings) {
   std::unique_ptr<RunFleet> fleet;
   std::uint16_t port = settings.port;
   for (const RunWay& way : kRunWays) {
-    fleet.reset();  // its port is taken again
-    auto started = start_fleet(settings, folder->path(), way, port);
+    auto started = start_fleet(settings, folder->path(), way, port, std::move(fleet));
     if (!started) return run_failed(started.error().message());
     fleet = *std::move(started);
     port = fleet->proxy->port();

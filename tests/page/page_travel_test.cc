@@ -78,6 +78,40 @@ TEST_F(PageTest, TravelsThroughAJournal) {
   EXPECT_EQ(explain.terminate(), 0);
 }
 
+TEST_F(PageTest, ATripThatFailsEndsAndIsSetUpOnce) {
+  ServerProcess explain({ASHLAR_PROGRAM, "explain", site->folder.file("journal"), "--page", "--port", "0"});
+  const std::optional<std::string> line = explain.read_line();
+  ASSERT_TRUE(line && line->starts_with("listening on http://127.0.0.1:")) << line.value_or("");
+  // The first question for the timeline is lost; questions for moments are counted, and lost on demand.
+  const Json stub = browser->call("Page.addScriptToEvaluateOnNewDocument", "{\"source\":" + in_quotes(R"({
+    const real = window.fetch;
+    window.moments = 0;
+    window.lost = 0;
+    window.fetch = (path, request) => {
+      if (path.startsWith('/timeline') && window.lost++ === 0) return Promise.reject(new TypeError('lost'));
+      if (path.startsWith('/live?at=') && ++window.moments && window.is_gone)
+        return Promise.reject(new TypeError('gone'));
+      return real(path, request);
+    };
+  })") + "}");
+  browser->open("http://127.0.0.1:" + line->substr(line->rfind(':') + 1) + "/");
+  browser->wait_for("!document.getElementById('travel').hidden && document.body.dataset.time !== undefined");
+  EXPECT_EQ(browser->number("window.lost"), 2) << "it was asked again";
+  const std::string end = browser->text("document.body.dataset.time");
+  browser->value("document.getElementById('back').click()");
+  browser->wait_for("document.body.dataset.time !== " + in_quotes(end));
+  browser->value("new Promise((resolve) => setTimeout(resolve))");
+  EXPECT_EQ(browser->number("window.moments"), 1) << "a click is one question";
+  browser->value("{ window.is_gone = true; document.getElementById('play').click(); }");
+  EXPECT_EQ(browser->text("document.getElementById('play').textContent"), "Stop");
+  browser->wait_for("document.getElementById('journal-note').textContent === 'gone'");
+  browser->wait_for("document.getElementById('play').textContent === 'Play'");
+  browser->call("Page.removeScriptToEvaluateOnNewDocument",
+                "{\"identifier\":" + in_quotes(stub["identifier"].text) + "}");
+  browser->open("about:blank");
+  EXPECT_EQ(explain.terminate(), 0);
+}
+
 // The router's own journal, while it is written.
 TEST_F(PageTest, LooksBackAtTheRouterItself) {
   open_page();
@@ -154,6 +188,7 @@ TEST_F(PageTest, ShowsTheRunsOfAReplay) {
   browser->value("document.getElementById('report').click()");
   browser->wait_for("document.querySelectorAll('svg').length > 0 && location.pathname === '/report'");
   EXPECT_EQ(client.get("/live?run=3").status, 404);
+  EXPECT_EQ(client.get("/ui/page.js?run=3").status, 200) << "the page's files are those of every run";
   browser->open("about:blank");
   EXPECT_EQ(replay.terminate(), 0);
 }

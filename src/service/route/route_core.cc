@@ -459,12 +459,18 @@ void RouteCore::explain_misses(Group& group, const RouteRequest& request, std::s
   if (choice.state == WorkerState::kFallback || choice.depth >= blocks) return;
   places_.resize(blocks - choice.depth);
   group.reported.places(request.locals, choice.depth, choice.worker, places_);
+  // Names are asked for when all of them are on their way into the cache.
+  missing_.clear();
   std::uint64_t name = 0;
   for (std::size_t i = 0; i < blocks; ++i) {
     name = (std::rotl(name, 23) ^ identity[i].value()) * 0x9E37'79B9'7F4A'7C15u;
     if (i < choice.depth) continue;
-    const bool is_new = group.seen.add(spread_bits(name));
-    const index::BlockPlace place = places_[i - choice.depth];
+    missing_.push_back(spread_bits(name));
+    group.seen.prefetch(missing_.back());
+  }
+  for (std::size_t i = 0; i < missing_.size(); ++i) {
+    const bool is_new = group.seen.add(missing_[i]);
+    const index::BlockPlace place = places_[i];
     const MissReason reason = place == index::BlockPlace::kHere        ? MissReason::kBrokenPrefix
                               : place == index::BlockPlace::kElsewhere ? MissReason::kElsewhere
                               : is_new                                 ? MissReason::kNeverSeen

@@ -140,7 +140,8 @@ class RouteCore {
   std::vector<events::BlockName> names_;  // for find_sources()
   std::vector<events::BlockPresence> presence_;
   std::array<std::uint64_t, events::kStorageTiers> sources_{};  // blocks
-  std::vector<index::BlockPlace> places_;                       // for explain_misses()
+  std::vector<index::BlockPlace> places_;                       // for explain_misses(),
+  std::vector<std::uint64_t> missing_;                          // names
 };
 
 }  // namespace ashlar::service
