@@ -131,7 +131,7 @@ Result<void> make_folders(const RunSettings& settings, const std::string& blocks
   return {};
 }
 
-// `before` goes when everything else of the new one is there, so that the page loses contact for a moment only.
+// `before` goes when everything else of the new one is there: the page loses contact for a moment only.
 Result<std::unique_ptr<RunFleet>> start_fleet(const RunSettings& settings, const std::string& folder,
                                               const RunWay& way, std::uint16_t port,
                                               std::unique_ptr<RunFleet> before) {

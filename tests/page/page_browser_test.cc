@@ -176,6 +176,8 @@ TEST_F(PageTest, ShowsRatesAndCharts) {
     .then(([{History}, {showOverview, showCharts}, live]) => {
       document.getElementById('pause').click();
       const history = new History();
+      Object.assign(live.totals, {requests: 100, prompt_tokens: 1000, available_tokens: 700,
+                                  captured_tokens: 600, delivered_tokens: 500});
       history.add(live, 0);
       const later = structuredClone(live);
       later.time_ms += 2000;
@@ -567,7 +569,8 @@ TEST_F(PageTest, FindsThePromptOfARequest) {
   const Json rows =
       browser->value(R"(Object.fromEntries([...document.querySelectorAll('#found tr')].map((row) =>
       [row.children[0].textContent, [1, 3, 4, 5].map((i) => Number(row.children[i].textContent))])))");
-  for (const Json& worker : site->serve.get("/live")["workers"].list) {
+  const Json live = site->serve.get("/live");
+  for (const Json& worker : live["workers"].list) {
     const Json& score = scores["instances"][std::to_string(static_cast<std::uint64_t>(worker["id"].number))];
     const char* fields[] = {"longest_matched", "gpu", "cpu", "disk"};
     const std::vector<Json>& cells = rows[worker["name"].text].list;
