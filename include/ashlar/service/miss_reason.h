@@ -10,7 +10,7 @@
 namespace ashlar::service {
 
 enum class MissReason : std::uint8_t {
-  kNeverSeen,     // no request had named it
+  kNeverSeen,     // no request had named it; in a simulation: no worker had it before
   kEvicted,       // it was cached, and is no more
   kElsewhere,     // another worker has it
   kBrokenPrefix,  // it is here, behind a block that is not
