@@ -287,7 +287,7 @@ def test_a_hint_fetches_from_a_peer_that_it_names(tmp_path):
         Action("kv.fetch", block_hashes=[number(6), number(7)], **source),
         Action("kv.fetch", block_hashes=[number(7)], **source),
         Action("kv.fetch", block_hashes=[number(5)], mode="move", **source),
-        Action("kv.fetch", block_hashes=[number(5)], source_control_endpoint="127.0.0.1:1"),
+        Action("kv.fetch", block_hashes=[number(8)], source_control_endpoint="127.0.0.1:1"),
         Action("kv.fetch", block_hashes=[-1], **source),
         Action("kv.fetch", block_hashes=[number(5)]),
     ))

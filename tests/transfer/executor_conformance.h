@@ -313,6 +313,7 @@ TEST_P(ExecutorTest, CancelKeepsWhatHasNotStartedFromStarting) {
   const TransferResult result = transfer.wait_for_end();
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code(), ErrorCode::kCancelled);
+  EXPECT_TRUE(transfer.fence().failed());
   EXPECT_TRUE(BlockImage::of(*to) == before);
   EXPECT_TRUE(BlockImage::of(*from) == source);
   EXPECT_EQ(executor->counters().cancelled, 1u);

@@ -46,7 +46,8 @@ class Fence {
   bool failed() const noexcept;
   // True when the signal was destroyed unused.
   bool abandoned() const noexcept;
-  // Passed or failed: the work touches its blocks no longer.
+  // Passed or failed: the work touches its blocks no longer. They are back when signal() or fail() has
+  // returned, not before.
   bool ended() const noexcept;
   // Failed or abandoned.
   bool never_passes() const noexcept;
@@ -58,7 +59,8 @@ class Fence {
   // The same, but only when the fence passes.
   void on_passed(std::function<void()> callback) const;
 
-  // Something that waits for a fence. Called once, as callbacks are, then destroyed.
+  // Something that waits for a fence. Called once, as callbacks are, and destroyed when all that wait were
+  // called.
   class Waiting {
    public:
     virtual ~Waiting() = default;

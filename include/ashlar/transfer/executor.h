@@ -82,7 +82,7 @@ class Transfer {
   void cancel() const;
   // Runs `callback` when the transfer is done; at once if it is.
   void on_done(std::function<void(const TransferResult&)> callback) const;
-  // Passes when the transfer is done, whether it succeeded or failed.
+  // Passes when the transfer has succeeded, and fails when it is done otherwise.
   block::Fence fence() const;
   // Bytes whose copies have ended.
   std::uint64_t bytes_done() const;

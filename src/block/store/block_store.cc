@@ -154,7 +154,7 @@ void BlockStore::close() {
     }
     ASHLAR_CHECK(false,
                  "the %s block manager was destroyed with %zu blocks outstanding (%s) and %zu waiting "
-                 "allocations; drop the guards first",
+                 "allocations; drop the guards and settle the fences first",
                  tier_name_.c_str(), status.owned + status.active + status.quarantined, states.c_str(),
                  status.waiters);
   }

@@ -307,6 +307,7 @@ class BlockStore final : public StoreFace,
   // primary, and `from` a duplicate, or empty. Requires: `from` is in no pool.
   void pass_place_locked(std::uint32_t from, std::uint32_t to, RegistryEntries::Cursor& cursor)
       ASHLAR_REQUIRES(mu_);
+  void pass_metadata_locked(std::uint32_t from, std::uint32_t to) noexcept ASHLAR_REQUIRES(mu_);
   // Empties the primary; one of its duplicates replaces it. Requires: it has a duplicate and no references,
   // is in no pool, and is neither pinned nor held.
   void give_way_locked(std::uint32_t primary, RegistryEntries::Cursor& cursor) ASHLAR_REQUIRES(mu_);

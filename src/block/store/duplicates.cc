@@ -96,13 +96,16 @@ void BlockStore::pass_place_locked(std::uint32_t from, std::uint32_t to, Registr
   inactive_->unregistered(BlockId(from));
 }
 
+// Metadata is set by hash, hence of the primary.
+void BlockStore::pass_metadata_locked(std::uint32_t from, std::uint32_t to) noexcept {
+  if (!slots_.ancestry.empty()) slots_.ancestry[to].store_metadata(slots_.ancestry[from].load_metadata());
+}
+
 void BlockStore::give_way_locked(std::uint32_t primary, RegistryEntries::Cursor& cursor) {
   const std::uint32_t heir = slots_.next_twin[primary];
   leave_twins_locked(primary);
   pass_place_locked(primary, heir, cursor);
-  // Metadata is set by hash, hence of the primary.
-  if (!slots_.ancestry.empty())
-    slots_.ancestry[heir].store_metadata(slots_.ancestry[primary].load_metadata());
+  pass_metadata_locked(primary, heir);
   // If the heir's own last drop is not settled yet, settling will find a primary.
   slots_.word(heir).fetch_add(SlotWord::kBecomePrimary, kOrderPublish);
   to_reset_pool_locked(primary);

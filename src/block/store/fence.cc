@@ -139,10 +139,8 @@ void FenceSignal::settle(FenceEnd end) noexcept {
     waiting = std::move(state->first);
     state->last = nullptr;
   }
-  while (waiting != nullptr) {
-    waiting->settled(end);
-    waiting = std::move(waiting->next_);
-  }
+  for (Fence::Waiting* one = waiting.get(); one != nullptr; one = one->next_.get()) one->settled(end);
+  while (waiting != nullptr) waiting = std::move(waiting->next_);
 }
 
 }  // namespace ashlar::block

@@ -31,11 +31,11 @@ void Writers::expect(std::size_t first, std::size_t count, const Fence& fence) {
     at = writers_.rbegin();
   }
   auto& slots = static_cast<Blocks&>(*at->blocks).slots;
-  // Room for all that it may get: add() has nowhere to report to.
   const auto number = static_cast<std::uint32_t>(writers_.rend() - at - 1);
   std::fill_n(of_.begin() + static_cast<std::ptrdiff_t>(first), count, number);
-  const auto expected = static_cast<std::size_t>(std::count(of_.begin(), of_.end(), number));
-  if (expected > slots.capacity()) slots.reserve(std::max(expected, 2 * slots.capacity()));
+  // Room for all that it may get: add() has nowhere to report to.
+  at->expected += count;
+  if (at->expected > slots.capacity()) slots.reserve(std::max(at->expected, 2 * slots.capacity()));
 }
 
 void Writers::add(std::size_t i, const SlotRef& slot) noexcept {
@@ -88,6 +88,7 @@ void BlockStore::withdraw_locked(std::uint32_t slot, RegistryEntries::Cursor& cu
     leave_twins_locked(slot);
     if (primary) {
       pass_place_locked(slot, heir, cursor);
+      pass_metadata_locked(slot, heir);
       // If the heir's own last drop is not settled yet, settling will find a primary.
       slots_.word(heir).fetch_add(SlotWord::kBecomePrimary, kOrderPublish);
     }

@@ -6,7 +6,8 @@
 // abandoned, its blocks lose their names.
 //
 // Thread safety: thread-compatible. What keep() hands to a fence ends on the thread that settles it.
-// Complexity:    nothing without fences; O(blocks) and one object per fence with them.
+// Complexity:    nothing without fences; O(blocks) and one object per fence with them, whose fences are compared
+//                with those of the blocks before, the last first.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,8 @@ class Writers {
   // For a registration of `n` blocks.
   Writers(BlockStore& store, std::size_t n) noexcept : store_(store), n_(n) {}
 
-  // Blocks [first, first + count) are complete when the fence passes. Throws std::bad_alloc.
+  // Blocks [first, first + count) are complete when the fence passes. Requires: no other call names them.
+  // Throws std::bad_alloc.
   void expect(std::size_t first, std::size_t count, const Fence& fence);
   // True when every block is complete.
   bool empty() const noexcept { return of_.empty(); }
@@ -42,6 +44,7 @@ class Writers {
   struct Writer {
     Fence fence;
     std::unique_ptr<Fence::Waiting> blocks;
+    std::size_t expected = 0;
   };
 
   BlockStore& store_;

@@ -140,6 +140,7 @@ std::string_view openapi_text() {
      "claim_reason": {"type": "string"},
      "cached_tokens": {"type": "integer"},
      "available_tokens": {"type": "integer"},
+     "missed_blocks": {"type": "object", "additionalProperties": {"type": "integer"}},
      "draw": {"type": "integer"},
      "outcome": {
       "oneOf": [

@@ -115,7 +115,11 @@ void TransferState::finish() {
   const Admission* admission = &admission_;
   admission_.leave(bytes_total_, outcome);
   const Admission::CallbackScope scope(admission);
-  std::move(fence_.second).signal();
+  if (*result) {
+    std::move(fence_.second).signal();
+  } else {
+    std::move(fence_.second).fail();
+  }
   std::vector<std::function<void(const TransferResult&)>> callbacks;
   {
     const MutexLock lock(mu_);

@@ -73,6 +73,21 @@ TEST_F(DuplicatesTest, MetadataAndAncestryGoFromPrimaryToPrimary) {
   EXPECT_EQ(found->identity->metadata, 8u);
 }
 
+TEST_F(DuplicatesTest, MetadataOfAPrimaryThatIsNotWrittenGoesToItsDuplicate) {
+  Manager manager =
+      value_of(builder_of(4, registry_).event_log(std::make_shared<events::EventLog>(64)).build());
+  const SequenceHash hash = tokens(1).sequence_hash();
+  const Immutable written = store_one(manager, tokens(1));
+  auto [fence, signal] = Fence::create();
+  const Immutable late =
+      value_of(manager.register_block(complete_one(manager, tokens(1)), {.after = {fence}}));
+  ASSERT_TRUE(manager.set_metadata(hash, 9));
+  std::move(signal).fail();
+  const auto found = manager.describe(hash);
+  ASSERT_TRUE(found && found->id == written.block_id());
+  EXPECT_EQ(found->identity->metadata, 9u);
+}
+
 TEST_F(DuplicatesTest, DroppingTheDuplicateFirstResetsItAndLeavesThePrimary) {
   Manager manager = manager_of(4, registry_);
   Immutable duplicate = store_one(manager, tokens());

@@ -95,6 +95,19 @@ TEST(FenceTest, WorkThatFailsHasEndedAndHasNotPassed) {
   EXPECT_FALSE(Fence::passed_already().never_passes());
 }
 
+TEST(FenceTest, WhatWaitsIsDestroyedWhenAllWereCalled) {
+  auto [fence, signal] = Fence::create();
+  auto held = std::make_shared<int>(0);
+  const std::weak_ptr<int> watched = held;
+  fence.on_settled([held](bool) {});
+  held.reset();
+  bool kept = false;
+  fence.on_settled([&](bool) { kept = !watched.expired(); });
+  std::move(signal).signal();
+  EXPECT_TRUE(kept) << "what the first holds lasts until the last was called";
+  EXPECT_TRUE(watched.expired());
+}
+
 TEST(FenceTest, MovedSignalsKeepTheRightAndReplacedOnesAbandon) {
   auto [first, first_signal] = Fence::create();
   auto [second, second_signal] = Fence::create();
