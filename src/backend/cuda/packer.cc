@@ -37,7 +37,7 @@ void for_each_run(const LargeCopyJob& job, bool to_host, std::byte* slot, Add&& 
 Result<std::unique_ptr<Packer>> Packer::create(std::uint64_t bytes, std::uint32_t blocks, bool to_host,
                                                cudaStream_t link) {
   constexpr std::uint64_t kAligned = 4096;
-  std::unique_ptr<Packer> packer(new Packer(bytes / kSlots / kAligned * kAligned, blocks, to_host, link));
+  std::unique_ptr<Packer> packer(new Packer(bytes / 4 / kAligned * kAligned, blocks, to_host, link));
   if (const cudaError_t status = packer->open(); status != cudaSuccess)
     return cuda_error(status, "%llu bytes of device memory for packing",
                       static_cast<unsigned long long>(bytes));
@@ -48,17 +48,12 @@ cudaError_t Packer::open() {
   int least = 0;
   int greatest = 0;
   cudaError_t status = cudaDeviceGetStreamPriorityRange(&least, &greatest);
-  if (status == cudaSuccess && !to_host_)
-    status = cudaStreamCreateWithFlags(&unpacked_, cudaStreamNonBlocking);
-  for (cudaStream_t& kernel : kernels_)
-    if (status == cudaSuccess)
-      status = cudaStreamCreateWithPriority(&kernel, cudaStreamNonBlocking, greatest);
+  if (status == cudaSuccess) status = cudaStreamCreateWithPriority(&pack_, cudaStreamNonBlocking, greatest);
   void* memory = nullptr;
   if (status == cudaSuccess) status = cudaMalloc(&memory, slot_bytes_ * slots_.size());
   memory_ = static_cast<std::byte*>(memory);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     slots_[i].memory = memory_ + i * slot_bytes_;
-    slots_[i].kernel = kernels_[i % kernels_.size()];
     for (cudaEvent_t* event : {&slots_[i].filled, &slots_[i].emptied})
       if (status == cudaSuccess) status = cudaEventCreateWithFlags(event, cudaEventDisableTiming);
   }
@@ -66,21 +61,12 @@ cudaError_t Packer::open() {
 }
 
 Packer::~Packer() {
-  synchronize();
   for (const Slot& slot : slots_) {
     if (slot.filled != nullptr) cudaEventDestroy(slot.filled);
     if (slot.emptied != nullptr) cudaEventDestroy(slot.emptied);
   }
   if (memory_ != nullptr) cudaFree(memory_);
-  for (const cudaStream_t kernel : kernels_)
-    if (kernel != nullptr) cudaStreamDestroy(kernel);
-  if (unpacked_ != nullptr) cudaStreamDestroy(unpacked_);
-}
-
-void Packer::synchronize() const {
-  static_cast<void>(cudaStreamSynchronize(link_));
-  for (const cudaStream_t kernel : kernels_)
-    if (kernel != nullptr) static_cast<void>(cudaStreamSynchronize(kernel));
+  if (pack_ != nullptr) cudaStreamDestroy(pack_);
 }
 
 Result<Issued> Packer::issue(JobCursor* cursor, std::uint64_t bytes, LargeCopyJob* job) {
@@ -92,7 +78,8 @@ Result<Issued> Packer::issue(JobCursor* cursor, std::uint64_t bytes, LargeCopyJo
     cursor->next(run <= slot_bytes_ ? slot_bytes_ / run * run : slot_bytes_, job);
     Slot& slot = slots_[next_slot_++ % slots_.size()];
     if (const cudaError_t status = issue_slot(slot, job, &issued); status != cudaSuccess) {
-      synchronize();
+      static_cast<void>(cudaStreamSynchronize(link_));
+      static_cast<void>(cudaStreamSynchronize(pack_));
       return cuda_error(status, "%u pieces of %llu bytes cannot be packed", job->shape.pieces,
                         static_cast<unsigned long long>(job->shape.piece_bytes));
     }
@@ -112,15 +99,15 @@ cudaError_t Packer::issue_slot(Slot& slot, LargeCopyJob* job, Issued* issued) {
                static_cast<unsigned long long>(packed_bytes), static_cast<unsigned long long>(slot_bytes_));
   issued->bytes += packed_bytes;
   issued->operations += batch_.to.size() + 1;
-  const cudaStream_t fills = to_host_ ? slot.kernel : link_;
-  const cudaStream_t empties = to_host_ ? link_ : slot.kernel;
+  const cudaStream_t fills = to_host_ ? pack_ : link_;
+  const cudaStream_t empties = to_host_ ? link_ : pack_;
   const auto run_kernel = [&] {
     if (to_host_) {
       make_destination_linear(slot.memory, job);
     } else {
       make_source_linear(slot.memory, job);
     }
-    return launch_copy(*job, blocks_, slot.kernel);
+    return launch_copy(*job, blocks_, pack_);
   };
   cudaError_t status = cudaStreamWaitEvent(fills, slot.emptied, 0);
   if (status == cudaSuccess) status = to_host_ ? run_kernel() : batch_.issue(link_);
@@ -128,7 +115,6 @@ cudaError_t Packer::issue_slot(Slot& slot, LargeCopyJob* job, Issued* issued) {
   if (status == cudaSuccess) status = cudaStreamWaitEvent(empties, slot.filled, 0);
   if (status == cudaSuccess) status = to_host_ ? batch_.issue(link_) : run_kernel();
   if (status == cudaSuccess) status = cudaEventRecord(slot.emptied, empties);
-  if (status == cudaSuccess && !to_host_) status = cudaStreamWaitEvent(unpacked_, slot.emptied, 0);
   return status;
 }
 

@@ -2,13 +2,11 @@
 //
 // Where blocks are contiguous on the host and scattered on the device, the kernel packs pieces into a slot of
 // device memory, at the speed of that memory, and the copy engines carry the slot over the link; the reverse
-// towards the device. This uses the link better than a kernel can, above all in both directions at once, and
-// leaves the multiprocessors mostly free.
+// towards the device. Each half has its own stream, so that engines and kernel overlap. This uses the link
+// better than a kernel can, above all in both directions at once, and leaves the multiprocessors mostly free.
 //
-// Engines and kernels have their own streams, so that they overlap. Beside a computation that fills the
-// multiprocessors a kernel waits for room, for some tenths of a millisecond. Two streams of kernels, and
-// slots as large as what the link carries in that time, keep the link busy. More streams make it slower: a
-// device has few queues, and streams that share one wait for each other.
+// Beside a computation that fills the multiprocessors a kernel waits for room, for some tenths of a
+// millisecond: slots as large as what the link carries in that time keep it busy.
 //
 // Thread safety: thread-compatible; its CopyStream holds a lock.
 #pragma once
@@ -36,17 +34,13 @@ class Packer {
 
   bool to_host() const noexcept { return to_host_; }
   // The stream on which a transfer ends.
-  cudaStream_t end_stream() const noexcept { return to_host_ ? link_ : unpacked_; }
+  cudaStream_t end_stream() const noexcept { return to_host_ ? link_ : pack_; }
   // Issues the next pieces, up to about `bytes`. After an error nothing of it runs.
   Result<Issued> issue(JobCursor* cursor, std::uint64_t bytes, LargeCopyJob* job);
 
  private:
-  static constexpr std::size_t kSlots = 4;
-  static constexpr std::size_t kKernelStreams = 2;
-
   struct Slot {
     std::byte* memory = nullptr;
-    cudaStream_t kernel = nullptr;  // one of kernels_
     cudaEvent_t filled = nullptr;
     cudaEvent_t emptied = nullptr;
   };
@@ -55,15 +49,13 @@ class Packer {
       : slot_bytes_(slot_bytes), blocks_(blocks), to_host_(to_host), link_(link) {}
   cudaError_t open();
   cudaError_t issue_slot(Slot& slot, LargeCopyJob* job, Issued* issued);
-  void synchronize() const;
 
   const std::uint64_t slot_bytes_;
   const std::uint32_t blocks_;
   const bool to_host_;
   const cudaStream_t link_;
-  std::array<cudaStream_t, kKernelStreams> kernels_ = {};
-  cudaStream_t unpacked_ = nullptr;  // waits for the kernels of all slots; to the device only
-  std::array<Slot, kSlots> slots_;
+  cudaStream_t pack_ = nullptr;
+  std::array<Slot, 4> slots_;
   std::size_t next_slot_ = 0;
   std::byte* memory_ = nullptr;
   CopyBatch batch_;
