@@ -2,8 +2,9 @@
 //
 // The library stops the process when a manager dies with blocks outstanding. Guards hold a ManagerPtr each,
 // so what can be outstanding at the end is what waits for a fence: blocks in quarantine, references given to
-// release_after(), blocks registered with a fence, and what requests returned before their step ended. Such a manager is set aside, and destroyed by a later call, once its blocks are back;
-// if their fence never passes, at no time.
+// release_after(), blocks registered with a fence, and what requests returned before their step ended. Such a
+// manager is set aside, and destroyed by a later call, once its blocks are back; if their fence never settles
+// or was abandoned, at no time.
 //
 // Thread safety: thread-safe.
 #pragma once

@@ -6,8 +6,8 @@
 // abandoned, its blocks lose their names.
 //
 // Thread safety: thread-compatible. What keep() hands to a fence ends on the thread that settles it.
-// Complexity:    nothing without fences; O(blocks) and one object per fence with them. The fence of a block is
-//                compared with those of the blocks before, the last first.
+// Complexity:    nothing without fences; O(blocks) and one object per fence with them. The fence of a block
+//                is compared with those of the blocks before, the last first.
 #pragma once
 
 #include <cstddef>
