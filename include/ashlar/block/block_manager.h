@@ -4,8 +4,9 @@
 //   BlockManager<G1>::builder().block_count(1024).registry(registry).with_lru_backend().build();
 //
 // The manager owns the lives of its blocks, not their bytes. Guards refer to the manager: destroying it while
-// guards are outstanding, while blocks are in quarantine, or while blocks wait for a fence (also one that was
-// abandoned), stops the process and prints their number and states. Weak blocks and pins may outlive it. Moving a manager leaves its guards valid.
+// guards are outstanding, while blocks are in quarantine, or while blocks wait for a fence (also one that
+// was abandoned) stops the process and prints their number and states. Weak blocks and pins may outlive it.
+// Moving a manager leaves its guards valid.
 //
 // Thread safety: thread-safe. Takes store, then registry.shard (docs/concurrency.md). Matching, copying and
 // dropping blocks that are in use takes no lock.
