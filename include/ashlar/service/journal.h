@@ -13,7 +13,7 @@
 // full, fails, or is slower than the traffic, the journal ends there, with an error in status(); what was
 // written stays readable.
 //
-// Thread safety: JournalWriter's calls as RouteLog (under the router's lock); status() is thread-safe.
+// Thread safety: JournalWriter's calls as RouteLog (under the router's lock); status(), flush() thread-safe.
 // Complexity:    O(blocks) per record.
 #pragma once
 

@@ -171,7 +171,9 @@ class JournalWriter::State {
 
   Result<void> flush() {
     MutexLock lock(mu_);
-    while (failure_.empty() && (!waiting_.empty() || in_hand_ != 0)) changed_.wait(mu_);
+    // Records that come meanwhile are not waited for.
+    const std::uint64_t wanted = written_ + in_hand_ + waiting_.size();
+    while (failure_.empty() && written_ < wanted) changed_.wait(mu_);
     if (!failure_.empty()) return Error(ErrorCode::kIo, "the journal has ended: " + failure_);
     return {};
   }

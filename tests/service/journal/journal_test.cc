@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 #include <utility>
 
 #include "ashlar/service/journal.h"
@@ -363,6 +365,24 @@ TEST_F(JournalTest, TheOldestFilesAreRemovedAndTheRestIsReplayed) {
   auto none = options("b.journal");
   none.kept_bytes = none.file_bytes - 1;
   EXPECT_EQ(JournalWriter::create(none).error().code(), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(JournalTest, AFlushWaitsForNothingThatComesMeanwhile) {
+  auto limits = options();
+  limits.max_waiting_bytes = std::size_t{1} << 30;
+  auto journal = JournalWriter::create(limits).value();
+  std::atomic<bool> is_flushed{false};
+  std::thread traffic([&] {
+    for (std::uint64_t i = 0; !is_flushed; ++i) journal->worker_removed(events::WorkerId(i));
+  });
+  while (journal->status().records < 100) std::this_thread::yield();
+  for (int i = 0; i < 20; ++i) {
+    const JournalStatus before = journal->status();
+    EXPECT_TRUE(journal->flush());
+    EXPECT_GE(journal->status().bytes, before.bytes + before.waiting);
+  }
+  is_flushed = true;
+  traffic.join();
 }
 
 // The kernel refuses to make the file longer, as it does where the disk is full.
