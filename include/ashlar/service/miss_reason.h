@@ -11,7 +11,7 @@ namespace ashlar::service {
 
 enum class MissReason : std::uint8_t {
   kNeverSeen,     // no request had named it; in a simulation: no worker had it before
-  kEvicted,       // it was cached, and is no more
+  kEvicted,       // named by an earlier request and at no worker now, whether or not one ever had it
   kElsewhere,     // another worker has it
   kBrokenPrefix,  // it is here, behind a block that is not
 };

@@ -251,6 +251,7 @@ Step ProxyPassage::route() {
   }
   decision_ = *std::move(decision);
   is_reserved_ = true;
+  recall_new_blocks();
   leave_line();
   const events::Worker worker = decision_->choice().worker;
   const std::optional<RouteTarget> target = parts_.fleet->target(worker);
@@ -277,6 +278,16 @@ Step ProxyPassage::route() {
   forward.head_timeout = parts_.options.head_timeout;
   forward.idle_timeout = parts_.options.idle_timeout;
   return forward;
+}
+
+void ProxyPassage::recall_new_blocks() {
+  auto& missed = decision_->missed;
+  std::uint32_t& never_seen = missed[static_cast<std::size_t>(MissReason::kNeverSeen)];
+  std::uint32_t& evicted = missed[static_cast<std::size_t>(MissReason::kEvicted)];
+  const std::uint32_t own = std::min(new_blocks_, evicted);
+  evicted -= own;
+  never_seen += own;
+  new_blocks_ = std::max(new_blocks_, never_seen);
 }
 
 void ProxyPassage::keep_to_home() {

@@ -66,6 +66,8 @@ class ProxyPassage final : public Passage {
   bool has_other_worker() const;
   void note_failure(std::string_view message);
   Step try_another(unsigned status, std::string_view message);
+  // The router remembers names of its own earlier attempts: their blocks are as new as they were then.
+  void recall_new_blocks();
   void keep_receipt(const RouteTarget& target);
   // What the answer says of the last decision, an error too.
   void add_receipt(Headers& headers) const;
@@ -103,9 +105,10 @@ class ProxyPassage final : public Passage {
   std::vector<events::Worker> elsewhere_;  // workers of the group that have not
   bool has_home_ = false;                  // its own answer is noted
   std::vector<events::Worker> tried_;
-  std::uint32_t attempts_ = 0;  // that failed
-  WaitLine* line_ = nullptr;    // of its group
-  std::uint64_t place_ = 0;     // in the line; 0: not in it
+  std::uint32_t attempts_ = 0;    // that failed
+  std::uint32_t new_blocks_ = 0;  // that no other request had named; 0 before its first decision
+  WaitLine* line_ = nullptr;      // of its group
+  std::uint64_t place_ = 0;       // in the line; 0: not in it
   Clock::TimePoint waits_until_{};
   std::uint64_t hesitation_ = 0;  // place among those that wait for events; 0: none
   Clock::TimePoint hesitates_since_{};

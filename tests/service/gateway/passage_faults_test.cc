@@ -5,6 +5,7 @@
 #include <string>
 
 #include "service/gateway/fake_workers.h"
+#include "support/small_json.h"
 
 namespace ashlar::service {
 namespace {
@@ -87,6 +88,38 @@ TEST(PassageFaults, WhatWasNotSentOrChangesNothingIsTriedElsewhere) {
   EXPECT_TRUE(tokens->passage->head(503, kJsonHead).instead) << "a question";
   EXPECT_EQ(workers_up(service), 2);
   EXPECT_EQ(service.metric("ashlar_serve_retries_total"), 3);
+}
+
+TEST(PassageFaults, WhatIsNewToARequestIsNewAtEveryAttempt) {
+  ServiceUnderTest service(lasting_rests(2));
+  for (const WorkerLoad& load : service->router().loads())
+    service->router().set_state(load.worker, WorkerState::kExact);
+  const auto missed = [&](const char* reason) {
+    return service.metric("ashlar_serve_missed_blocks_total{reason=\"" + std::string(reason) + "\"}");
+  };
+  const auto finish = [](ServiceUnderTest::Open& open) {
+    ASSERT_TRUE(std::holds_alternative<Forward>(open.step));
+    ASSERT_FALSE(open.passage->head(200, kJsonHead).instead);
+    open.passage->bytes(usage_answer(80, 0));
+    open.passage->ended(PassageEnd::kComplete);
+  };
+  const auto open = service.begin("/v1/completions", tokens_body(80));
+  ASSERT_TRUE(std::holds_alternative<Forward>(open->step));
+  open->step = open->passage->failed(ForwardFailure::kBroken, "reset");
+  finish(*open);
+  EXPECT_EQ(missed("never_seen"), 5);
+  EXPECT_EQ(missed("evicted"), 0);
+  const testing::Json live = testing::Json::parse(service.get("/live").body);
+  ASSERT_EQ(live["decisions"].list.size(), 2u);
+  for (const testing::Json& decision : live["decisions"].list) {
+    const Reply receipt = service.get("/decisions/" + decision["id"].text);
+    EXPECT_EQ(testing::Json::parse(receipt.body)["missed_blocks"]["never_seen"].number, 5);
+  }
+  // Another request that names them: nobody stored them. Only this policy does not wait for that.
+  const auto other = service.begin("/v1/completions", tokens_body(80), {{"x-ashlar-policy", "least_loaded"}});
+  finish(*other);
+  EXPECT_EQ(missed("never_seen"), 5);
+  EXPECT_EQ(missed("evicted"), 5);
 }
 
 TEST(PassageFaults, WorkersThatCannotBeReachedAreTakenOutWhateverThePath) {
