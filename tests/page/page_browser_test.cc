@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "page/page_site.h"
 
@@ -152,6 +153,7 @@ TEST_F(PageTest, ShowsWhatTheApiTells) {
     const Json live = site->serve.get("/live");
     shown = browser->value(kShownScript);
     found = differences(shown, live);
+    if (!found.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   EXPECT_EQ(found, "");
   EXPECT_GE(shown["keys"].map.size(), 20u);
@@ -485,7 +487,10 @@ TEST_F(PageTest, ALargeTreeIsOpenedPieceByPiece) {
         client.post("/v1/completions", R"({"model":"tiny","max_tokens":1,"prompt":[)" + prompts + "]}");
     ASSERT_EQ(answer.status, 200) << answer.body;
   }
+  const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(10);
   while (serve.get("/tree?limit=1")["blocks"].number < kSequences && !HasFailure()) {
+    ASSERT_LT(std::chrono::steady_clock::now(), last) << "not every sequence was reported";
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   browser->open("http://127.0.0.1:" + std::to_string(serve.port()) + "/#tree");
   const auto expect_shown = [](int count) {
@@ -597,8 +602,8 @@ TEST_F(PageTest, FindsThePromptOfARequest) {
   };
   // Its events may be on their way; an engine's first message may come with its next ones only.
   const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (find("messages") < 4 && std::chrono::steady_clock::now() < last) {
-  }
+  while (find("messages") < 4 && std::chrono::steady_clock::now() < last)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_GE(find("messages"), 4);
   EXPECT_EQ(find("prompt"), 0);
 }

@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
 #include <optional>
+#include <thread>
 
 #include "page/page_site.h"
 
@@ -146,7 +148,10 @@ TEST_F(PageTest, ShowsTheRunsOfAReplay) {
   const int port = std::stoi(line->substr(line->rfind(':') + 1));
   HttpClient client(port);
   const std::string address = "http://127.0.0.1:" + std::to_string(port);
+  const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(10);
   while (Json::parse(client.get("/runs.json").body)["complete"].number == 0) {
+    ASSERT_LT(std::chrono::steady_clock::now(), last) << "the runs never ended";
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   const Json report = Json::parse(client.get("/report.json").body);
   ASSERT_EQ(report["runs"].list.size(), 2u);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <regex>
@@ -143,7 +144,11 @@ TEST(Pages, WorkersHaveTheStatusOfTheirListeners) {
   const auto status = [&](std::size_t worker) {
     return Json::parse(service.get("/workers").body).list.at(worker)["status"].text;
   };
-  while (status(1) != "failed") std::this_thread::yield();
+  const auto last = std::chrono::steady_clock::now() + std::chrono::minutes(10);
+  while (status(1) != "failed") {
+    ASSERT_LT(std::chrono::steady_clock::now(), last) << "the break was never noticed";
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
   EXPECT_EQ(status(0), "paused") << "nothing is heard of it";
   EXPECT_EQ(status(2), "pending");
 }
