@@ -70,7 +70,7 @@ void write_totals(JsonText& out, ServiceParts& parts) {
           total(to_string(static_cast<events::StorageTier>(i)), counters.hit_blocks[i]);
       });
     });
-    write_missed(out, [&](std::size_t reason) { return counters.missed_blocks[reason].value(); });
+    write_missed(out, true, [&](std::size_t reason) { return counters.missed_blocks[reason].value(); });
     out.field("route_ns", [&] { write_route_time(out, counters.route_time); });
   });
 }
@@ -128,8 +128,9 @@ std::uint64_t milliseconds_between(Clock::TimePoint from, Clock::TimePoint to) {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(to - from).count());
 }
 
-void write_missed(JsonText& out, const std::function<std::uint64_t(std::size_t)>& count_of) {
+void write_missed(JsonText& out, bool is_known, const std::function<std::uint64_t(std::size_t)>& count_of) {
   out.field("missed_blocks", [&] {
+    if (!is_known) return out.null();
     out.object([&] {
       for (std::size_t i = 0; i < kMissReasons; ++i)
         out.field(to_string(static_cast<MissReason>(i)), count_of(i));

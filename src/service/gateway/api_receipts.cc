@@ -80,7 +80,7 @@ void write_candidate(JsonText& out, const Candidate& candidate, const PlaceTelle
 }  // namespace
 
 void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt, const PlaceTeller& place_of,
-                   std::string_view replayed) {
+                   std::string_view replayed, bool knows_misses) {
   const Decision& decision = receipt.decision;
   const Candidate& choice = decision.choice();
   out.object([&] {
@@ -99,7 +99,8 @@ void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt, con
     if (!receipt.claim_reason.empty()) out.field("claim_reason", receipt.claim_reason);
     out.field("cached_tokens", decision.cached_tokens);
     out.field("available_tokens", decision.available_tokens);
-    write_missed(out, [&](std::size_t reason) { return std::uint64_t{decision.missed[reason]}; });
+    write_missed(out, knows_misses,
+                 [&](std::size_t reason) { return std::uint64_t{decision.missed[reason]}; });
     if (decision.draw != 0) out.field("draw", decision.draw);
     if (replayed.empty()) {
       write_outcome(out, receipt.outcome);

@@ -70,7 +70,8 @@ std::uint64_t running_of(const std::vector<WorkerLoad>& loads) {
   return running;
 }
 
-void write_moment_totals(JsonText& out, const JournalTotals& totals, std::uint64_t running) {
+void write_moment_totals(JsonText& out, const JournalTotals& totals, std::uint64_t running,
+                         bool is_replayed) {
   out.object([&] {
     out.field("requests", totals.decisions);
     out.field("running", running);
@@ -91,7 +92,7 @@ void write_moment_totals(JsonText& out, const JournalTotals& totals, std::uint64
           out.field(to_string(static_cast<events::StorageTier>(i)), totals.hit_blocks[i]);
       });
     });
-    write_missed(out, [&](std::size_t reason) { return totals.missed_blocks[reason]; });
+    write_missed(out, is_replayed, [&](std::size_t reason) { return totals.missed_blocks[reason]; });
   });
 }
 
@@ -156,6 +157,7 @@ Reply answer_moment(const JournalTimeline& timeline, const ReplayedRun& replayed
         out.field("differences", timeline.report().differences);
         out.field("replayed", timeline.report().is_replayed);
         out.field("left_out", timeline.left_out());
+        out.field("removed_files", timeline.report().removed_files);
         if (replayed.number != 0) {
           out.field("title", replayed.title);
           out.field("run", replayed.number);
@@ -166,7 +168,8 @@ Reply answer_moment(const JournalTimeline& timeline, const ReplayedRun& replayed
         if (made < all.size()) out.field("next_ms", time_of(made));
       });
     });
-    out.field("totals", [&] { write_moment_totals(out, totals, running_of(loads)); });
+    out.field("totals",
+              [&] { write_moment_totals(out, totals, running_of(loads), timeline.report().is_replayed); });
     out.field("workers", [&] { write_moment_workers(out, timeline, loads); });
     out.field("decisions", [&] {
       out.array([&] {
@@ -220,7 +223,8 @@ Reply answer_made(const JournalTimeline& timeline, std::string_view name) {
   if (made == nullptr) return json_reply(404, R"({"error":"this decision is not kept here"})");
   JsonText out;
   const auto place_of = [&](events::WorkerId id) { return WorkerPlace{.name = name_of(timeline, id)}; };
-  write_receipt(out, timeline.report().run, receipt_of(timeline, *made), place_of, to_text(made->verdict));
+  write_receipt(out, timeline.report().run, receipt_of(timeline, *made), place_of, to_text(made->verdict),
+                made->verdict == ReplayVerdict::kSame);
   return json_reply(200, out.take());
 }
 

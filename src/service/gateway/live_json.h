@@ -42,13 +42,13 @@ DecisionBrief brief_of(const Receipt& receipt);
 
 void write_brief(JsonText& out, std::uint64_t run, const DecisionBrief& brief, Clock::TimePoint now);
 // The whole of it, with every candidate and the terms of its cost. In place of its outcome, which a journal
-// does not hold, `replayed` says what a replay showed.
+// does not hold, `replayed` says what a replay showed. `knows_misses`: false where it found no reasons.
 // `place_of`: of a candidate, for people.
 using PlaceTeller = std::function<WorkerPlace(events::WorkerId)>;
 void write_receipt(JsonText& out, std::uint64_t run, const Receipt& receipt, const PlaceTeller& place_of,
-                   std::string_view replayed = {});
-// "missed_blocks" of an object: {"never_seen": …, …}. `count_of`: of a reason.
-void write_missed(JsonText& out, const std::function<std::uint64_t(std::size_t)>& count_of);
+                   std::string_view replayed = {}, bool knows_misses = true);
+// "missed_blocks" of an object: {"never_seen": …, …}; null where they are not known. `count_of`: of a reason.
+void write_missed(JsonText& out, bool is_known, const std::function<std::uint64_t(std::size_t)>& count_of);
 // Blocks of each tier of a rank; 0: not known.
 using TierSizes = std::array<std::uint32_t, events::kStorageTiers>;
 // {"device": {"held", "most", "size", "stored", "removed", "offloaded", "offloaded_from"}, …} of the tiers

@@ -265,7 +265,8 @@ std::string_view openapi_text() {
      {"name": "question", "in": "path", "required": true, "schema": {"type": "string"}},
      {"name": "at", "in": "query", "schema": {"type": "integer"}}
     ],
-    "responses": {"200": {"description": "the answer"}, "404": {"description": "no journal is written"}}
+    "responses": {"200": {"description": "the answer"}, "404": {"description": "no journal is written"},
+                  "503": {"description": "it cannot be read, or has no decision yet"}}
    }
   },
   "/tree": {

@@ -12,22 +12,33 @@
 
 namespace ashlar::service {
 
-Result<std::shared_ptr<JournalPage>> PastPage::read(JournalWriter& writer, const std::string& folder,
-                                                    const std::string& key_path, std::uint64_t run) {
-  ASHLAR_RETURN_IF_ERROR(writer.flush());
+Result<std::span<const std::string>> PastPage::youngest(std::span<const std::string> files,
+                                                        std::uint64_t most) {
+  std::size_t first = files.size();
+  for (std::uint64_t bytes = 0; first > 0 && bytes < most; --first) {
+    std::error_code failed;
+    const std::uint64_t size = std::filesystem::file_size(files[first - 1], failed);
+    const bool is_read = !failed && size <= 2 * most;
+    if (!is_read && first < files.size()) break;
+    if (failed) return Error(ErrorCode::kNotFound, files.back() + " cannot be read: " + failed.message());
+    if (!is_read)
+      return Error(ErrorCode::kCapacity, files.back() + " has " + std::to_string(size) +
+                                             " bytes, too many to read them beside the service: use ashlar "
+                                             "explain, and smaller files (journal_file_bytes)");
+    bytes += size;
+  }
+  return files.subspan(first);
+}
+
+Result<std::shared_ptr<JournalPage>> PastPage::read(const std::string& folder, const std::string& key_path,
+                                                    std::uint64_t run) {
   ASHLAR_TRY(const JournalKey key, load_journal_key(key_path, false));
   ASHLAR_TRY(const std::vector<JournalRun> runs, find_journals(folder));
   const std::string name = decision_name(run, DecisionId(0)).substr(0, 16);
   const auto found = std::ranges::find(runs, name, &JournalRun::name);
   if (found == runs.end()) return Error(ErrorCode::kNotFound, "the journal is not in its folder any more");
-  std::size_t first = found->files.size();
-  for (std::uint64_t bytes = 0; first > 0; --first) {
-    std::error_code failed;
-    bytes += std::filesystem::file_size(found->files[first - 1], failed);
-    if (first < found->files.size() && (failed || bytes > kMostBytes)) break;
-  }
-  ASHLAR_TRY(auto page, JournalPage::open(std::span<const std::string>(found->files).subspan(first), key,
-                                          kMostDecisions));
+  ASHLAR_TRY(const std::span<const std::string> files, youngest(found->files, kMostBytes));
+  ASHLAR_TRY(auto page, JournalPage::open(files, key, kMostDecisions));
   return std::shared_ptr<JournalPage>(std::move(page));
 }
 
@@ -39,11 +50,16 @@ Reply PastPage::answer(JournalWriter& writer, const std::string& folder, const s
     // A page that is opened asks for the end of the journal.
     const Clock::TimePoint now = Clock::real().now();
     if (page_ == nullptr || (target == "/live" && now >= read_at_ + kKept)) {
-      auto made = read(writer, folder, key_path, run);
+      page_.reset();  // two of them take twice the memory
+      // One that has ended is read as far as it was written.
+      (void)writer.flush();
+      auto made = read(folder, key_path, run);
+      // The writer may have removed its oldest file meanwhile.
+      if (!made && made.error().code() == ErrorCode::kNotFound) made = read(folder, key_path, run);
       if (!made) {
         JsonText out;
         out.object([&] { out.field("error", made.error().message()); });
-        return json_reply(made.error().code() == ErrorCode::kNotFound ? 404 : 503, out.take());
+        return json_reply(503, out.take());
       }
       page_ = *std::move(made);
       read_at_ = Clock::real().now();

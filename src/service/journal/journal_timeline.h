@@ -28,7 +28,7 @@ struct JournalTotals {
   std::uint64_t available_tokens = 0;
   std::uint64_t cached_tokens = 0;
   std::array<std::uint64_t, events::kStorageTiers> hit_blocks{};
-  std::array<std::uint64_t, kMissReasons> missed_blocks{};
+  std::array<std::uint64_t, kMissReasons> missed_blocks{};  // of those that were replayed as written
 
   void count(const Decision& decision);
 };

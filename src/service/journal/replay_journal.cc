@@ -212,9 +212,10 @@ class JournalReplay {
     if (replays_) {
       ByteWriter again;
       const Result<Decision> decision = core_.choose(request.request, now);
-      if (decision) missed = decision->missed;
       put_decision(again, decision);
       verdict = std::ranges::equal(again.bytes(), written) ? ReplayVerdict::kSame : ReplayVerdict::kDifferent;
+      // Of another choice they say nothing about the one that is told.
+      if (decision && verdict == ReplayVerdict::kSame) missed = decision->missed;
     }
     ++report.decisions;
     report.differences += verdict == ReplayVerdict::kDifferent;

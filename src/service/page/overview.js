@@ -126,7 +126,9 @@ function showTotals(live, history) {
   setBars(byId('hits'), tierNames.map((tier) => ({
     name: tier, value: totals.hit_blocks[tier], whole: most, colour: tier, key: `totals.hit_blocks.${tier}`,
   })));
-  const missed = missReasons.map(([reason]) => totals.missed_blocks[reason]);
+  const misses = totals.missed_blocks;  // null: a journal that was not replayed has none
+  byId('misses').parentElement.hidden = misses === null;
+  const missed = missReasons.map(([reason]) => misses?.[reason] ?? 0);
   setBars(byId('misses'), missReasons.map(([reason, name, colour], i) => ({
     name, value: missed[i], whole: Math.max(1, ...missed), colour, key: `totals.missed_blocks.${reason}`,
   })));

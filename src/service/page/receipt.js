@@ -27,8 +27,9 @@ function facts(receipt) {
     fact('claimed tokens', count(receipt.cached_tokens)),
     fact('best worker', count(receipt.available_tokens)),
   );
-  const missed = Object.entries(receipt.missed_blocks).filter(([, blocks]) => blocks > 0);
-  list.append(fact('blocks not found', count(missed.reduce((sum, [, blocks]) => sum + blocks, 0))));
+  const missed = Object.entries(receipt.missed_blocks ?? {}).filter(([, blocks]) => blocks > 0);
+  if (receipt.missed_blocks !== null)
+    list.append(fact('blocks not found', count(missed.reduce((sum, [, blocks]) => sum + blocks, 0))));
   for (const [reason, blocks] of missed) list.append(fact(`of these ${reason.replaceAll('_', ' ')}`, count(blocks)));
   if (receipt.tokens) list.append(fact('tokens of the prompt', receipt.tokens));
   if (receipt.replayed) list.append(fact('replayed', receipt.replayed));

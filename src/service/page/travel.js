@@ -60,6 +60,7 @@ function setBar(live) {
     : `Journal of run ${live.run}: ${count(journal.decisions)} decisions.`];
   notes.push(journal.replayed ? `${count(journal.differences)} did not replay as written.`
     : 'Its first files are gone: decisions are as written, and workers are not known.');
+  if (journal.removed_files > 0) notes.push(`Older files that are gone or not read: ${count(journal.removed_files)}.`);
   if (journal.left_out > 0) notes.push(`The first ${count(journal.left_out)} decisions are not kept.`);
   setText(byId('journal-note'), notes.join(' '));
 }

@@ -5,9 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <numeric>
 
 #include "service/gateway/fleet.h"
+#include "service/gateway/past_page.h"
 #include "service/gateway/prefix_tree.h"
+#include "service/journal/journal_codec.h"
 #include "service/journal/journal_outline.h"
 #include "service/journal/journal_timeline.h"
 #include "service/route/random_routes.h"
@@ -50,6 +54,36 @@ class JournalPageTest : public ::testing::Test {
     EXPECT_TRUE(page) << page.error();
     return *std::move(page);
   }
+  // The one file of the run, as the file of that number, with every record for which `keep` is true.
+  void rewrite(std::uint32_t number, const std::function<bool(JournalRecord)>& keep) {
+    std::ifstream file(files_.at(0), std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const std::span<const std::byte> whole = std::as_bytes(std::span(text));
+    const JournalCipher cipher(key_);
+    std::uint64_t check = 0;
+    std::vector<std::byte> out =
+        write_head({.run = 0xABC, .number = number, .options = RandomRoutes::tight_options()}, cipher, check);
+    for (std::size_t at = kJournalHeadBytes; at < whole.size();) {
+      ByteReader in(whole.subspan(at));
+      const std::size_t size = std::size_t{in.get<std::uint32_t>()} + 5;
+      const auto record = whole.subspan(at, size);
+      at += size + 8;
+      if (!keep(static_cast<JournalRecord>(in.get<std::uint8_t>()))) continue;
+      check = cipher.check(check, record);
+      ByteWriter end;
+      end.put(check);
+      out.insert(out.end(), record.begin(), record.end());
+      out.insert(out.end(), end.bytes().begin(), end.bytes().end());
+    }
+    files_ = {folder_.file("rewritten.journal")};
+    std::ofstream(files_[0], std::ios::binary)
+        .write(reinterpret_cast<const char*>(out.data()), static_cast<std::streamsize>(out.size()));
+  }
+  // What the router itself shows of its journal.
+  Reply past(JournalWriter& writer, const std::string& target = "/live") {
+    return past_.answer(writer, folder_.path(), folder_.file("key"), 0xABC,
+                        {.method = "GET", .target = "/past" + target, .headers = {}, .body = {}}, target);
+  }
   static Reply get(Gateway& page, const std::string& target, std::string_view method = "GET") {
     const auto passage = page.open();
     const Step step = passage->begin({.method = method, .target = target, .headers = {}, .body = {}}, {});
@@ -64,6 +98,7 @@ class JournalPageTest : public ::testing::Test {
       before_;  // each step: decisions, and what was held
   index::IndexOutline last_;
   std::vector<std::string> files_;
+  PastPage past_;
 };
 
 TEST_F(JournalPageTest, TellsTheStateOfAnyMoment) {
@@ -239,6 +274,86 @@ TEST_F(JournalPageTest, ACheckpointThatIsNotWholeShowsNothing) {
   files_ = {files_[1]};
   std::filesystem::resize_file(files_[0], 300);
   EXPECT_EQ(JournalPage::open(files_, key_, std::size_t{1} << 30).error().code(), ErrorCode::kNotFound);
+}
+
+TEST_F(JournalPageTest, ReasonsOfMissesAreThoseOfDecisionsThatReplay) {
+  record(600);
+  const std::vector<std::string> whole = files_;
+  rewrite(0, [](JournalRecord type) { return type != JournalRecord::kStored; });
+  {
+    const auto timeline = JournalTimeline::read(files_, key_, std::size_t{1} << 30).value();
+    const auto page = open();
+    ASSERT_GT(page->report().differences, 0u);
+    ASSERT_LT(page->report().differences, page->report().decisions);
+    std::uint64_t sum = 0;
+    for (const JournalTimeline::Made& made : timeline->decisions()) {
+      const Reply reply = get(*page, "/decisions/" + decision_name(0xABC, made.decision.id));
+      const Json missed = Json::parse(reply.body)["missed_blocks"];
+      if (made.verdict == ReplayVerdict::kSame) {
+        EXPECT_EQ(missed.map.size(), kMissReasons);
+        if (!made.decision.is_estimate)
+          sum += std::accumulate(made.decision.missed.begin(), made.decision.missed.end(), std::uint64_t{0});
+      } else {
+        EXPECT_EQ(missed.kind, Json::Kind::kNull);
+        EXPECT_EQ(made.decision.missed, (std::array<std::uint32_t, kMissReasons>{}));
+      }
+    }
+    const Json totals = Json::parse(get(*page, "/live").body)["totals"];
+    double told = 0;
+    for (const auto& [reason, blocks] : totals["missed_blocks"].map) told += blocks.number;
+    EXPECT_EQ(told, static_cast<double>(sum));
+  }
+  files_ = whole;
+  rewrite(1, [](JournalRecord) { return true; });
+  const auto page = open();
+  const Json live = Json::parse(get(*page, "/live").body);
+  EXPECT_EQ(live["journal"]["replayed"].number, 0) << "it has no checkpoint";
+  EXPECT_EQ(live["journal"]["removed_files"].number, 1);
+  EXPECT_EQ(live["totals"]["missed_blocks"].kind, Json::Kind::kNull);
+  const Json receipt = Json::parse(get(*page, "/decisions/" + live["decisions"].list.at(0)["id"].text).body);
+  EXPECT_EQ(receipt["missed_blocks"].kind, Json::Kind::kNull);
+}
+
+TEST_F(JournalPageTest, ThePastIsThatOfAJournalThatHasEndedToo) {
+  auto journal = JournalWriter::create({.path = folder_.file("0000000000000abc.journal"),
+                                        .key = key_,
+                                        .run = 0xABC,
+                                        .router = RandomRoutes::tight_options(),
+                                        .max_waiting_bytes = std::size_t{1} << 20})
+                     .value();
+  EXPECT_EQ(past(*journal).status, 503u) << "nothing is decided yet";
+  RandomRoutes routes(3, journal.get());
+  routes.run(100);
+  ASSERT_TRUE(journal->flush());
+  const std::vector<events::BlockName> names(200'000, events::BlockName(1));  // more than may wait
+  journal->removed(events::Worker{.id = events::WorkerId(1)}, events::StorageTier::kDevice, names);
+  ASSERT_NE(journal->status().failure, "");
+  const Reply reply = past(*journal);
+  ASSERT_EQ(reply.status, 200u) << reply.body;
+  EXPECT_EQ(Json::parse(reply.body)["totals"]["requests"].number,
+            static_cast<double>(routes.decisions().size()));
+  EXPECT_EQ(past(*journal, "/timeline").status, 200u);
+}
+
+TEST_F(JournalPageTest, ThePastReadsTheYoungestFiles) {
+  const auto read = [&](const std::vector<std::uintmax_t>& sizes) {
+    std::vector<std::string> files;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      files.push_back(folder_.file(std::to_string(i)));
+      std::ofstream(files.back()).close();
+      std::filesystem::resize_file(files.back(), sizes[i]);
+    }
+    const auto youngest = PastPage::youngest(files, 100);
+    return youngest ? std::optional(youngest->size()) : std::nullopt;
+  };
+  EXPECT_EQ(read({1, 1, 1}), 3u) << "all of them";
+  EXPECT_EQ(read({110, 110, 1}), 2u) << "and the one in which they begin";
+  EXPECT_EQ(read({1, 50, 50}), 2u);
+  EXPECT_EQ(read({1, 110}), 1u);
+  EXPECT_EQ(read({1, 201, 1}), 1u) << "too long a file";
+  EXPECT_EQ(read({1, 201}), std::nullopt);
+  const std::vector<std::string> none = {folder_.file("none")};
+  EXPECT_EQ(PastPage::youngest(none, 100).error().code(), ErrorCode::kNotFound);
 }
 
 TEST_F(JournalPageTest, AnswersWhatThePageAsks) {
