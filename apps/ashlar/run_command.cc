@@ -81,7 +81,7 @@ std::vector<RunQueue> make_queues(const RunSettings& settings, std::size_t reque
 // needed. G1 has room for the longest prompt of the workload.
 constexpr std::uint32_t kEngineG1 = 256;
 constexpr std::uint32_t kEngineG2 = 320;
-constexpr std::uint32_t kEngineG3 = 1024;
+constexpr std::uint32_t kEngineG3 = 384;
 
 // Engines and the router in front of them.
 struct RunFleet {
@@ -122,7 +122,7 @@ constexpr RunWay kRunWays[] = {{"no cache", "1 of 3: no cache", service::Policy:
                                {"round robin", "2 of 3: round robin", service::Policy::kRoundRobin, true},
                                {"prefix", "3 of 3: by prefix", service::Policy::kPrefix, true}};
 
-// A folder for the file of each engine, which is G3, and one for the volume of all, which is G4. Errors: kIo.
+// A folder for the file of each engine, which is G3; its volume, G4, makes its own. Errors: kIo.
 Result<void> make_folders(const RunSettings& settings, const std::string& blocks) {
   std::error_code failed;
   for (std::uint32_t i = 0; i < settings.workers && !failed; ++i)
@@ -157,7 +157,7 @@ Result<std::unique_ptr<RunFleet>> start_fleet(const RunSettings& settings, const
     if (way.caches) {
       arguments.insert(arguments.end(), {"--g3", std::to_string(kEngineG3), "--folder",
                                          fleet->blocks + "/engine" + std::to_string(i), "--volume",
-                                         fleet->blocks + "/shared"});
+                                         fleet->blocks + "/volume" + std::to_string(i)});
     } else {
       arguments.push_back("--no-prefix-caching");
     }
@@ -264,7 +264,7 @@ int run_everything(RunSettings settings) {
     port = fleet->proxy->port();
     if (!settings.prints_json && phases.empty()) {
       std::printf(
-          "%u engines, each with G1, G2 and a file (G3), and a volume for all (G4); %u clients in "
+          "%u engines, each with G1, G2 and a file (G3), and a volume (G4); %u clients in "
           "conversations\n",
           settings.workers, settings.clients);
       std::printf("the page: http://127.0.0.1:%u/\n\n", port);

@@ -39,7 +39,7 @@ void print_phases(const std::vector<RunPhase>& phases) {
                 phase.first_at(0.5), phase.first_at(0.99),
                 static_cast<double>(phase.requests) / phase.seconds);
   std::printf("\n%-12s %9s %14s %11s %10s   blocks found, by the fastest tier that had them\n", "hits", "G1",
-              "G2", "G3, files", "G4, shared");
+              "G2", "G3, files", "G4, volume");
   for (const RunPhase& phase : phases)
     std::printf(
         "%-12s %9llu %14llu %11llu %10llu\n", phase.name.c_str(),

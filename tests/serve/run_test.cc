@@ -112,7 +112,7 @@ TEST(AshlarRun, SumsUpARunOfADurationAndKeepsThePage) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << said;
 
   EXPECT_THAT(said,
-              HasSubstr("2 engines, each with G1, G2 and a file (G3), and a volume for all (G4); 4 clients"));
+              HasSubstr("2 engines, each with G1, G2 and a file (G3), and a volume (G4); 4 clients"));
   std::size_t requests[3] = {};
   const char* const ways[] = {"\nno cache ", "\nround robin ", "\nprefix "};
   for (std::size_t i = 0; i < 3; ++i) {
