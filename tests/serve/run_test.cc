@@ -111,8 +111,7 @@ TEST(AshlarRun, SumsUpARunOfADurationAndKeepsThePage) {
   const int status = pclose(pipe);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << said;
 
-  EXPECT_THAT(said,
-              HasSubstr("2 engines, each with G1, G2 and a file (G3), and a volume (G4); 4 clients"));
+  EXPECT_THAT(said, HasSubstr("2 engines, each with G1, G2 and a file (G3), and a volume (G4); 4 clients"));
   std::size_t requests[3] = {};
   const char* const ways[] = {"\nno cache ", "\nround robin ", "\nprefix "};
   for (std::size_t i = 0; i < 3; ++i) {
