@@ -147,6 +147,7 @@ void tell_json(const service::JournalRun& journal, const service::ReplayReport& 
     out.field("replayed", report.is_replayed);
     out.field("records", report.records);
     out.field("decisions", report.decisions);
+    out.field("put_off", report.put_off);
     out.field("differences", report.differences);
     out.field("unfinished_bytes", report.unfinished_bytes);
   });
@@ -156,9 +157,11 @@ void tell_json(const service::JournalRun& journal, const service::ReplayReport& 
 void tell(const service::JournalRun& journal, const service::ReplayReport& report) {
   const std::string more =
       report.files > 1 ? " and " + std::to_string(report.files - 1) + " files that follow" : std::string();
-  std::printf("%s%s: %llu records, %llu decisions, ", journal.files.front().c_str(), more.c_str(),
+  const std::string put_off =
+      report.put_off > 0 ? " (" + std::to_string(report.put_off) + " more put off)" : std::string();
+  std::printf("%s%s: %llu records, %llu decisions%s, ", journal.files.front().c_str(), more.c_str(),
               static_cast<unsigned long long>(report.records),
-              static_cast<unsigned long long>(report.decisions));
+              static_cast<unsigned long long>(report.decisions), put_off.c_str());
   if (report.is_replayed) {
     std::printf("%llu not the same\n", static_cast<unsigned long long>(report.differences));
     if (report.removed_files != 0)

@@ -49,7 +49,9 @@ TEST(ServeExplain, OldFilesCanBeDeletedAndTheRestReplays) {
   std::ranges::sort(files);
   ASSERT_GT(files.size(), 4u);
   const std::string explain = std::string(ASHLAR_PROGRAM) + " explain " + folder.file("journal");
-  EXPECT_THAT(said_by(explain), ::testing::HasSubstr("40 decisions, 0 not the same\nstatus 0"));
+  // A request is put off while events of its prefix are on their way: how often is the machine's affair.
+  EXPECT_THAT(said_by(explain), ::testing::ContainsRegex(
+                                    " 40 decisions( \\([0-9]+ more put off\\))?, 0 not the same\nstatus 0"));
   // The last name without a number is the first file.
   const auto first =
       std::ranges::find_if(files, [](const auto& file) { return file.stem().extension().empty(); });
@@ -58,7 +60,7 @@ TEST(ServeExplain, OldFilesCanBeDeletedAndTheRestReplays) {
   files.erase(first);
   std::filesystem::remove(files.front());
   const std::string said = said_by(explain);
-  EXPECT_THAT(said, ::testing::HasSubstr("decisions, 0 not the same"));
+  EXPECT_THAT(said, ::testing::HasSubstr(", 0 not the same"));
   EXPECT_THAT(said, ::testing::HasSubstr("the 2 files before"));
   EXPECT_THAT(said, ::testing::HasSubstr("status 0"));
   EXPECT_THAT(

@@ -104,8 +104,9 @@ struct ReplayReport {
   std::uint64_t removed_files = 0;  // before the first
   bool is_replayed = false;         // from the first record of the run, or from a checkpoint
   std::uint64_t records = 0;
-  std::uint64_t decisions = 0;         // made, refusals included
-  std::uint64_t differences = 0;       // decisions that came out otherwise
+  std::uint64_t decisions = 0;         // a worker was chosen
+  std::uint64_t put_off = 0;           // none was: no room, events that were still to come, nobody there
+  std::uint64_t differences = 0;       // of both, those that came out otherwise
   std::uint64_t unfinished_bytes = 0;  // of a last record that was not written whole
   // Of all workers that it had; those of version 3 have none.
   std::map<events::WorkerId, std::string> worker_names = {};

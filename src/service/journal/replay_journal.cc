@@ -217,10 +217,10 @@ class JournalReplay {
       // Of another choice they say nothing about the one that is told.
       if (decision && verdict == ReplayVerdict::kSame) missed = decision->missed;
     }
-    ++report.decisions;
     report.differences += verdict == ReplayVerdict::kDifferent;
     Result<Decision> told = get_decision(in);
     if (!told && told.error().code() == ErrorCode::kCorruption) return false;
+    ++(told ? report.decisions : report.put_off);
     if (told) told->missed = missed;
     if (each_ && told) each_(*told, request.group, verdict);
     if (each_request_ && told && request.tried.empty()) each_request_(request.request, now);
