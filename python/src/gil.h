@@ -60,6 +60,19 @@ class WithGil {
   PyGILState_STATE state_ = {};
 };
 
+// Marks an object as used until the end of the scope, so that other threads are refused while this one runs
+// without the GIL. The mark itself is read and written with it.
+class Busy {
+ public:
+  explicit Busy(bool& mark) : mark_(mark) { mark_ = true; }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+  ~Busy() { mark_ = false; }
+
+ private:
+  bool& mark_;
+};
+
 template <class F>
 decltype(auto) without_gil(F&& f) {
   const WithoutGil released;

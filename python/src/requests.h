@@ -75,13 +75,6 @@ class SharedRequest {
   }
 
  private:
-  struct Busy {
-    explicit Busy(bool& mark) : flag(mark) { flag = true; }
-    Busy(const Busy&) = delete;
-    Busy& operator=(const Busy&) = delete;
-    ~Busy() { flag = false; }
-    bool& flag;
-  };
   // Set when the blocks of a begin_match() are there.
   struct Ready {
     std::mutex mutex;

@@ -25,13 +25,6 @@ class TokenSequenceObject {
   auto run(bool large, F&& f) {
     check_free();
     if (!large) return std::forward<F>(f)(sequence_);
-    struct Busy {
-      explicit Busy(bool& mark) : flag(mark) { flag = true; }
-      Busy(const Busy&) = delete;
-      Busy& operator=(const Busy&) = delete;
-      ~Busy() { flag = false; }
-      bool& flag;
-    };
     const Busy busy(busy_);
     return without_gil([&] { return std::forward<F>(f)(sequence_); });
   }
