@@ -43,6 +43,7 @@
 #include "ashlar/tokens/token.h"
 #include "ashlar/transfer/block_checksum.h"
 #include "ashlar/transfer/block_set.h"
+#include "ashlar/transfer/copy_plan.h"
 #include "ashlar/transfer/remote_agent.h"
 
 namespace ashlar::tiers {
@@ -55,6 +56,10 @@ struct RemoteLimits {
   std::uint64_t leased_bytes_per_peer = std::uint64_t{1} << 30;
   std::uint64_t leased_bytes = std::uint64_t{4} << 30;
   std::uint32_t reserved_blocks_per_peer = 64;  // of the landing
+  // Of G2: blocks that a peer has begun by pushing its part, while parts of other ranks are missing; never
+  // more than half of G2.
+  std::uint32_t incomplete_blocks_per_peer = 256;
+  std::uint32_t incomplete_blocks = 1024;
 
   // Errors: kInvalidArgument: a limit of 0, or one for a peer above the one for all.
   Result<void> validate() const;
@@ -143,7 +148,9 @@ struct RemoteStatus {
   std::uint64_t reservations = 0;          // so far
   std::uint64_t reservations_expired = 0;  // of these, neither committed nor given back in time
   std::uint64_t pushed = 0;                // blocks that peers pushed here
-  std::uint64_t push_refused = 0;          // blocks whose bytes did not match, or that had no room
+  std::uint64_t push_refused = 0;          // blocks, or parts, whose bytes did not fit, or that had no room
+  std::uint64_t incomplete_blocks = 0;     // of G2, of which parts are missing, now
+  std::uint64_t incomplete_expired = 0;    // of these, so far: parts did not come in time
   std::uint64_t looked = 0;                // times that the group was listed at the rendezvous
   std::uint64_t met = 0;                   // peers found there
   std::uint64_t records_refused = 0;       // records there that led to no peer; one is tried once per `rest`
@@ -185,7 +192,17 @@ class [[nodiscard]] RemoteBlocks {
 
 class RemoteReservation;
 
+// What became of a block, or of this rank's part of it, at the peer that it was pushed to.
+enum class Pushed : std::uint8_t {
+  kRegistered,  // it can be found there
+  kIncomplete,  // this part was checked and kept; it can be found once all other parts have come, and is
+                // dropped if none comes for the peer's RemoteShape::lease
+};
+
 // Empty blocks at a peer, to be written by a transfer. Dropping it without commit() returns them.
+//
+// A rank that does not hold all layers and heads of the peer writes its part of each block; other ranks, with
+// reservations of their own, write the others.
 //
 // Thread safety: thread-compatible.
 class [[nodiscard]] RemoteBlocksMutable {
@@ -197,13 +214,17 @@ class [[nodiscard]] RemoteBlocksMutable {
   // Over the peer's memory: the destination of a plan.
   const std::shared_ptr<const transfer::BlockSet>& blocks() const noexcept;
   std::span<const std::uint32_t> ids() const noexcept;
-  // Tells the peer that block i holds the bytes of the local block `hashes[i]` of G2, whose transfer is done.
-  // The peer compares checksums and registers what matches. Returns one result per block. Errors of a block:
-  // kCorruption: other bytes arrived; kCapacity: the peer's G2 has no room; kNotFound: G2 here no longer has
-  // it. Errors of the call: those of RemotePeer::call(); kNotReady: the reservation is over, or its manager
-  // is gone.
-  Result<std::vector<Result<void>>> commit(std::span<const tokens::SequenceHash> hashes,
-                                           const transfer::RemoteCallLimits& limits = {}) &&;
+  // The layers and heads that this rank writes: for the plan.
+  transfer::PlanSelection part() const;
+  // Tells the peer that block i holds the bytes of the local block `hashes[i]` of G2, whose transfer is done:
+  // all, or part(). The peer compares checksums and registers what is whole and matches. Returns one result
+  // per block. Errors of a block: kCorruption: other bytes arrived; kCapacity: the peer's G2 has no room, or
+  // a limit of incomplete blocks; kNotFound: G2 here no longer has it; of parts also kInvalidArgument: other
+  // ranks push another text under this name; kAlreadyExists: it overlaps with another part; kNotReady: the
+  // peer dropped the block meanwhile. Errors of the call: those of RemotePeer::call(); kNotReady: the
+  // reservation is over, or its manager is gone.
+  Result<std::vector<Result<Pushed>>> commit(std::span<const tokens::SequenceHash> hashes,
+                                             const transfer::RemoteCallLimits& limits = {}) &&;
 
  private:
   std::shared_ptr<RemoteReservation> reservation_;
@@ -263,15 +284,16 @@ class RemoteNode {
                                          std::span<const std::uint32_t> slots,
                                          std::optional<Clock::TimePoint> until = {});
   // Reserves n empty blocks in a peer's landing; all or none. Errors: also kCapacity: no room there, or a
-  // limit; kUnsupported: this rank does not hold all layers and heads that the peer does; it may pull.
+  // limit; kUnsupported: this rank holds nothing that the peer does.
   Result<RemoteBlocksMutable> get_remote_blocks_mutable(const transfer::AgentIdentity& peer, std::size_t n,
                                                         std::optional<Clock::TimePoint> until = {});
-  // Copies blocks of G2 into the G2 of a peer, as many at a time as its landing has room for. Returns one
-  // result per block. Errors: as
-  // get_remote_blocks_mutable(); per block as RemoteBlocksMutable::commit().
-  Result<std::vector<Result<void>>> push(const transfer::AgentIdentity& peer,
-                                         std::span<const tokens::SequenceHash> hashes,
-                                         std::optional<Clock::TimePoint> until = {});
+  // Copies blocks of G2, or the part of them that the peer holds too, into the G2 of a peer, as many at a
+  // time as its landing has room for. With `until`, blocks that find no room there are pushed again until
+  // then: so ranks that push parts of the same blocks wait for each other. Returns one result per block.
+  // Errors: as get_remote_blocks_mutable(); per block as RemoteBlocksMutable::commit().
+  Result<std::vector<Result<Pushed>>> push(const transfer::AgentIdentity& peer,
+                                           std::span<const tokens::SequenceHash> hashes,
+                                           std::optional<Clock::TimePoint> until = {});
 
   // Executes the `kv.fetch` actions of an envelope of KV hints (JSON): brings the blocks of these 64-bit
   // engine hashes from the named agent into G2. Blocks that are in G2 or G1 count, whatever the source has.
@@ -286,9 +308,12 @@ class RemoteNode {
   RemoteStatus status() const;
 
  private:
-  Result<std::vector<Result<void>>> push_some(const transfer::AgentIdentity& peer,
-                                              std::span<const tokens::SequenceHash> hashes,
-                                              std::optional<Clock::TimePoint> until);
+  Result<std::vector<Result<Pushed>>> push_batches(const transfer::AgentIdentity& peer,
+                                                   std::span<const tokens::SequenceHash> hashes,
+                                                   std::optional<Clock::TimePoint> until);
+  Result<std::vector<Result<Pushed>>> push_some(const transfer::AgentIdentity& peer,
+                                                std::span<const tokens::SequenceHash> hashes,
+                                                std::optional<Clock::TimePoint> until);
 
   std::shared_ptr<RemoteCore> core_;
 };

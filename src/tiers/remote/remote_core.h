@@ -39,28 +39,43 @@ class RemoteCore {
   std::function<void(const std::function<void(const tokens::SequenceHash&)>& visit)> each_in_memory;
   std::function<bool(const tokens::SequenceHash& hash)> is_in_memory;
   std::unique_ptr<RemoteServer> server;  // null: nothing is served
+
+  // Errors: kNotFound: no such peer, or no set of it that fits here.
+  Result<std::shared_ptr<const transfer::RemoteBlockSet>> set_of(const transfer::AgentIdentity& peer,
+                                                                 std::uint64_t id) const;
+  // The part of a peer's blocks that this rank holds too.
+  RemotePart common_part(const transfer::RemoteBlockSet& set) const;
 };
 
 // A reservation in the landing of a peer. Dropping it returns the slots, unless they were committed.
 class RemoteReservation {
  public:
+  // `part`: that this rank writes.
   RemoteReservation(std::shared_ptr<const transfer::RemoteBlockSet> set, std::uint64_t id,
-                    std::vector<std::uint32_t> slots, std::weak_ptr<RemoteCore> core,
+                    std::vector<std::uint32_t> slots, const RemotePart& part, std::weak_ptr<RemoteCore> core,
                     const transfer::BlockSetNames& names)
-      : set_(std::move(set)), id_(id), slots_(std::move(slots)), core_(std::move(core)), names_(names) {}
+      : set_(std::move(set)),
+        id_(id),
+        slots_(std::move(slots)),
+        part_(part),
+        core_(std::move(core)),
+        names_(names) {}
   ~RemoteReservation();
   RemoteReservation(const RemoteReservation&) = delete;
   RemoteReservation& operator=(const RemoteReservation&) = delete;
 
   const transfer::RemoteBlockSet& set() const noexcept { return *set_; }
   std::span<const std::uint32_t> slots() const noexcept { return slots_; }
-  Result<std::vector<Result<void>>> commit(std::span<const tokens::SequenceHash> hashes,
-                                           const transfer::RemoteCallLimits& limits);
+  const RemotePart& part() const noexcept { return part_; }
+  bool is_whole() const { return part_ == RemotePart{set_->shard().layers, set_->shard().heads}; }
+  Result<std::vector<Result<Pushed>>> commit(std::span<const tokens::SequenceHash> hashes,
+                                             const transfer::RemoteCallLimits& limits);
 
  private:
   const std::shared_ptr<const transfer::RemoteBlockSet> set_;
   const std::uint64_t id_;
   const std::vector<std::uint32_t> slots_;
+  const RemotePart part_;
   const std::weak_ptr<RemoteCore> core_;  // of the manager, whose blocks are committed
   const transfer::BlockSetNames names_;
   bool over_ = false;

@@ -14,6 +14,9 @@ namespace {
 constexpr std::size_t kMaxText = 1024;
 constexpr std::uint8_t kRecordHasRoot = 1;
 constexpr std::uint8_t kRecordHasLocal = 2;
+// Outcomes of a commit; between them: 1 + an error code.
+constexpr std::uint8_t kOutcomeRegistered = 0;
+constexpr std::uint8_t kOutcomeIncomplete = 255;
 constexpr std::chrono::milliseconds kLongest = std::chrono::hours(1);
 
 Error malformed(const char* what) {
@@ -265,15 +268,17 @@ Result<std::vector<SequenceHash>> decode_hashes(std::span<const std::byte> bytes
 
 std::vector<std::byte> CommitRequest::encode() const {
   ByteWriter out;
+  if (part) put_part(out, *part);
   out.put(reservation);
   out.put(static_cast<std::uint32_t>(records.size()));
   for (const TierRecord& record : records) put_record(out, record);
   return std::move(out.bytes());
 }
 
-Result<CommitRequest> CommitRequest::decode(std::span<const std::byte> bytes) {
+Result<CommitRequest> CommitRequest::decode(std::span<const std::byte> bytes, bool of_part) {
   ByteReader in(bytes);
   CommitRequest request;
+  if (of_part) request.part = get_part(in);
   request.reservation = in.get<std::uint64_t>();
   const std::optional<std::uint32_t> count = get_count(in, kRecordBytes);
   if (!count) return malformed("list of written blocks");
@@ -286,8 +291,10 @@ Result<CommitRequest> CommitRequest::decode(std::span<const std::byte> bytes) {
 std::vector<std::byte> CommitAnswer::encode() const {
   ByteWriter out;
   out.put(static_cast<std::uint32_t>(blocks.size()));
-  for (const Result<void>& block : blocks) {
-    out.put(static_cast<std::uint8_t>(block ? 0 : 1 + static_cast<unsigned>(block.error().code())));
+  for (const Result<Pushed>& block : blocks) {
+    out.put(!block ? static_cast<std::uint8_t>(1 + static_cast<unsigned>(block.error().code()))
+            : *block == Pushed::kRegistered ? kOutcomeRegistered
+                                            : kOutcomeIncomplete);
     if (!block) put_text(out, block.error().message());
   }
   return std::move(out.bytes());
@@ -303,9 +310,10 @@ Result<CommitAnswer> CommitAnswer::decode(std::span<const std::byte> bytes, std:
   answer.blocks.reserve(*count);
   for (std::uint32_t i = 0; i < *count && in.ok(); ++i) {
     const auto code = in.get<std::uint8_t>();
-    if (code > 1 + static_cast<unsigned>(ErrorCode::kInternal)) return malformed("list of outcomes");
-    if (code == 0) {
-      answer.blocks.emplace_back();
+    if (code == kOutcomeRegistered || code == kOutcomeIncomplete) {
+      answer.blocks.emplace_back(code == kOutcomeRegistered ? Pushed::kRegistered : Pushed::kIncomplete);
+    } else if (code > 1 + static_cast<unsigned>(ErrorCode::kInternal)) {
+      return malformed("list of outcomes");
     } else {
       answer.blocks.emplace_back(Error(static_cast<ErrorCode>(code - 1), get_text(in)));
     }

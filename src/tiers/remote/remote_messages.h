@@ -17,6 +17,7 @@
 #include "ashlar/base/result.h"
 #include "ashlar/layout/shard.h"
 #include "ashlar/tiers/onboard_handle.h"
+#include "ashlar/tiers/remote.h"
 #include "ashlar/tokens/prefix_digest.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/transfer/remote_agent.h"
@@ -35,6 +36,7 @@ enum class RemoteMethod : std::uint16_t {
   kWithdraw,
   kNames,
   kSlots,
+  kCommitPart,
 };
 
 // The numbers of a node's block sets.
@@ -105,19 +107,21 @@ inline constexpr std::size_t kHashBytes = 16;
 std::vector<std::byte> encode_hashes(std::span<const tokens::SequenceHash> hashes);
 Result<std::vector<tokens::SequenceHash>> decode_hashes(std::span<const std::byte> bytes);
 
-// Blocks that were written into a reservation.
+// Blocks, or one part of each, that were written into a reservation.
 struct CommitRequest {
   std::uint64_t reservation = 0;
-  // By place in the reservation; an empty record: not written. The checksums are of the owner's whole shard.
+  std::optional<RemotePart> part = {};  // of a kCommitPart
+  // By place in the reservation; an empty record: not written. The checksums are of the part, or of the
+  // owner's whole shard.
   std::vector<TierRecord> records;
 
   std::vector<std::byte> encode() const;
-  static Result<CommitRequest> decode(std::span<const std::byte> bytes);
+  static Result<CommitRequest> decode(std::span<const std::byte> bytes, bool of_part = false);
 };
 
-// The outcome of each block of a commit: an error code, and its text.
+// The outcome of each block of a commit: what became of it, or an error code and its text.
 struct CommitAnswer {
-  std::vector<Result<void>> blocks;
+  std::vector<Result<Pushed>> blocks;
 
   std::vector<std::byte> encode() const;
   // `blocks`: of the request; another number of outcomes is kInvalidArgument.

@@ -21,6 +21,20 @@ namespace {
 
 constexpr Clock::Duration kSlowPeer = std::chrono::milliseconds(50);
 
+// Blocks of which parts are missing take no more than half of G2.
+std::unique_ptr<PushAssembly> assembly_of(const RemoteServer::Options& options, BytePool& g2,
+                                          transfer::Executor& executor) {
+  if (options.landing == nullptr) return nullptr;
+  const auto half = static_cast<std::uint32_t>(std::max<std::size_t>(1, g2.capacity() / 2));
+  return std::make_unique<PushAssembly>(
+      g2, options.landing, executor,
+      PushAssembly::Options{.keys = options.names.keys,
+                            .blocks_per_peer = std::min(options.limits.incomplete_blocks_per_peer, half),
+                            .blocks = std::min(options.limits.incomplete_blocks, half),
+                            .duration = options.longest_lease,
+                            .clock = options.clock});
+}
+
 }  // namespace
 
 RemoteServer::RemoteServer(std::shared_ptr<transfer::RemoteAgent> agent, BytePool& g2,
@@ -32,6 +46,7 @@ RemoteServer::RemoteServer(std::shared_ptr<transfer::RemoteAgent> agent, BytePoo
       clock_(*options_.clock),
       leases_(options_.limits, g2.block_bytes(),
               options_.landing == nullptr ? 0 : options_.landing->block_count(), clock_),
+      assembly_(assembly_of(options_, g2, executor)),
       checksums_(g2.capacity()) {
   const MutexLock lock(ends_->mu);
   ends_->server = this;
@@ -69,6 +84,7 @@ Result<void> RemoteServer::start() {
   if (options_.landing == nullptr) return {};
   ASHLAR_RETURN_IF_ERROR(serve(RemoteMethod::kReserve, &RemoteServer::reserve));
   ASHLAR_RETURN_IF_ERROR(serve(RemoteMethod::kCommit, &RemoteServer::commit));
+  ASHLAR_RETURN_IF_ERROR(serve(RemoteMethod::kCommitPart, &RemoteServer::commit_part));
   return serve(RemoteMethod::kAbort, &RemoteServer::abort);
 }
 
@@ -85,6 +101,7 @@ void RemoteServer::stop() {
   }
   if (thread_.joinable()) thread_.join();
   leases_.end_all();
+  if (assembly_ != nullptr) assembly_->end_all();
 }
 
 void RemoteServer::wake() {
@@ -97,7 +114,10 @@ void RemoteServer::wake() {
 void RemoteServer::run() {
   bool slow = false;  // a peer did not take all that it is to be told
   for (;;) {
-    const std::optional<Clock::TimePoint> next = leases_.expire();
+    std::optional<Clock::TimePoint> next = leases_.expire();
+    if (assembly_ != nullptr)
+      if (const std::optional<Clock::TimePoint> end = assembly_->expire())
+        next = std::min(next.value_or(*end), *end);
     std::vector<std::pair<Peer, std::vector<SequenceHash>>> telling;
     {
       const MutexLock lock(mu_);
@@ -355,6 +375,7 @@ void RemoteServer::gone(const transfer::AgentIdentity& id, const transfer::Remot
     if (found != told_.end() && found->second.which != peer) return;
   }
   leases_.end_peer(id);
+  if (assembly_ != nullptr) assembly_->end_peer(id);
   wake();
 }
 
@@ -385,11 +406,13 @@ void RemoteServer::evicted(std::span<const block::EvictedBlock> blocks) noexcept
 
 void RemoteServer::withdraw(std::span<const SequenceHash> hashes) {
   leases_.end_blocks(hashes);
+  if (assembly_ != nullptr) assembly_->end_blocks(hashes);
   take_back(hashes);
 }
 
 void RemoteServer::withdraw_all() {
   leases_.end_all();
+  if (assembly_ != nullptr) assembly_->end_all();
   const MutexLock lock(mu_);
   for (auto& [id, told] : told_) {
     told.withdrawn.insert(told.withdrawn.end(), told.hashes.begin(), told.hashes.end());
@@ -425,8 +448,9 @@ Result<RemoteServer::Bytes> RemoteServer::abort(const Peer& peer, std::span<cons
   return Bytes();
 }
 
-Result<RemoteServer::Bytes> RemoteServer::commit(const Peer& peer, std::span<const std::byte> bytes) {
-  ASHLAR_TRY(const CommitRequest request, CommitRequest::decode(bytes));
+template <class Commit>
+Result<RemoteServer::Bytes> RemoteServer::with_slots(const Peer& peer, const CommitRequest& request,
+                                                     Commit&& commit) {
   ASHLAR_TRY(const std::vector<std::uint32_t> slots, leases_.take(peer->identity(), request.reservation));
   struct GiveBack {
     LeaseTable& leases;
@@ -438,17 +462,36 @@ Result<RemoteServer::Bytes> RemoteServer::commit(const Peer& peer, std::span<con
                       request.records.size(), slots.size());
   std::vector<TierRecord> registered;
   CommitAnswer answer;
-  answer.blocks = register_landed(slots, request.records, registered);
+  ASHLAR_TRY(answer.blocks, commit(slots, registered));
   pushed_.add(registered.size());
   if (!registered.empty() && options_.pushed) options_.pushed(peer->identity(), registered);
   return answer.encode();
 }
 
+Result<RemoteServer::Bytes> RemoteServer::commit(const Peer& peer, std::span<const std::byte> bytes) {
+  ASHLAR_TRY(const CommitRequest request, CommitRequest::decode(bytes));
+  return with_slots(
+      peer, request, [&](std::span<const std::uint32_t> slots, std::vector<TierRecord>& registered) {
+        return Result<std::vector<Result<Pushed>>>(register_landed(slots, request.records, registered));
+      });
+}
+
+Result<RemoteServer::Bytes> RemoteServer::commit_part(const Peer& peer, std::span<const std::byte> bytes) {
+  ASHLAR_TRY(const CommitRequest request, CommitRequest::decode(bytes, true));
+  Result<Bytes> answer = with_slots(
+      peer, request, [&](std::span<const std::uint32_t> slots, std::vector<TierRecord>& registered) {
+        return assembly_->add(peer->identity(), *request.part, slots, request.records, registered);
+      });
+  wake();  // what has begun ends in its time
+  if (!peer->alive()) gone(peer->identity(), peer.get());
+  return answer;
+}
+
 // A block is compared where it stays: the landing may still be written by a peer that is late.
-std::vector<Result<void>> RemoteServer::register_landed(std::span<const std::uint32_t> slots,
-                                                        std::span<const TierRecord> records,
-                                                        std::vector<TierRecord>& registered) {
-  std::vector<Result<void>> outcomes(records.size());
+std::vector<Result<Pushed>> RemoteServer::register_landed(std::span<const std::uint32_t> slots,
+                                                          std::span<const TierRecord> records,
+                                                          std::vector<TierRecord>& registered) {
+  std::vector<Result<Pushed>> outcomes(records.size(), Pushed::kRegistered);
   std::vector<std::size_t> written;
   for (std::size_t i = 0; i < records.size(); ++i) {
     if (records[i].empty()) {
@@ -513,6 +556,7 @@ void RemoteServer::add_to(RemoteStatus& status) const {
   leases_.add_to(status);
   status.pushed = pushed_.value();
   status.push_refused = push_refused_.value();
+  if (assembly_ != nullptr) assembly_->add_to(status);
 }
 
 }  // namespace ashlar::tiers

@@ -29,6 +29,7 @@
 #include "tiers/pool/tier_pool.h"
 #include "tiers/remote/lease_table.h"
 #include "tiers/remote/peer_totals.h"
+#include "tiers/remote/push_assembly.h"
 #include "tiers/remote/remote_messages.h"
 
 namespace ashlar::tiers {
@@ -97,6 +98,7 @@ class RemoteServer final : public block::BlockObserver {
   Result<Bytes> release(const Peer& peer, std::span<const std::byte> request);
   Result<Bytes> reserve(const Peer& peer, std::span<const std::byte> request);
   Result<Bytes> commit(const Peer& peer, std::span<const std::byte> request);
+  Result<Bytes> commit_part(const Peer& peer, std::span<const std::byte> request);
   Result<Bytes> abort(const Peer& peer, std::span<const std::byte> request);
   Result<Bytes> names(const Peer& peer, std::span<const std::byte> request);
 
@@ -107,9 +109,12 @@ class RemoteServer final : public block::BlockObserver {
   // The checksum of a held block's part; an empty part: of the whole, with its rank. Errors: kCorruption.
   Result<transfer::BlockChecksum> checksum(const block::Hold& hold, const TierRecord& record,
                                            const RemotePart& part);
-  std::vector<Result<void>> register_landed(std::span<const std::uint32_t> slots,
-                                            std::span<const TierRecord> records,
-                                            std::vector<TierRecord>& registered);
+  // Ends the reservation, and lets `commit` answer about the slots that were written.
+  template <class Commit>
+  Result<Bytes> with_slots(const Peer& peer, const CommitRequest& request, Commit&& commit);
+  std::vector<Result<Pushed>> register_landed(std::span<const std::uint32_t> slots,
+                                              std::span<const TierRecord> records,
+                                              std::vector<TierRecord>& registered);
   // Ends what a peer has here, unless it has come back on another connection.
   void gone(const transfer::AgentIdentity& id, const transfer::RemotePeer* peer);
   void tell(const Peer& peer, std::span<const tokens::SequenceHash> hashes);
@@ -124,6 +129,7 @@ class RemoteServer final : public block::BlockObserver {
   const Options options_;
   Clock& clock_;
   LeaseTable leases_;
+  const std::unique_ptr<PushAssembly> assembly_;  // null: no pushes
   PeerTotals totals_;
 
   Mutex checksums_mu_;  // a leaf

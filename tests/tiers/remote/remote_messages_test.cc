@@ -98,13 +98,20 @@ TEST(RemoteMessagesTest, WhatIsWrittenIsRead) {
     ASSERT_EQ(committed.records.size(), commit.records.size());
     for (std::size_t i = 0; i < commit.records.size(); ++i)
       expect_equal(committed.records[i], commit.records[i]);
+    commit.part = RemotePart{{1, 2}, {3, 4}};
+    const CommitRequest part = CommitRequest::decode(commit.encode(), true).value();
+    EXPECT_EQ(part.part, commit.part);
+    EXPECT_EQ(part.reservation, commit.reservation);
+    EXPECT_EQ(part.records.size(), commit.records.size());
   }
   CommitAnswer outcomes;
-  outcomes.blocks.emplace_back();
+  outcomes.blocks.emplace_back(Pushed::kRegistered);
   outcomes.blocks.emplace_back(Error(ErrorCode::kCorruption, "other bytes"));
+  outcomes.blocks.emplace_back(Pushed::kIncomplete);
   const CommitAnswer heard = CommitAnswer::decode(outcomes.encode(), outcomes.blocks.size()).value();
-  ASSERT_EQ(heard.blocks.size(), 2u);
-  EXPECT_TRUE(heard.blocks[0]);
+  ASSERT_EQ(heard.blocks.size(), 3u);
+  EXPECT_EQ(*heard.blocks[0], Pushed::kRegistered);
+  EXPECT_EQ(*heard.blocks[2], Pushed::kIncomplete);
   EXPECT_EQ(heard.blocks[1].error().code(), ErrorCode::kCorruption);
   EXPECT_EQ(heard.blocks[1].error().message(), "other bytes");
 }
@@ -159,6 +166,7 @@ TEST(RemoteMessagesTest, HostileBytesAreErrors) {
     refused += !FindAnswer::decode_slots(bytes, slots);
     refused += !SlotRequest::decode(bytes);
     refused += !CommitRequest::decode(bytes);
+    refused += !CommitRequest::decode(bytes, true);
     refused += !CommitAnswer::decode(bytes, outcomes.blocks.size());
     refused += !decode_numbers(bytes);
     refused += !decode_hashes(bytes);

@@ -542,7 +542,7 @@ TEST(RemoteSourcesTest, ARankPushesToEveryRankWhosePartItHolds) {
         ASSERT_TRUE(peer) << peer.error();
         const auto done = writers[w]->kv().remote()->push((*peer)->identity(), hashes);
         ASSERT_TRUE(done) << done.error();
-        for (const Result<void>& one : *done) EXPECT_TRUE(one) << one.error();
+        for (const Result<Pushed>& one : *done) EXPECT_TRUE(one) << one.error();
       }
       EXPECT_EQ(target.onboard(hashes), 3u) << shard.to_string();
       EXPECT_EQ(target.kv().remote()->status().pushed, 3u);

@@ -326,8 +326,8 @@ TEST(RemoteTierTest, BlocksArePushedAndRegisteredAfterTheirChecksum) {
   const auto peer = prefill.kv().remote()->connect(address(decode)).value();
   const Hashes hashes = KvWorkload::sequence(15, 12);
   store(prefill, hashes);
-  const std::vector<Result<void>> done = prefill.kv().remote()->push(peer->identity(), hashes).value();
-  for (const Result<void>& one : done) EXPECT_TRUE(one) << one.error();
+  const std::vector<Result<Pushed>> done = prefill.kv().remote()->push(peer->identity(), hashes).value();
+  for (const Result<Pushed>& one : done) EXPECT_TRUE(one) << one.error();
   EXPECT_EQ(pushed, 12u);
   EXPECT_EQ(decode.onboard(hashes), 12u);
   EXPECT_EQ(decode.kv().remote()->status().reserved_blocks, 0u);
@@ -337,8 +337,8 @@ TEST(RemoteTierTest, BlocksArePushedAndRegisteredAfterTheirChecksum) {
   store(prefill, wrong);
   RemoteBlocksMutable target = prefill.kv().remote()->get_remote_blocks_mutable(peer->identity(), 2).value();
   EXPECT_EQ(decode.kv().remote()->status().reserved_blocks, 2u);
-  const std::vector<Result<void>> refused = std::move(target).commit(wrong).value();
-  for (const Result<void>& one : refused) EXPECT_EQ(one.error().code(), ErrorCode::kCorruption);
+  const std::vector<Result<Pushed>> refused = std::move(target).commit(wrong).value();
+  for (const Result<Pushed>& one : refused) EXPECT_EQ(one.error().code(), ErrorCode::kCorruption);
   EXPECT_FALSE(decode.kv().presence(wrong)[0].in(kHost));
   EXPECT_EQ(decode.kv().remote()->status().push_refused, 2u);
 
