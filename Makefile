@@ -16,7 +16,8 @@ SOURCES = $(shell find include src c apps python tests bench examples -name '*.h
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make run           four tiny engines with tiers, the router, its page, and what that gains; a minute"
+	@echo "make run           two nodes that share blocks; then four tiny engines with tiers, the router, its"
+	@echo "                   page, and what that gains; a minute"
 	@echo "                   (DURATION=seconds WORKERS=engines STAY=1: traffic goes on until Ctrl-C)"
 	@echo "make examples      prefix reuse, eviction, index, tiers, nodes, an engine"
 	@echo "make program       build/run/bin/ashlar (ashlar serve …) and tiny_server, with every component"
@@ -48,10 +49,16 @@ define stage
 	echo "== $(1): all tests passed; $$((built - start)) s to build, $$((SECONDS - built)) s to test"
 endef
 
-# The main job: engines with tiers, the router in front of them, its page, and what that gains.
+# The main job: two nodes that share blocks; engines with tiers, the router in front of them, its page, and
+# what that gains.
 DURATION ?= 60
 WORKERS ?= 4
 run: program
+	@cmake --build --preset run -j $(JOBS) --target two_nodes -- --quiet
+	@echo "== two nodes of other tensor-parallel shapes: one computes blocks, the other pulls them (docs/remote.md)"
+	@build/run/bin/two_nodes
+	@echo
+	@echo "== engines behind a router (docs/run.md)"
 	@build/run/bin/ashlar run --duration $(DURATION) --workers $(WORKERS) $(if $(STAY),--stay)
 
 examples:

@@ -5,6 +5,9 @@
 //   … a program listens on relay.target() and tells others relay.address() …
 //   relay.set(TcpRelay::Mode::kSilent);   // bytes stay on the way until the mode changes
 //
+// One that is between stands in all connections of its process's network that redirect() sends to it, at
+// ports that nobody chose, as those of UCX.
+//
 // Thread safety: thread-safe.
 #pragma once
 
@@ -37,8 +40,10 @@ class TcpRelay {
     kSilent,  // nothing passes, and nothing is lost
     kCut,     // every connection breaks, also new ones
   };
+  enum class Place : std::uint8_t { kAtTarget, kBetween };
 
-  TcpRelay() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit TcpRelay(Place place = Place::kAtTarget)
+      : place_(place), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in here = address_of("127.0.0.1", 0);
     socklen_t length = sizeof here;
     EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&here), length), 0) << errno;
@@ -60,6 +65,14 @@ class TcpRelay {
 
   std::uint16_t port() const noexcept { return port_; }
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  // The rule of nftables by which all connections between addresses of loopback come here first: for a
+  // network namespace.
+  std::string redirect() const {
+    return "add table ip relay; add chain ip relay out { type nat hook output priority -100; };"
+           " add rule ip relay out ip saddr != " +
+           std::string(kOwn) + " ip daddr 127.0.0.0/8 tcp dport != " + std::to_string(port_) +
+           " redirect to :" + std::to_string(port_);
+  }
   // Where connections go: this port of 127.0.0.2.
   std::string target() const { return "127.0.0.2:" + std::to_string(port_); }
 
@@ -76,6 +89,9 @@ class TcpRelay {
     std::array<std::thread, 2> pumps;
   };
 
+  // Connections of the relay itself come from here, and are not redirected.
+  static constexpr const char* kOwn = "127.0.0.9";
+
   static sockaddr_in address_of(const char* host, std::uint16_t port) {
     sockaddr_in out{};
     out.sin_family = AF_INET;
@@ -88,7 +104,15 @@ class TcpRelay {
       OwnedFd here(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (!here.valid() || mode_ == Mode::kCut) continue;
       OwnedFd there(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      const sockaddr_in target = address_of("127.0.0.2", port_);
+      sockaddr_in target = address_of("127.0.0.2", port_);
+      if (place_ == Place::kBetween) {
+        const sockaddr_in own = address_of(kOwn, 0);
+        socklen_t length = sizeof target;
+        constexpr int kOriginalDestination = 80;  // SO_ORIGINAL_DST, of the kernel's netfilter
+        if (::getsockopt(here.get(), SOL_IP, kOriginalDestination, &target, &length) != 0 ||
+            ::bind(there.get(), reinterpret_cast<const sockaddr*>(&own), sizeof own) != 0)
+          continue;
+      }
       if (::connect(there.get(), reinterpret_cast<const sockaddr*>(&target), sizeof target) != 0) continue;
       const int on = 1;
       for (const OwnedFd* const fd : {&here, &there})
@@ -130,6 +154,7 @@ class TcpRelay {
       for (const OwnedFd& end : one->ends) ::shutdown(end.get(), SHUT_RDWR);
   }
 
+  const Place place_;
   OwnedFd listener_;
   std::uint16_t port_ = 0;
   std::atomic<Mode> mode_{Mode::kPass};

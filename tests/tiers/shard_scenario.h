@@ -34,6 +34,8 @@ struct ShardedModel {
   bool head_scales = false;   // a plane with one value per head
   bool token_scales = false;  // a plane with one value for all heads
   bool moved_axes = false;    // other orders in G1 and G2
+  std::uint32_t head_dim = 8;
+  std::uint32_t alignment = 64;
 
   layout::Range all_layers() const { return {0, layers}; }
   std::vector<layout::Shard> fleet(std::uint32_t ranks) const {
@@ -50,13 +52,13 @@ struct ShardedModel {
       config.block_size = block_size;
       config.dtype = type;
       config.opaque = opaque;
-      config.alignment = 64;
+      config.alignment = alignment;
       return config;
     };
     base.scales.clear();
     if (head_scales) base.scales.push_back(plane(shard.heads.count, 1, layout::Dtype::kF32));
     if (token_scales) base.scales.push_back(plane(1, 1, layout::Dtype::kF32));
-    base.model = plane(shard.heads.count, 8, dtype);
+    base.model = plane(shard.heads.count, head_dim, dtype);
     base.block_size = block_size;
     base.shard = shard;
     if (opaque) base.g1.order = base.g2->order = layout::order::kFullyContiguousHnd;

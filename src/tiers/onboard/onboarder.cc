@@ -196,7 +196,10 @@ std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const
       }
       return;
     }
-    if (i < probed) return;
+    if (i < probed) {
+      at_peers = Miss::kGone;  // it was found, and has left
+      return;
+    }
     // One probe per stretch unknown to this process.
     refused.reset();
     at_peers = Miss::kNone;
@@ -220,15 +223,16 @@ bool Onboarder::may_be_slower(const TierPool& tier, bool if_unmeasured) const {
   return its > 0 && remote > 0 ? remote < its : if_unmeasured;
 }
 
-// In little time, since the blocks are here in any case.
+// In little time, since the blocks are here in any case, and as many at once as a request to a peer may name.
+// Returns up to where.
 std::size_t Onboarder::ask_for_known(RemotePool::Question question, const TierPool& best,
                                      const CallLimits& limits) {
   const std::span<const SequenceHash> hashes = question.whole.hashes;
   std::size_t end = question.whole.first;
   question.only_sources = !may_be_slower(best, false);
   const std::vector<TierPool*> pools = stack_.pools();
-  while (end < hashes.size() &&
-         std::ranges::any_of(pools, [&](TierPool* pool) { return pool->has(hashes[end]); }))
+  const std::size_t most = std::min(hashes.size(), end + FindRequest::kMaxHashes);
+  while (end < most && std::ranges::any_of(pools, [&](TierPool* pool) { return pool->has(hashes[end]); }))
     ++end;
   question.whole.hashes = hashes.first(end);
   const Clock::TimePoint until = stack_.clock->now() + stack_.remote->patience();
@@ -247,8 +251,15 @@ std::vector<TierRun> Onboarder::find_where(std::span<const SequenceHash> hashes,
     const auto has = [&](TierPool* pool) { return pool->has(hashes[i]); };
     auto found = std::ranges::find_if(tiers, has);
     if (found == tiers.end() || is_local_below_g2(**found)) {
-      ask(i, found == tiers.end() ? nullptr : *found);
+      const TierPool* const best = found == tiers.end() ? nullptr : *found;
+      interleaving_point("onboarder.seen");
+      ask(i, best);
       found = std::ranges::find_if(tiers, has);
+      // It was evicted meanwhile: then it is looked for as one that no tier has.
+      if (found == tiers.end() && best != nullptr) {
+        ask(i, nullptr);
+        found = std::ranges::find_if(tiers, has);
+      }
     }
     if (found == tiers.end()) break;
     if (!runs.empty() && runs.back().tier == (*found)->tier()) {

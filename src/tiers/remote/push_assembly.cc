@@ -198,15 +198,16 @@ void PushAssembly::copy(const Request& request, std::span<Claim> claims) {
       groups.push_back({std::move(runs), {&claim}});
     }
   }
-  for (const auto& [runs, members] : groups) {
+  for (const auto& group : groups) {
+    const std::vector<Claim*>& members = group.second;
     std::vector<std::uint32_t> from;
     std::vector<std::uint32_t> to;
     for (const Claim* const claim : members) {
       from.push_back(request.slots[claim->place]);
       to.push_back(claim->block->slot);
     }
-    const auto copied = [&, &runs = runs]() -> Result<void> {
-      for (const LayerRun& run : runs) {
+    const auto copied = [&]() -> Result<void> {
+      for (const LayerRun& run : group.first) {
         ASHLAR_TRY(transfer::TransferPlan plan, transfer::plan(landing_, from, g2_.blocks(), to,
                                                                {run.layers, request.part.heads, run.shared}));
         ASHLAR_TRY(const transfer::Transfer transfer, executor_.submit({.plan = std::move(plan)}));
@@ -310,17 +311,16 @@ void PushAssembly::erase(const SequenceHash& hash, Block& block) {
 
 // One that is being worked on returns its place when that thread has ended.
 template <class Which>
-std::size_t PushAssembly::end(Which&& which) {
+void PushAssembly::end(Which&& which) {
   std::vector<std::shared_ptr<Block>> dropped;  // after the lock
   const MutexLock lock(mu_);
-  std::erase_if(blocks_, [&](auto& one) {
+  std::erase_if(blocks_, [&](auto& one) ASHLAR_REQUIRES(mu_) {
     if (!which(one.first, *one.second)) return false;
     one.second->over = true;
     dropped.push_back(std::move(one.second));
     return true;
   });
   if (!dropped.empty()) changed_.notify_all();
-  return dropped.size();
 }
 
 void PushAssembly::end_peer(const Peer& peer) {
@@ -343,10 +343,12 @@ void PushAssembly::end_all() {
 
 std::optional<Clock::TimePoint> PushAssembly::expire() {
   const Clock::TimePoint now = clock_.now();
-  const std::size_t ended =
-      end([&](const SequenceHash&, const Block& block) { return !block.busy && block.end <= now; });
+  end([&](const SequenceHash&, const Block& block) ASHLAR_REQUIRES(mu_) {
+    const bool is_over = !block.busy && block.end <= now;
+    if (is_over) ++expired_;
+    return is_over;
+  });
   const MutexLock lock(mu_);
-  expired_ += ended;
   std::optional<Clock::TimePoint> next;
   for (const auto& [hash, block] : blocks_)
     if (!block->busy) next = next ? std::min(*next, block->end) : block->end;

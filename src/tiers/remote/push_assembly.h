@@ -110,7 +110,7 @@ class PushAssembly {
   bool is_whole(const Block& block) const;
   void erase(const tokens::SequenceHash& hash, Block& block) ASHLAR_REQUIRES(mu_);
   template <class Which>
-  std::size_t end(Which&& which);
+  void end(Which&& which);
 
   BytePool& g2_;
   const std::shared_ptr<const transfer::BlockSet> landing_;

@@ -476,6 +476,12 @@ inline bool set_link(bool on) {
   return ioctl(socket.get(), SIOCSIFFLAGS, &link) == 0;
 }
 
+// Changes the network of this process by rules of nftables.
+inline bool add_rules(const std::string& rules) {
+  // NOLINTNEXTLINE(cert-env33-c,concurrency-mt-unsafe): one thread forks, and no words of others
+  return std::system(("PATH=$PATH:/usr/sbin:/sbin; nft '" + rules + "' 2>/dev/null").c_str()) == 0;
+}
+
 // Loses a tenth of the packets of this process's network: by nftables, or by netem where the kernel has it.
 inline bool lose_packets() {
   // NOLINTNEXTLINE(cert-env33-c,concurrency-mt-unsafe): one thread, and no words of others
@@ -495,6 +501,22 @@ inline void read_until(FleetRank& reader, Random& random, bool some) {
   });
 }
 
+// Reads through a relay that stands in every connection of this network, those that a transport makes for
+// itself included: there is no address to be told to UCX, whose ports follow from nothing that a peer says.
+inline void read_through(TcpRelay& relay, FleetRank& reader, Random& random) {
+  const std::uint64_t before = relay.passed();
+  relay.set(TcpRelay::Mode::kSlow);
+  for (int i = 0; i < 3; ++i) read_until(reader, random, true);
+  relay.set(TcpRelay::Mode::kSilent);
+  read_until(reader, random, false);
+  relay.set(TcpRelay::Mode::kPass);
+  read_until(reader, random, true);
+  // Over shared memory only words pass.
+  const bool bytes_pass = reader.kv().remote()->agent().executor().name() == "ucx";
+  const std::uint64_t block = reader.options().model.block_bytes();
+  EXPECT_GE(relay.passed() - before, bytes_pass ? 4 * block : 1);
+}
+
 // The role of a child that has a network for itself and its own children. Says what came of it.
 inline int play_network(const testing::TestChannel& channel, const std::vector<std::string>& words) {
   const auto say = [&](const std::string& text) {
@@ -506,6 +528,11 @@ inline int play_network(const testing::TestChannel& channel, const std::vector<s
   if (!set_link(true)) return say("the link of a network namespace cannot be changed here");
   const bool loses = words.at(0) == "loses";
   if (loses && !lose_packets()) return say("neither nft nor tc makes a network lose packets here");
+  std::optional<TcpRelay> relay;
+  if (words.at(0) == "delays") {
+    relay.emplace(TcpRelay::Place::kBetween);
+    if (!add_rules(relay->redirect())) return say("nft does not redirect connections here");
+  }
   NodeProcess owner;
   KvOptions options = node_options(48);
   options.remote->peers = {owner.address()};
@@ -514,6 +541,8 @@ inline int play_network(const testing::TestChannel& channel, const std::vector<s
   Random random(12);
   owner.ask("write");
   for (std::uint64_t round = 0, all = much(2, 50); round < all; ++round) {
+    if (relay) read_through(*relay, reader, random);
+    if (relay) continue;
     read_until(reader, random, true);
     if (loses) continue;
     EXPECT_TRUE(set_link(false));
@@ -537,6 +566,9 @@ inline void expect_network_is_survived(const std::string& what) {
 }
 TEST(RemoteProcessesTest, ALinkThatGoesDownIsNoMoreThanAMiss) {
   expect_network_is_survived("goes down");
+}
+TEST(RemoteProcessesTest, AConnectionThatIsSlowOrSilentOnItsWayIsNoMoreThanAMiss) {
+  expect_network_is_survived("delays");
 }
 TEST(RemoteProcessesTest, ANetworkThatLosesPacketsIsNoMoreThanSlow) {
   expect_network_is_survived("loses");

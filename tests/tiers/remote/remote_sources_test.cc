@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <latch>
 #include <map>
 #include <memory>
@@ -19,10 +20,12 @@
 #include "ashlar/feed/index_feeder.h"
 #include "ashlar/feed/stream_receiver.h"
 #include "ashlar/index/flash_index.h"
+#include "ashlar/testing/interleaving.h"
 #include "ashlar/tokens/token_sequence.h"
 #include "support/scratch_folder.h"
 #include "support/scripted_volume.h"
 #include "tiers/remote/remote_fixture.h"
+#include "tiers/remote/remote_messages.h"
 #include "tiers/volume/directory_volume.h"
 
 namespace ashlar::tiers::remote {
@@ -96,7 +99,8 @@ class RemoteOrVolumeTest : public ::testing::Test {
       if (call == VolumeCall::kGet) clock_.advance(volume_delay_.load());
     };
   }
-  FleetRank& reader(std::vector<std::string> peers) {
+  FleetRank& reader(
+      std::vector<std::string> peers, const std::function<void(KvOptions&)>& change = [](KvOptions&) {}) {
     KvOptions options = node(std::move(peers));
     options.clock = &clock_;
     options.remote->own_agent->transport = transport_;
@@ -114,6 +118,7 @@ class RemoteOrVolumeTest : public ::testing::Test {
                                           .location = scratch_.file("volume"),
                                           .options = {{"sync", "false"}}}},
                              .kinds = std::move(kinds)};
+    change(options);
     reader_ = std::make_unique<FleetRank>(kModel, options, undivided());
     return *reader_;
   }
@@ -223,6 +228,51 @@ TEST_F(RemoteOrVolumeTest, ASourceThatDoesNotAnswerCostsLittle) {
   reader_ = std::make_unique<FleetRank>(kModel, options, undivided());
   EXPECT_EQ(reader_->kv().find(hashes), (std::vector<TierRun>{{kVolumes, 0, kBlocks}}));
   EXPECT_EQ(from_peer(hashes, {silent.address()}), 0u);
+}
+
+// A request to a peer has 65,536 blocks at most: the others are in the next.
+TEST_F(RemoteOrVolumeTest, PeersAreAskedForLongStretchesOfTheVolumeInPieces) {
+  struct Recorder final : RemoteDirectory {
+    std::vector<std::string> find(const RemoteQuery& query) override {
+      asked.emplace_back(query.first, query.hashes.size());
+      return {};
+    }
+    std::vector<std::pair<std::size_t, std::size_t>> asked;
+  };
+  const auto directory = std::make_shared<Recorder>();
+  const std::size_t many = FindRequest::kMaxHashes + 10;
+  reader({address(owner_)}, [&](KvOptions& options) {
+    options.remote->directory = directory;
+    options.g4->block_count = static_cast<std::uint32_t>(many) + 100;
+  });
+  measure(milliseconds(1000), milliseconds(1));
+  script_->claims_all = true;
+  const Hashes hashes = KvWorkload::sequence(66, many);
+  const std::vector<TierRun> all = {{kVolumes, 0, many}};
+  EXPECT_EQ(reader_->kv().find(hashes), all);  // and the volume is asked
+  directory->asked.clear();
+  EXPECT_EQ(reader_->kv().find(hashes), all);
+  EXPECT_THAT(directory->asked, ::testing::ElementsAre(std::pair(0u, many - 10), std::pair(many - 10, many)));
+}
+
+// Between being seen in a tier and being asked for at peers.
+TEST_F(RemoteOrVolumeTest, ABlockThatIsEvictedMeanwhileIsLookedForAtPeers) {
+  reader({address(owner_)});
+  const Hashes hashes = both(67);
+  const Hashes nowhere = KvWorkload::sequence(68, 1);
+  reader_->store(nowhere);
+  for (const bool at_peer : {true, false}) {
+    const Hashes& some = at_peer ? hashes : nowhere;
+    testing::Interleaving order;
+    const testing::Interleaving::Pause seen = order.pause_at("onboarder.seen");
+    OnboardHandle call = reader_->kv().onboard_async(some).value();
+    order.wait_until_paused(seen);
+    ASSERT_TRUE(reader_->kv().reset_blocks(std::span(some).first(1)));
+    order.resume(seen);
+    EXPECT_EQ(call.wait().value().size(), at_peer ? kBlocks : 0u);
+    EXPECT_EQ(call.blocks()[0].miss, at_peer ? Miss::kNone : Miss::kUnknown);
+    if (at_peer) EXPECT_EQ(call.blocks()[0].tier, kRemote);
+  }
 }
 
 // ---- an index of the fleet
