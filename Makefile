@@ -55,7 +55,7 @@ DURATION ?= 60
 WORKERS ?= 4
 run: program
 	@cmake --build --preset run -j $(JOBS) --target two_nodes -- --quiet
-	@echo "== two nodes of other tensor-parallel shapes: one computes blocks, the other pulls them (docs/remote.md)"
+	@echo "== two nodes: one computes blocks, the other pulls them (docs/remote.md)"
 	@build/run/bin/two_nodes
 	@echo
 	@echo "== engines behind a router (docs/run.md)"
