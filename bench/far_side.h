@@ -38,9 +38,10 @@ inline constexpr transfer::AgentIdentity kFarOwner = {1, 1};
 }
 
 // The other process: registers memory, says where it is, and waits for the end of its input.
-inline int own_memory(transfer::RemoteTransport& transport, const std::shared_ptr<storage::Storage>& memory) {
+inline int own_memory(transfer::RemoteTransport& transport, const std::shared_ptr<storage::Storage>& memory,
+                      storage::AccessMode mode = storage::AccessMode::kReadWrite) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const auto registration = transport.register_memory(memory, storage::AccessMode::kReadWrite);
+  const auto registration = transport.register_memory(memory, mode);
   if (!registration) give_up(registration.error());
   const auto write_bytes = [](std::span<const std::byte> bytes) {
     const auto size = static_cast<std::uint64_t>(bytes.size());
@@ -59,9 +60,10 @@ inline int own_memory(transfer::RemoteTransport& transport, const std::shared_pt
 
 class FarSide {
  public:
-  // `like` says kind, size and device of the memory; the other process says the rest.
+  // `like` says kind, size and device of the memory; the other process says the rest, and registers it for
+  // `mode`.
   FarSide(std::shared_ptr<transfer::RemoteTransport> transport, std::vector<std::string> arguments,
-          storage::RemoteMemory like)
+          storage::RemoteMemory like, storage::AccessMode mode = storage::AccessMode::kReadWrite)
       : transport_(std::move(transport)) {
     std::array<int, 2> in{};
     std::array<int, 2> out{};
@@ -89,7 +91,7 @@ class FarSide {
     if (!path) give_up(path.error());
     path_ = *std::move(path);
     like.address = place;
-    like.mode = storage::AccessMode::kReadWrite;
+    like.mode = mode;
     like.agent = kFarOwner.agent;
     like.incarnation = kFarOwner.incarnation;
     auto opened = path_->open(std::move(like));

@@ -48,6 +48,13 @@ std::shared_ptr<storage::Storage> make_memory(UcxTransport& transport) {
   return *std::move(memory);
 }
 
+// As G2 of a node: memory for processes of this machine, offered for reading.
+std::shared_ptr<storage::Storage> make_tier_memory() {
+  auto memory = storage::SharedAllocator().allocate(kRegion, 4096);
+  if (!memory) give_up(memory.error());
+  return *std::move(memory);
+}
+
 void fill(storage::Storage& memory) {
   for (std::uint64_t i = 0; i < kRegion / 8; ++i) {
     const std::uint64_t word = (i + 1) * 0x9E3779B97F4A7C15u;
@@ -122,6 +129,32 @@ double single(transfer::Executor& executor, const Ends& ends, bool puts) {
   return spread_of(times).median;
 }
 
+// Reads from memory that its owner offers as a node offers its G2.
+void run_tier(const std::string& transports, const std::vector<std::uint64_t>& sizes) {
+  const std::shared_ptr<UcxTransport> transport = make_transport(transports);
+  FarSide far(transport, {"--own-tier", transports}, {.bytes = kRegion}, storage::AccessMode::kRead);
+  const std::shared_ptr<storage::Storage> near = make_tier_memory();
+  fill(*near);
+  const std::uint64_t right = sum_of(*near);
+  for (const std::uint64_t bytes : sizes) {
+    const auto count = static_cast<std::uint32_t>(kRegion / bytes);
+    const layout::Layout layout = block_pieces(bytes, count);
+    const Ends ends = {set_over(layout, far.memory()), set_over(layout, near)};
+    const std::vector<std::uint32_t> all = places(count, 1);
+    const auto check = [&] {
+      std::memset(near->address(), 0, kRegion);
+      move(far.executor(), ends.far, all, ends.near, all);
+      if (sum_of(*near) != right) fail("other bytes came from memory that is offered for reading");
+    };
+    const double read = bulk(far.executor(), ends, false, count);
+    check();
+    print("read_tier", bytes, read, right);
+    const double read_one = single(far.executor(), ends, false);
+    check();
+    print("read_tier_one", bytes, read_one, right);
+  }
+}
+
 void run(const std::string& transports, const std::vector<std::uint64_t>& sizes) {
   const std::shared_ptr<UcxTransport> transport = make_transport(transports);
   FarSide far(transport, {"--own", transports}, {.bytes = kRegion});
@@ -161,6 +194,12 @@ int main(int count, char** values) {
     fill(*memory);
     return own_memory(*transport, memory);
   }
+  if (words.size() == 2 && words[0] == "--own-tier") {
+    const auto transport = make_transport(words[1]);
+    const auto memory = make_tier_memory();
+    fill(*memory);
+    return own_memory(*transport, memory, storage::AccessMode::kRead);
+  }
   if (words.size() != 4 || words[0] != "--transports" || words[2] != "--blocks") fail("wrong arguments");
   std::vector<std::uint64_t> sizes;
   for (std::size_t at = 0; at <= words[3].size();) {
@@ -173,5 +212,6 @@ int main(int count, char** values) {
     at = end + 1;
   }
   run(words[1], sizes);
+  run_tier(words[1], sizes);
   return 0;
 }

@@ -69,8 +69,8 @@ class TcpRelay {
   // network namespace.
   std::string redirect() const {
     return "add table ip relay; add chain ip relay out { type nat hook output priority -100; };"
-           " add rule ip relay out ip saddr != " +
-           std::string(kOwn) + " ip daddr 127.0.0.0/8 tcp dport != " + std::to_string(port_) +
+           " add rule ip relay out meta mark != " +
+           std::to_string(kMark) + " ip daddr 127.0.0.0/8 tcp dport != " + std::to_string(port_) +
            " redirect to :" + std::to_string(port_);
   }
   // Where connections go: this port of 127.0.0.2.
@@ -89,8 +89,9 @@ class TcpRelay {
     std::array<std::thread, 2> pumps;
   };
 
-  // Connections of the relay itself come from here, and are not redirected.
-  static constexpr const char* kOwn = "127.0.0.9";
+  // Of connections of the relay itself, which are not redirected. They come from the address that the first
+  // end has: UCX takes it for its peer's.
+  static constexpr int kMark = 9;
 
   static sockaddr_in address_of(const char* host, std::uint16_t port) {
     sockaddr_in out{};
@@ -106,11 +107,10 @@ class TcpRelay {
       OwnedFd there(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
       sockaddr_in target = address_of("127.0.0.2", port_);
       if (place_ == Place::kBetween) {
-        const sockaddr_in own = address_of(kOwn, 0);
         socklen_t length = sizeof target;
         constexpr int kOriginalDestination = 80;  // SO_ORIGINAL_DST, of the kernel's netfilter
         if (::getsockopt(here.get(), SOL_IP, kOriginalDestination, &target, &length) != 0 ||
-            ::bind(there.get(), reinterpret_cast<const sockaddr*>(&own), sizeof own) != 0)
+            ::setsockopt(there.get(), SOL_SOCKET, SO_MARK, &kMark, sizeof kMark) != 0)
           continue;
       }
       if (::connect(there.get(), reinterpret_cast<const sockaddr*>(&target), sizeof target) != 0) continue;
