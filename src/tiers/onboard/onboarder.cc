@@ -12,8 +12,6 @@ namespace ashlar::tiers {
 
 using events::G1;
 using events::G2;
-using events::G3;
-using events::G4;
 using events::kTierId;
 using events::Remote;
 using tokens::SequenceHash;

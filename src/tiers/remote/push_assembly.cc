@@ -195,7 +195,7 @@ void PushAssembly::copy(const Request& request, std::span<Claim> claims) {
     if (found != groups.end()) {
       found->second.push_back(&claim);
     } else {
-      groups.push_back({std::move(runs), {&claim}});
+      groups.emplace_back(std::move(runs), std::vector<Claim*>{&claim});
     }
   }
   for (const auto& group : groups) {

@@ -175,6 +175,7 @@ Result<std::vector<Result<Pushed>>> RemoteNode::push(const transfer::AgentIdenti
     }
     pause = std::min(2 * pause, kLongestPause);
     std::vector<SequenceHash> some;
+    some.reserve(again.size());
     for (const std::size_t i : again) some.push_back(hashes[i]);
     Result<std::vector<Result<Pushed>>> pushed = push_batches(peer, some, until);
     for (std::size_t k = 0; k < again.size(); ++k)

@@ -261,6 +261,7 @@ FindAnswer RemoteServer::look_up(const Peer& peer, const FindRequest& request,
   }
   // Told before the holds are dropped: one that is evicted then is withdrawn.
   std::vector<SequenceHash> told;
+  told.reserve(places.size());
   for (const std::size_t i : places) told.push_back(request.hashes[i]);
   if (!told.empty()) tell(peer, told);
   const auto repeat = [&] {
