@@ -15,7 +15,7 @@
 // Thread safety: thread-compatible.
 // Complexity:    O(1) expected; a step that grows or shrinks the array is O(size). Between 3/16 and 3/4 of
 //                the array is in use, unless reserve() asked for more or memory was short; an empty map has
-//                no heap memory, unless reserve() asked for it.
+//                no heap memory, unless reserve() asked for it. Arrays from 2 MiB on ask for huge pages.
 // Pointers to entries hold until the next insert() or erase().
 #pragma once
 
@@ -30,6 +30,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
+#include "base/huge_new.h"
 #include "base/table_seed.h"
 #include "base/walked_steps.h"
 
@@ -39,11 +40,12 @@ template <class Entry>
 class EntryMap {
  public:
   using Key = typename Entry::Key;
-  static_assert(std::is_trivially_copyable_v<Entry>);
+  static_assert(std::is_trivially_copyable_v<Entry> && alignof(Entry) <= alignof(std::max_align_t));
 
   EntryMap() = default;
   EntryMap(const EntryMap&) = delete;
   EntryMap& operator=(const EntryMap&) = delete;
+  ~EntryMap() { drop(entries_, capacity()); }
 
   std::size_t size() const noexcept { return size_; }
   bool empty() const noexcept { return size_ == 0; }
@@ -51,7 +53,9 @@ class EntryMap {
   std::size_t capacity() const noexcept { return entries_ == nullptr ? 0 : mask_ + 1; }
   std::size_t bytes() const noexcept { return capacity() * sizeof(Entry); }
 
-  void prefetch(const Key& key) const noexcept {
+  // always_inline, as every function between here and one that does more: g++ treats a call of a function
+  // that only prefetches as having no effect, and drops it.
+  [[gnu::always_inline]] void prefetch(const Key& key) const noexcept {
     if (entries_ != nullptr) __builtin_prefetch(&entries_[home(key)], 1);
   }
 
@@ -105,7 +109,7 @@ class EntryMap {
 
   // Requires: `entry` points to an entry of this map.
   void erase(Entry* entry) noexcept {
-    auto hole = static_cast<std::size_t>(entry - entries_.get());
+    auto hole = static_cast<std::size_t>(entry - entries_);
     for (std::size_t at = (hole + 1) & mask_; !entries_[at].empty(); at = (at + 1) & mask_) {
       // An entry may move back into the hole unless its home lies behind the hole.
       if (((at - home(entries_[at].key())) & mask_) < ((at - hole) & mask_)) continue;
@@ -142,7 +146,8 @@ class EntryMap {
   }
 
   void clear() noexcept {
-    entries_.reset();
+    drop(entries_, capacity());
+    entries_ = nullptr;
     size_ = 0;
     mask_ = 0;
   }
@@ -154,7 +159,7 @@ class EntryMap {
     std::size_t end = 0;
     for (std::size_t at = 0; at < capacity(); ++at)
       if (!entries_[at].empty()) entries_[end++] = entries_[at];
-    return {entries_.get(), end};
+    return {entries_, end};
   }
 
   template <class F>
@@ -178,13 +183,23 @@ class EntryMap {
       rebuild_if_possible((mask_ + 1) / 2);
   }
 
-  void rebuild(std::size_t capacity) { move_to(std::make_unique<Entry[]>(capacity), capacity); }
-  void rebuild_if_possible(std::size_t capacity) noexcept {
-    if (std::unique_ptr<Entry[]> entries(new (std::nothrow) Entry[capacity]()); entries != nullptr)
-      move_to(std::move(entries), capacity);
+  static Entry* make(void* memory, std::size_t capacity) noexcept {
+    auto* const entries = static_cast<Entry*>(memory);
+    std::uninitialized_value_construct_n(entries, capacity);
+    return entries;
   }
-  void move_to(std::unique_ptr<Entry[]> entries, std::size_t capacity) noexcept {
-    const std::unique_ptr<Entry[]> old = std::exchange(entries_, std::move(entries));
+  static void drop(Entry* entries, std::size_t capacity) noexcept {
+    if (entries != nullptr) huge_delete(entries, capacity * sizeof(Entry));
+  }
+  void rebuild(std::size_t capacity) {
+    move_to(make(huge_new(capacity * sizeof(Entry)), capacity), capacity);
+  }
+  void rebuild_if_possible(std::size_t capacity) noexcept {
+    if (void* const memory = huge_new(capacity * sizeof(Entry), std::nothrow); memory != nullptr)
+      move_to(make(memory, capacity), capacity);
+  }
+  void move_to(Entry* entries, std::size_t capacity) noexcept {
+    Entry* const old = std::exchange(entries_, entries);
     const std::size_t old_capacity = old == nullptr ? 0 : mask_ + 1;
     const std::size_t moved = size_;
     ASHLAR_DCHECK(std::has_single_bit(capacity) && moved * 4 <= capacity * 3,
@@ -197,6 +212,7 @@ class EntryMap {
     for (std::size_t at = 0; at < old_capacity; ++at)
       if (!old[at].empty()) put(old[at]);
     ASHLAR_DCHECK(size_ == moved, "%zu of %zu entries arrived in the new table", size_, moved);
+    drop(old, old_capacity);
   }
   // Requires: the key is absent, and there is room.
   Entry* put(const Entry& entry) noexcept {
@@ -207,7 +223,7 @@ class EntryMap {
     return &entries_[at];
   }
 
-  std::unique_ptr<Entry[]> entries_;
+  Entry* entries_ = nullptr;
   std::size_t mask_ = 0;  // capacity - 1
   int shift_ = 64;        // 64 - log2(capacity)
   std::size_t size_ = 0;

@@ -24,7 +24,11 @@ Result<void> EngineIngestOptions::validate() const {
 }
 
 EngineIngest::EngineIngest(EngineIngestOptions options)
-    : options_(std::move(options)), budget_(std::make_unique<ByteBudget>(options_.max_waiting_bytes)) {}
+    : options_(std::move(options)), budget_(std::make_unique<ByteBudget>(options_.max_waiting_bytes)) {
+  if (options_.expected_blocks == 0) return;
+  ready_ = std::make_unique<EngineRank>(0, options_, *budget_);
+  ready_->reserve(options_.expected_blocks);
+}
 EngineIngest::EngineIngest(EngineIngest&&) noexcept = default;
 EngineIngest& EngineIngest::operator=(EngineIngest&&) noexcept = default;
 EngineIngest::~EngineIngest() = default;
@@ -46,7 +50,12 @@ void EngineIngest::apply(const events::EngineBatch& batch, std::vector<events::K
       ++counters_.other_ranks;
       return;
     }
-    ranks_.push_back(std::make_unique<EngineRank>(rank, options_, *budget_));
+    if (ready_ != nullptr) {
+      ready_->set_rank(rank);
+      ranks_.push_back(std::move(ready_));
+    } else {
+      ranks_.push_back(std::make_unique<EngineRank>(rank, options_, *budget_));
+    }
     at = ranks_.end() - 1;
     if (lost_) (*at)->doubt();
   }

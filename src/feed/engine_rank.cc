@@ -44,8 +44,9 @@ void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters,
   Turn turn{.counters = counters, .refusal = refusal, .out = out};
   // acquire: pairs with the release of the one who lets a request pass that asks for a report
   if (full_reports_asked_ != nullptr) full_reports_ = full_reports_asked_->load(std::memory_order_acquire);
-  // The names of an event are on their way while the one before it is applied.
-  const auto prefetch = [&](std::size_t number) {
+  // The names of an event are on their way while the one before it is applied. always_inline: as
+  // EntryMap::prefetch().
+  const auto prefetch = [&](std::size_t number) __attribute__((always_inline)) {
     if (number >= batch.events.size()) return;
     const EngineEvent& event = batch.events[number];
     for (const BlockName name : batch.names_of(event)) blocks_.prefetch({event.group.value_or(0), name});
@@ -367,7 +368,7 @@ void EngineRank::add(EngineBlock& held, std::size_t tier, Turn& turn) {
   if (tier == kDevice) held.copies = 1;
   ++present_;
   ++turn.counters.stored;
-  turn.out.push_back(event_of(KvEventKind::kStored, held, tier));
+  tell(KvEventKind::kStored, held, tier, turn.out);
 }
 
 void EngineRank::drop_all(EngineBlock& held, std::size_t tier, Turn& turn) {
@@ -375,7 +376,7 @@ void EngineRank::drop_all(EngineBlock& held, std::size_t tier, Turn& turn) {
   if (tier == kDevice) held.copies = 0;
   --present_;
   ++turn.counters.removed;
-  turn.out.push_back(event_of(KvEventKind::kRemoved, held, tier));
+  tell(KvEventKind::kRemoved, held, tier, turn.out);
   if (held.tiers == 0) blocks_.erase(held);
 }
 
@@ -439,21 +440,29 @@ void EngineRank::forget() {
   doubt_ = false;
 }
 
-KvEvent EngineRank::event_of(KvEventKind kind, const EngineBlock& held, std::size_t tier) {
-  return {.hash = held.hash.in_group(held.group),
-          .parent_bits = held.has_parent ? held.parent.in_group(held.group) : tokens::SequenceHash(),
-          .root_bits = blocks_.sequence(held.sequence).root.in_group(held.group),
-          .sequence = next_sequence_++,
-          .name_bits = held.name.value(),
-          .local_bits = held.local.value(),
-          .metadata = rank_ | (held.indexed ? 0 : EngineIngest::kTrackedOnly),
-          .group = held.group,
-          .kind = kind,
-          .tier = events::TierId(static_cast<std::uint8_t>(tier)),
-          .has_parent = held.has_parent,
-          .has_root = true,
-          .has_name = true,
-          .has_local = true};
+// Written where it stays: a copy would wait for its own parts.
+void EngineRank::tell(KvEventKind kind, const EngineBlock& held, std::size_t tier,
+                      std::vector<KvEvent>& out) {
+  KvEvent& event = out.emplace_back();
+  event.hash = held.hash;
+  if (held.has_parent) event.parent_bits = held.parent;
+  event.root_bits = blocks_.sequence(held.sequence).root;
+  if (held.group != 0) {
+    event.hash = held.hash.in_group(held.group);
+    if (held.has_parent) event.parent_bits = held.parent.in_group(held.group);
+    event.root_bits = event.root_bits.in_group(held.group);
+  }
+  event.sequence = next_sequence_++;
+  event.name_bits = held.name.value();
+  event.local_bits = held.local.value();
+  event.metadata = rank_ | (held.indexed ? 0 : EngineIngest::kTrackedOnly);
+  event.group = held.group;
+  event.kind = kind;
+  event.tier = events::TierId(static_cast<std::uint8_t>(tier));
+  event.has_parent = held.has_parent;
+  event.has_root = true;
+  event.has_name = true;
+  event.has_local = true;
 }
 
 void EngineRank::check_invariants() const {

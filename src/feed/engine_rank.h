@@ -42,6 +42,9 @@ class EngineRank {
   void apply(const events::EngineBatch& batch, EngineIngestCounters& counters, std::string& refusal,
              std::vector<events::KvEvent>& out);
   void clear(EngineIngestCounters& counters, std::vector<events::KvEvent>& out);
+  // Requires: nothing was applied.
+  void set_rank(std::uint32_t rank) noexcept { rank_ = rank; }
+  void reserve(std::size_t blocks) { blocks_.reserve(blocks); }
   // The stream continues after a gap.
   void doubt() noexcept { doubt_ = true; }
   // Another engine follows: forgets everything learned.
@@ -98,7 +101,8 @@ class EngineRank {
   void add(EngineBlock& held, std::size_t tier, Turn& turn);
   // Requires: it is in that tier. May forget the block.
   void drop_all(EngineBlock& held, std::size_t tier, Turn& turn);
-  events::KvEvent event_of(events::KvEventKind kind, const EngineBlock& held, std::size_t tier);
+  void tell(events::KvEventKind kind, const EngineBlock& held, std::size_t tier,
+            std::vector<events::KvEvent>& out);
 
   std::uint32_t rank_;
   std::uint32_t block_size_;

@@ -191,7 +191,7 @@ void EngineRank::tell_all(const EngineRank* before, EngineIngestCounters& counte
   counters.stored += present_;
   for (const EngineBlock* block : blocks)
     for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier)
-      if (block->in_tier(tier)) out.push_back(event_of(events::KvEventKind::kStored, *block, tier));
+      if (block->in_tier(tier)) tell(events::KvEventKind::kStored, *block, tier, out);
 }
 
 }  // namespace ashlar::feed

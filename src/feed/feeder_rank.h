@@ -46,7 +46,9 @@ class NamesByHash {
       more_.erase(next);
     }
   }
-  void prefetch(std::uint64_t chain) const noexcept { first_.prefetch(chain); }
+  // always_inline: as EntryMap::prefetch().
+  [[gnu::always_inline]] void prefetch(std::uint64_t chain) const noexcept { first_.prefetch(chain); }
+  void reserve(std::size_t names) { first_.reserve(names); }
   // The name for a chain hash; nothing when there may be several.
   std::optional<events::BlockName> only(std::uint64_t chain) const {
     if (more_.contains(chain)) return std::nullopt;
@@ -163,7 +165,7 @@ struct FeederRank {
     entries.erase(at);
   }
 
-  const std::uint32_t number;
+  std::uint32_t number;
   Entries entries;
   Links orphans;  // entries that wait for their parent, by it
   NamesByHash names;

@@ -1,17 +1,18 @@
 // HeldBlocks: the blocks that a rank of an engine holds, by name.
 //
 // An array of 16-byte entries leads from a name to a record of one cache line; records lie in chunks, side by
-// side in the order in which they came, and do not move. What the blocks of a sequence share is kept once, by
-// number. prefetch() hides the miss of a look-up: events name blocks by the dozen.
+// side in the order in which they came, and do not move. The first 8 MiB of them lie in small chunks, the
+// rest in chunks of one huge page. What the blocks of a sequence share is kept once, by number. prefetch()
+// hides the miss of a look-up: events name blocks by the dozen.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) expected, but for the steps that double or halve the array.
 // Invariant:     an empty table owns no memory.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "ashlar/base/check.h"
 #include "ashlar/events/tier.h"
 #include "base/entry_map.h"
+#include "base/huge_new.h"
 #include "feed/block_content.h"
 #include "feed/engine_run.h"
 
@@ -55,7 +57,18 @@ class HeldBlocks {
   std::size_t size() const noexcept { return places_.size(); }
   bool empty() const noexcept { return places_.empty(); }
 
-  void prefetch(const EngineKey& key) const noexcept { places_.prefetch(key); }
+  // always_inline: as EntryMap::prefetch().
+  [[gnu::always_inline]] void prefetch(const EngineKey& key) const noexcept { places_.prefetch(key); }
+  // Takes memory for that many blocks and touches it; clear() gives it back. Throws std::bad_alloc, with part
+  // of it taken.
+  void reserve(std::size_t blocks) {
+    places_.reserve(blocks);
+    while (room_ < blocks) {
+      add_chunk();
+      std::memset(static_cast<void*>(chunks_.back().get()), 0,
+                  chunks_.back().get_deleter().records * sizeof(EngineBlock));
+    }
+  }
   // Null when the rank does not hold it.
   EngineBlock* find(const EngineKey& key) noexcept {
     const Place* const place = places_.find(key);
@@ -95,12 +108,9 @@ class HeldBlocks {
   }
   // Requires: its key is absent, and a sequence. Throws std::bad_alloc with nothing changed.
   EngineBlock& add(const EngineBlock& block) {
-    if (free_.empty() && end_ == chunks_.size() * kChunk) {
-      chunks_.push_back(std::make_unique<std::array<EngineBlock, kChunk>>());
-      if (const std::size_t records = chunks_.size() * kChunk; free_.capacity() < records)
-        free_.reserve(2 * records);
-    }
+    if (free_.empty() && end_ == room_) add_chunk();
     const std::uint32_t number = free_.empty() ? end_ + 1 : free_.back();
+    if (number + kAhead <= room_) __builtin_prefetch(&record(number + kAhead), 1);  // for those that follow
     const bool fresh = places_.insert({block.name, block.group, number}).second;
     ASHLAR_DCHECK(fresh, "a block is added that is there; %zu are", size());
     if (free_.empty())
@@ -108,7 +118,7 @@ class HeldBlocks {
     else
       free_.pop_back();
     ++sequences_[block.sequence - 1].blocks;
-    return record(number) = block;
+    return *std::construct_at(&record(number), block);
   }
   void erase(const EngineBlock& block) noexcept {
     Place* const place = places_.find(block.key());
@@ -125,8 +135,8 @@ class HeldBlocks {
   }
   void clear() noexcept {
     places_.clear();
-    chunks_.clear();
-    chunks_.shrink_to_fit();
+    std::vector<Chunk>().swap(chunks_);
+    room_ = 0;
     free_ = {};
     sequences_ = {};
     free_sequences_ = {};
@@ -143,7 +153,10 @@ class HeldBlocks {
   }
 
  private:
-  static constexpr std::size_t kChunk = 128;
+  static constexpr std::uint32_t kAhead = 12;        // records
+  static constexpr std::size_t kChunk = 128;         // records
+  static constexpr std::size_t kChunks = 1024;       // of that size
+  static constexpr std::size_t kHugeChunk = 32'768;  // records of those that follow
   struct Place {
     using Key = EngineKey;
     events::BlockName name;
@@ -158,12 +171,30 @@ class HeldBlocks {
   };
   static_assert(sizeof(Place) == 16);
 
+  struct Free {
+    void operator()(EngineBlock* chunk) const noexcept { huge_delete(chunk, records * sizeof(EngineBlock)); }
+    std::size_t records;
+  };
+  using Chunk = std::unique_ptr<EngineBlock, Free>;
+
   EngineBlock& record(std::uint32_t number) noexcept {
-    return (*chunks_[(number - 1) / kChunk])[(number - 1) % kChunk];
+    const std::size_t at = number - 1;
+    if (at < kChunks * kChunk) return chunks_[at / kChunk].get()[at % kChunk];
+    const std::size_t behind = at - kChunks * kChunk;
+    return chunks_[kChunks + behind / kHugeChunk].get()[behind % kHugeChunk];
+  }
+  void add_chunk() {
+    const std::size_t records = chunks_.size() < kChunks ? kChunk : kHugeChunk;
+    if (free_.capacity() < room_ + records) free_.reserve(2 * (room_ + records));
+    if (chunks_.size() == chunks_.capacity()) chunks_.reserve(2 * chunks_.size() + 1);
+    chunks_.push_back(
+        Chunk(static_cast<EngineBlock*>(huge_new(records * sizeof(EngineBlock))), Free{records}));
+    room_ += records;
   }
 
   EntryMap<Place> places_;
-  std::vector<std::unique_ptr<std::array<EngineBlock, kChunk>>> chunks_;
+  std::vector<Chunk> chunks_;
+  std::size_t room_ = 0;  // records in them
   std::vector<std::uint32_t> free_;
   std::uint32_t end_ = 0;                  // records that were given out
   std::vector<EngineSequence> sequences_;  // by number, from 1 on

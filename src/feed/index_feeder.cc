@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "ashlar/base/check.h"
 #include "ashlar/feed/engine_session.h"
@@ -37,10 +38,10 @@ bool names_block(const KvEvent& event) {
 }
 // Names and hashes of the same tokens are equal in all groups.
 SequenceHash plain_hash(const KvEvent& event) {
-  return event.hash.in_group(event.group);
+  return event.group == 0 ? event.hash : event.hash.in_group(event.group);
 }
 SequenceHash plain_parent(const KvEvent& event) {
-  return event.parent_bits.in_group(event.group);
+  return event.group == 0 ? event.parent_bits : event.parent_bits.in_group(event.group);
 }
 BlockName plain_name(const KvEvent& event) {
   return event.has_name ? event.name() : BlockName(plain_hash(event).chain());
@@ -48,12 +49,20 @@ BlockName plain_name(const KvEvent& event) {
 
 }  // namespace
 
-IndexFeeder::IndexFeeder(events::IndexSink& sink, events::WorkerId worker) : sink_(sink), worker_(worker) {}
+IndexFeeder::IndexFeeder(events::IndexSink& sink, events::WorkerId worker, std::size_t expected_blocks)
+    : sink_(sink), worker_(worker) {
+  if (expected_blocks == 0) return;
+  ready_ = std::make_unique<FeederRank>(0);
+  ready_->names.reserve(expected_blocks);
+}
 IndexFeeder::~IndexFeeder() = default;
 
 FeederRank& IndexFeeder::rank_of(std::uint32_t number) {
   std::unique_ptr<FeederRank>& rank = ranks_[number];
-  if (rank == nullptr) rank = std::make_unique<FeederRank>(number);
+  if (rank == nullptr) {
+    rank = ready_ != nullptr ? std::move(ready_) : std::make_unique<FeederRank>(number);
+    rank->number = number;
+  }
   return *rank;
 }
 

@@ -78,6 +78,25 @@ TEST(EntryMapMemoryTest, AnEmptyMapHasNoMemory) {
   EXPECT_EQ(map.bytes(), 0u);
 }
 
+// Arrays of 2 MiB and more are allocated in another way.
+TEST(EntryMapMemoryTest, LargeArraysComeAndGo) {
+  EntryMap<Pair> map;
+  constexpr std::uint64_t kMany = 300'000;
+  for (int round = 0; round < 2; ++round) {
+    for (std::uint64_t key = 0; key < kMany; ++key) map.insert({key, key + 1});
+    EXPECT_GT(map.bytes(), kHugeBytes);
+    std::uint64_t right = 0;
+    for (std::uint64_t key = 0; key < kMany; ++key) right += map.find(key)->value == key + 1 ? 1 : 0;
+    EXPECT_EQ(right, kMany);
+    for (std::uint64_t key = 0; key < kMany; ++key) map.erase(map.find(key));
+    EXPECT_EQ(map.bytes(), 0u);
+  }
+  map.reserve(kMany);
+  EXPECT_EQ(map.find(1), nullptr);
+  map.clear();
+  EXPECT_EQ(map.bytes(), 0u);
+}
+
 TEST(EntryMapMemoryTest, ReservedEntriesDoNotMove) {
   EntryMap<Pair> map;
   for (std::uint64_t key = 0; key < 20; ++key) map.insert({key, 1});

@@ -87,6 +87,73 @@ TEST_F(EngineIngestTest, SaysWhatABlockIs) {
   EXPECT_EQ(later[0].prefix_group(), expected[0].sequence);
 }
 
+TEST_F(EngineIngestTest, AnExpectedNumberOfBlocksChangesNoEvent) {
+  EngineIngest expecting = EngineIngest::create({.expected_blocks = 3}).value();
+  const auto both = [&](BatchBuilder& builder) {
+    std::vector<KvEvent> plain;
+    std::vector<KvEvent> sized;
+    ingest_.apply(builder.batch(), plain);
+    expecting.apply(builder.batch(), sized);
+    EXPECT_EQ(sized, plain);
+    EXPECT_EQ(expecting.present(), ingest_.present());
+  };
+  for (int round = 0; round < 2; ++round)
+    for (const std::uint32_t rank : {4u, 1u}) {
+      BatchBuilder builder(rank);
+      builder.stored(std::nullopt, names({11, 12, 13, 14, 15}), text(0, 5), kSize);
+      builder.removed(names({15, 14}));
+      both(builder);
+      if (rank == 1) continue;
+      std::vector<KvEvent> plain;
+      std::vector<KvEvent> sized;
+      ingest_.clear(rank, plain);
+      expecting.clear(rank, sized);
+      EXPECT_EQ(sized, plain);
+    }
+  expecting.check_invariants();
+}
+
+// Beyond 131,072 their records lie in larger pieces of memory.
+TEST_F(EngineIngestTest, HoldsManyBlocks) {
+  constexpr std::uint64_t kRun = 1'000;
+  constexpr std::uint64_t kRuns = 180;
+  const auto name_run = [](std::uint64_t run) {
+    std::vector<BlockName> out;
+    for (std::uint64_t i = 0; i < kRun; ++i) out.emplace_back(1 + run * kRun + i);
+    return out;
+  };
+  const std::vector<Token> tokens(kRun * kSize, Token(7));
+  std::vector<KvEvent> out;
+  for (int round = 0; round < 2; ++round) {
+    for (std::uint64_t run = 0; run < kRuns; ++run) {
+      BatchBuilder builder;
+      builder.stored(run == 0 ? std::nullopt : std::optional(BlockName(run * kRun)), name_run(run), tokens,
+                     kSize);
+      out.clear();
+      ingest_.apply(builder.batch(), out);
+      ASSERT_EQ(out.size(), kRun);
+      ASSERT_EQ(out.back().name(), BlockName((run + 1) * kRun));
+      ASSERT_EQ(out.back().hash.position(), (run + 1) * kRun - 1);
+    }
+    EXPECT_EQ(ingest_.present(), kRun * kRuns);
+    ingest_.check_invariants();
+    for (std::uint64_t run = kRuns; run-- > 0;) {
+      BatchBuilder builder;
+      builder.removed(name_run(run));
+      ingest_.apply(builder.batch(), out);
+      if (run == kRuns / 2) {  // freed places are taken again
+        BatchBuilder again;
+        again.stored(BlockName(run * kRun), name_run(run), tokens, kSize);
+        again.removed(name_run(run));
+        ingest_.apply(again.batch(), out);
+        ingest_.check_invariants();
+      }
+    }
+    EXPECT_EQ(ingest_.present(), 0u);
+  }
+  EXPECT_EQ(counters().collisions, 0u);
+}
+
 TEST_F(EngineIngestTest, CountsCopiesOfABlock) {
   store(std::nullopt, {11, 12}, text(0, 2));
   EXPECT_EQ(store(BlockName(11), {12}, text(1, 1)).size(), 0u);

@@ -95,6 +95,20 @@ TEST_P(IndexFeederTest, GathersRuns) {
   EXPECT_EQ(feeder_.counters().verdicts[0], 3u);
 }
 
+TEST_P(IndexFeederTest, AnExpectedNumberOfBlocksChangesNoCall) {
+  NotingIndex sink;
+  sink.tells = GetParam();
+  IndexFeeder sized(sink, kFedWorker, 2);
+  for (const std::uint32_t rank : {5u, 2u, 5u}) {
+    const std::vector<KvEvent> events = {stored(0), stored(1), stored(2), removed(2), removed(1), stored(1)};
+    feeder_.apply(rank, events);
+    sized.apply(rank, events);
+  }
+  EXPECT_EQ(sink.calls, calls());
+  EXPECT_EQ(sized.counters(), feeder_.counters());
+  sized.check_invariants();
+}
+
 TEST_P(IndexFeederTest, ALocalHashComesFromAnotherTier) {
   apply({stored(0, 1, false)});
   EXPECT_EQ(calls(), Calls{});

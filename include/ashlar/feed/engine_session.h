@@ -38,6 +38,9 @@ struct EngineIngestOptions {
   std::uint32_t block_size = 0;           // tokens; 0: taken from the first store of each group
   std::vector<std::uint32_t> ranks = {};  // ranks to follow; empty: all
   std::uint32_t max_ranks = 1024;
+  // Blocks that the first rank will hold: their memory is taken and touched at creation. A rank that holds
+  // none any more gives it back.
+  std::size_t expected_blocks = 0;
   std::uint32_t max_groups = 64;       // of layers, of a rank
   std::uint32_t max_waiting = 65'536;  // blocks of a rank without their parent, and as many without tokens
   // Waiting blocks of all ranks, with tokens, salts and extra keys.
@@ -180,6 +183,7 @@ class EngineIngest {
   std::string last_refusal_;
   std::unique_ptr<ByteBudget> budget_;              // of waiting blocks
   std::vector<std::unique_ptr<EngineRank>> ranks_;  // in the order they appeared
+  std::unique_ptr<EngineRank> ready_;               // of expected_blocks; becomes the first rank
   bool lost_ = false;                               // since the start of this engine
 };
 

@@ -62,8 +62,9 @@ struct IndexFeederCounters {
 
 class IndexFeeder {
  public:
-  // The sink must outlive the feeder.
-  IndexFeeder(events::IndexSink& sink, events::WorkerId worker);
+  // The sink must outlive the feeder. The memory for the names of `expected_blocks` blocks of the first rank
+  // is taken and touched here. Tables shrink where most of it is unused after removals.
+  IndexFeeder(events::IndexSink& sink, events::WorkerId worker, std::size_t expected_blocks = 0);
   IndexFeeder(const IndexFeeder&) = delete;
   IndexFeeder& operator=(const IndexFeeder&) = delete;
   ~IndexFeeder();
@@ -114,7 +115,8 @@ class IndexFeeder {
   events::WorkerId worker_;
   IndexFeederCounters counters_;
   std::unordered_map<std::uint32_t, std::unique_ptr<FeederRank>> ranks_;
-  bool tells_ = true;  // the sink, until it says otherwise
+  std::unique_ptr<FeederRank> ready_;  // of expected_blocks; becomes the first rank
+  bool tells_ = true;                  // the sink, until it says otherwise
   // Of a question to the sink.
   std::vector<events::BlockName> asked_;
   std::vector<tokens::SequenceHash> asked_hashes_;

@@ -142,13 +142,18 @@ class WorkerBlocks {
   // Ghosts included.
   std::size_t records() const noexcept { return records_.size(); }
 
-  void prefetch_name(events::BlockName name) const noexcept { names_.prefetch(name.value()); }
+  // always_inline: as EntryMap::prefetch().
+  [[gnu::always_inline]] void prefetch_name(events::BlockName name) const noexcept {
+    names_.prefetch(name.value());
+  }
   // Null if the worker has no such name. Valid until the next change of names.
   NameEntry* find_name(events::BlockName name) noexcept { return names_.find(name.value()); }
   const HeldBlock& record(std::uint32_t number) const noexcept { return records_[number]; }
 
   bool has_ghosts() const noexcept { return ghosts_ != 0; }
-  void prefetch_chain(const Chain& chain) const noexcept { chains_.prefetch({bits_of(chain), 0}); }
+  [[gnu::always_inline]] void prefetch_chain(const Chain& chain) const noexcept {
+    chains_.prefetch({bits_of(chain), 0});
+  }
   // The record of a content, ghosts included; kNoRecord without one.
   std::uint32_t find_record(const Chain& chain) const noexcept;
 
