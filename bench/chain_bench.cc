@@ -4,7 +4,7 @@
 //   chain_bench [--speed] [blocks, 500000 unless given]
 //
 // --speed: million blocks per second on one core instead, from the bytes of a message to the index, each part
-// added to those before it.
+// added to those before it. At the end the index is asked for a sequence, and the answer checked.
 //
 // Two chains, each fed with encoded messages: of an engine (EngineIngest, IndexFeeder, index) and of our own
 // stream (StreamReceiver, IndexListener, index). Bytes are those asked of operator new and not freed, after
@@ -26,43 +26,15 @@
 #include "ashlar/feed/index_feeder.h"
 #include "ashlar/feed/stream_receiver.h"
 #include "ashlar/index/flash_index.h"
+#include "ashlar/tokens/sequence_hasher.h"
+#include "chain_messages.h"
 #include "counting_allocator.h"
 #include "index_measure.h"
 
 namespace ashlar::bench {
 namespace {
 
-using Message = std::vector<std::byte>;
-
 constexpr double kLeast = sizeof(events::StoredBlock);  // a name and a local hash
-constexpr std::size_t kSequence = 64;                   // blocks of one sequence
-constexpr std::size_t kRun = 16;                        // blocks of one store
-constexpr std::uint32_t kTokens = 16;                   // of a block
-
-std::uint64_t number(std::uint64_t i) {
-  return (i + 1) * 0x9E3779B97F4A7C15u ^ i >> 3;
-}
-
-// The message of an engine that stores blocks [first, first + kRun).
-Message engine_message(std::size_t first) {
-  events::EngineBatch batch;
-  events::EngineEvent event;
-  event.kind = events::EngineEventKind::kStored;
-  event.block_size = kTokens;
-  event.medium = "GPU";
-  event.names = {0, kRun};
-  event.tokens = {0, kRun * kTokens};
-  if (first % kSequence != 0) event.parent = events::BlockName(number(first - 1));
-  for (std::size_t i = first; i < first + kRun; ++i) {
-    batch.names.push_back(events::BlockName(number(i)));
-    for (std::uint32_t t = 0; t < kTokens; ++t)
-      batch.tokens.push_back(tokens::Token(static_cast<std::uint32_t>(number(i) >> 32) ^ t));
-  }
-  batch.events.push_back(event);
-  Message out;
-  events::encode_engine_batch(batch, out);
-  return out;
-}
 
 // The same blocks as a batch of our own stream.
 Message stream_message(std::size_t first, std::optional<tokens::SequenceHash>& last) {
@@ -164,10 +136,29 @@ bool run_stream(std::size_t blocks) {
 
 // --- Speed. ---
 
+// Messages as a source hands them over: received before the run.
+class ReadySource final : public feed::EngineSource {
+ public:
+  explicit ReadySource(std::span<const Message> messages) {
+    for (const Message& message : messages)
+      messages_.push_back({.topic = "kv", .sequence = messages_.size(), .payload = message});
+  }
+  Result<std::optional<feed::EngineMessage>> receive(Clock::Duration) override {
+    return std::optional(std::move(messages_[next_++]));
+  }
+  Result<feed::EngineReplay> replay(std::uint64_t) override { return feed::EngineReplay(); }
+  std::uint64_t damaged() const noexcept override { return 0; }
+  std::string describe() const override { return "messages in memory"; }
+
+ private:
+  std::vector<feed::EngineMessage> messages_;
+  std::size_t next_ = 0;
+};
+
 // Blocks per second of the best of several runs: the machine's other work only adds time. prepare() makes
-// what a run starts with; run(state, message) takes one message.
-template <class Prepare, class Step>
-double blocks_per_second(std::span<const Message> messages, Prepare&& prepare, Step&& step) {
+// what a run starts with; step(state, message) takes one message; finish(state) is not timed.
+template <class Prepare, class Step, class Finish>
+double blocks_per_second(std::span<const Message> messages, Prepare&& prepare, Step&& step, Finish&& finish) {
   constexpr int kRuns = 7;
   double best = 0;
   for (int i = 0; i < kRuns; ++i) {
@@ -176,18 +167,13 @@ double blocks_per_second(std::span<const Message> messages, Prepare&& prepare, S
     for (const Message& message : messages) step(state, message);
     const double each = nanoseconds_since(start) / static_cast<double>(messages.size() * kRun);
     best = std::max(best, 1e9 / each);
+    finish(state);
   }
   return best;
 }
 
-struct EngineChain {
-  EngineChain(std::size_t blocks, std::size_t expected)
-      : index(std::make_unique<index::FlashIndex>(index::FlashOptions{.expected_blocks = expected})),
-        sink(std::make_unique<index::SinkOf<index::FlashIndex>>(*index)),
-        feeder(std::make_unique<feed::IndexFeeder>(*sink, events::WorkerId(7))),
-        ingest(std::make_unique<feed::EngineIngest>(feed::EngineIngest::create({}).value())) {
-    stored.reserve(std::min<std::size_t>(blocks, 1024));
-  }
+// Up to EngineIngest.
+struct EngineParts {
   void decode(const Message& message) {
     if (!events::decode_engine_batch(message, batch)) std::abort();
   }
@@ -197,13 +183,47 @@ struct EngineChain {
     ingest->apply(batch, stored);
   }
 
-  std::unique_ptr<index::FlashIndex> index;
-  std::unique_ptr<index::SinkOf<index::FlashIndex>> sink;
-  std::unique_ptr<feed::IndexFeeder> feeder;
-  std::unique_ptr<feed::EngineIngest> ingest;
+  std::unique_ptr<feed::EngineIngest> ingest =
+      std::make_unique<feed::EngineIngest>(feed::EngineIngest::create({}).value());
   events::EngineBatch batch;
   std::vector<events::KvEvent> stored;
 };
+
+struct EngineChain {
+  EngineChain(std::span<const Message> messages, std::size_t expected)
+      : index(std::make_unique<index::FlashIndex>(index::FlashOptions{.expected_blocks = expected})),
+        sink(std::make_unique<index::SinkOf<index::FlashIndex>>(*index)),
+        feeder(std::make_unique<feed::IndexFeeder>(*sink, events::WorkerId(7), expected)),
+        session(std::make_unique<feed::EngineSession>(
+            feed::EngineSession::create(std::make_unique<ReadySource>(messages),
+                                        {.ingest = {.expected_blocks = expected}})
+                .value())) {}
+  void step() {
+    stored.clear();
+    if (session->step(Clock::Duration(0), stored).value() != 1) std::abort();
+    feeder->apply(stored);
+  }
+
+  std::unique_ptr<index::FlashIndex> index;
+  std::unique_ptr<index::SinkOf<index::FlashIndex>> sink;
+  std::unique_ptr<feed::IndexFeeder> feeder;
+  std::unique_ptr<feed::EngineSession> session;
+  std::vector<events::KvEvent> stored;
+};
+
+// Whether the sequence of block `first` is found whole, by the hashes of its tokens.
+bool finds(const index::FlashIndex& index, std::size_t first) {
+  std::vector<tokens::LocalHash> locals;
+  const tokens::SequenceHasher hasher;
+  for (std::size_t i = first; i < first + kSequence; ++i) locals.push_back(hasher.local_hash(tokens_of(i)));
+  index::MatchScores scores;
+  index.find_matches(locals, scores, {});
+  std::uint32_t depth = 0;
+  scores.for_each([&](const index::Worker&, const index::Score& score) { depth = score.depth; });
+  if (depth == kSequence) return true;
+  std::fprintf(stderr, "%u blocks of the sequence at block %zu are found\n", depth, first);
+  return false;
+}
 
 void print_speed(const char* part, double per_second) {
   std::printf("  %-46s %8.2f million blocks/s %8.1f ns\n", part, per_second / 1e6, 1e9 / per_second);
@@ -216,24 +236,27 @@ bool run_speed(std::size_t blocks) {
   for (const Message& message : messages) bytes += message.size();
   std::printf("engine messages of %zu blocks of %u tokens, %.0f bytes per block\n", kRun, kTokens,
               static_cast<double>(bytes) / static_cast<double>(blocks));
-  const auto make = [&](std::size_t expected) { return [=] { return EngineChain(blocks, expected); }; };
-  print_speed("decode", blocks_per_second(messages, make(0), [](EngineChain& chain, const Message& message) {
-                chain.decode(message);
-              }));
-  print_speed("decode, EngineIngest",
-              blocks_per_second(messages, make(0),
-                                [](EngineChain& chain, const Message& message) { chain.take(message); }));
+  const auto make = [] { return EngineParts(); };
+  const auto nothing = [](const auto&) {};
+  print_speed("decode",
+              blocks_per_second(
+                  messages, make, [](EngineParts& parts, const Message& message) { parts.decode(message); },
+                  nothing));
+  print_speed(
+      "decode, EngineIngest",
+      blocks_per_second(
+          messages, make, [](EngineParts& parts, const Message& message) { parts.take(message); }, nothing));
   bool right = true;
-  for (const std::size_t expected : {std::size_t{0}, blocks}) {
-    std::size_t taken = 0;
-    const auto whole = [&](EngineChain& chain, const Message& message) {
-      chain.take(message);
-      chain.feeder->apply(chain.stored);
-      if (++taken % messages.size() == 0) right &= check(chain.index->sizes().blocks, blocks);
-    };
-    print_speed(expected == 0 ? "decode, EngineIngest, IndexFeeder, FlashIndex" : "the same, the index sized",
-                blocks_per_second(messages, make(expected), whole));
-  }
+  const auto check_index = [&](const auto& chain) { right &= check(chain.index->sizes().blocks, blocks); };
+  for (const std::size_t expected : {std::size_t{0}, blocks})
+    print_speed(expected == 0 ? "EngineSession, IndexFeeder, FlashIndex" : "the same, all three sized",
+                blocks_per_second(
+                    messages, [&] { return EngineChain(messages, expected); },
+                    [](EngineChain& chain, const Message&) { chain.step(); },
+                    [&](const EngineChain& chain) {
+                      check_index(chain);
+                      right &= finds(*chain.index, 0) && finds(*chain.index, blocks - kSequence);
+                    }));
 
   messages.clear();
   bytes = 0;
@@ -259,18 +282,18 @@ bool run_speed(std::size_t blocks) {
   const auto decode = [](StreamChain& chain, const Message& message) {
     if (!events::decode_batch(message, chain.batch)) std::abort();
   };
-  print_speed("decode", blocks_per_second(messages, [] { return StreamChain(0); }, decode));
-  for (const std::size_t expected : {std::size_t{0}, blocks}) {
-    std::size_t taken = 0;
-    const auto whole = [&](StreamChain& chain, const Message& message) {
-      decode(chain, message);
-      chain.receiver->on_batch(chain.batch.view());
-      if (++taken % messages.size() == 0) right &= check(chain.index->sizes().blocks, blocks);
-    };
+  const auto empty = [] { return StreamChain(0); };
+  print_speed("decode", blocks_per_second(messages, empty, decode, nothing));
+  for (const std::size_t expected : {std::size_t{0}, blocks})
     print_speed(
         expected == 0 ? "decode, StreamReceiver, IndexListener, FlashIndex" : "the same, the index sized",
-        blocks_per_second(messages, [=] { return StreamChain(expected); }, whole));
-  }
+        blocks_per_second(
+            messages, [=] { return StreamChain(expected); },
+            [&](StreamChain& chain, const Message& message) {
+              decode(chain, message);
+              chain.receiver->on_batch(chain.batch.view());
+            },
+            check_index));
   return right;
 }
 
