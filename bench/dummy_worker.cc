@@ -12,9 +12,13 @@
 #include <cerrno>
 #include <charconv>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "dummy_cache.h"
 
 namespace ashlar::bench {
 
@@ -50,53 +54,78 @@ constexpr std::string_view kStreamHead =
     "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n";
 constexpr std::string_view kStreamEnd = "data: [DONE]\n\n";
 
-// The text of a request, as it stands there; texts here have no escapes.
-std::string_view text_of(std::string_view body) {
-  for (const std::string_view name : {R"("content":")", R"("prompt":")"}) {
-    const std::size_t at = body.find(name);
-    if (at == std::string_view::npos) continue;
-    const std::size_t begin = at + name.size();
-    const std::size_t end = body.find('"', begin);
-    if (end != std::string_view::npos) return body.substr(begin, end - begin);
-  }
-  return {};
+constexpr std::uint32_t kMessageEnd = 2;
+constexpr std::uint32_t kMessageStart = 10;  // and the first letter of its role
+
+// The text of a key behind `at`, as it stands there; texts here have no escapes.
+std::string_view text_at(std::string_view json, std::string_view key, std::size_t* at) {
+  const std::size_t found = json.find(key, *at);
+  if (found == std::string_view::npos) return {};
+  const std::size_t begin = found + key.size();
+  const std::size_t end = json.find('"', begin);
+  if (end == std::string_view::npos) return {};
+  *at = end;
+  return json.substr(begin, end - begin);
 }
 
-std::size_t count_tokens(std::string_view text) {
-  return (text.size() + 3) / 4;
-}
+using Tokens = std::vector<std::uint32_t>;
 
-std::string tokenized(std::string_view text) {
-  std::string out =
-      R"({"count":)" + std::to_string(count_tokens(text)) + R"(,"max_model_len":65536,"tokens":[)";
+void append_text(Tokens& tokens, std::string_view text) {
   for (std::size_t i = 0; i < text.size(); i += 4) {
     std::uint32_t token = 2166136261;
     for (const char c : text.substr(i, 4)) token = (token ^ static_cast<unsigned char>(c)) * 16777619;
+    tokens.push_back(1000 + token % 127'000);
+  }
+}
+
+// Of a prompt or of messages, with what stands before an answer.
+void read_tokens(std::string_view body, Tokens& tokens) {
+  tokens.clear();
+  std::size_t at = 0;
+  if (body.find(R"("messages":)") == std::string_view::npos)
+    return append_text(tokens, text_at(body, R"("prompt":")", &at));
+  for (;;) {
+    const std::string_view role = text_at(body, R"("role":")", &at);
+    if (role.empty()) break;
+    tokens.push_back(kMessageStart + static_cast<unsigned char>(role.front()));
+    append_text(tokens, text_at(body, R"("content":")", &at));
+    tokens.push_back(kMessageEnd);
+  }
+  if (body.find(R"("add_generation_prompt":false)", at) == std::string_view::npos)
+    tokens.push_back(kMessageStart + 'a');
+}
+
+std::string tokenized(const Tokens& tokens) {
+  std::string out = R"({"count":)" + std::to_string(tokens.size()) + R"(,"max_model_len":65536,"tokens":[)";
+  for (const std::uint32_t& token : tokens) {
     std::array<char, 12> digits{};
-    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), token % 128'000).ptr;
-    if (i > 0) out += ',';
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), token).ptr;
+    if (&token != tokens.data()) out += ',';
     out.append(digits.data(), end);
   }
   return out + R"(],"token_strs":null})";
 }
 
-std::string completed(bool is_chat, std::size_t prompt_tokens) {
-  const std::string begin =
-      is_chat ? R"({"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"dummy","choices":[)"
-                R"({"index":0,"message":{"role":"assistant","content":")"
-              : R"({"id":"cmpl-1","object":"text_completion","created":1,"model":"dummy","choices":[)"
-                R"({"index":0,"text":")";
-  const std::string end = std::string(is_chat ? "\"}" : "\"") +
-                          R"(,"logprobs":null,"finish_reason":"length"}],"usage":{"prompt_tokens":)" +
-                          std::to_string(prompt_tokens) + R"(,"total_tokens":)" +
-                          std::to_string(prompt_tokens + 16) +
-                          R"(,"completion_tokens":16,"prompt_tokens_details":null}})";
-  return begin + std::string(DummyWorker::kAnswerBytes - begin.size() - end.size(), 'x') + end;
+std::string completed(bool is_chat, std::size_t prompt_tokens, std::size_t cached_tokens) {
+  const std::string text(DummyWorker::kReplyBytes, DummyWorker::kReplyByte);
+  std::string out =
+      (is_chat ? R"({"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"dummy","choices":[)"
+                 R"({"index":0,"message":{"role":"assistant","content":")" +
+                     text + "\"}"
+               : R"({"id":"cmpl-1","object":"text_completion","created":1,"model":"dummy","choices":[)"
+                 R"({"index":0,"text":")" +
+                     text + '"') +
+      R"(,"finish_reason":"length"}],"usage":{"prompt_tokens":)" + std::to_string(prompt_tokens) +
+      R"(,"completion_tokens":16,"prompt_tokens_details":{"cached_tokens":)" + std::to_string(cached_tokens) +
+      "}}";
+  out.append(DummyWorker::kAnswerBytes - 1 - out.size(), ' ');
+  return out + '}';
 }
 
 class WorkerLoop {
  public:
-  explicit WorkerLoop(int listener) : listener_(listener), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  WorkerLoop(int listener, std::unique_ptr<DummyCache> cache)
+      : listener_(listener), epoll_(epoll_create1(EPOLL_CLOEXEC)), cache_(std::move(cache)) {
     watch(listener_);
     for (const bool is_chat : {false, true}) events_[is_chat] = chunk_of(event_of(is_chat));
     end_ = chunk_of(kStreamEnd) + "0\r\n\r\n";
@@ -177,7 +206,7 @@ class WorkerLoop {
     return length;
   }
   // Answers the request at the beginning; its bytes, or 0 where it is not whole.
-  std::size_t answer_first(int fd, std::string_view bytes) const {
+  std::size_t answer_first(int fd, std::string_view bytes) {
     const std::size_t end = bytes.find("\r\n\r\n");
     if (end == std::string_view::npos) return 0;
     const std::string_view head = bytes.substr(0, end + 2);
@@ -186,18 +215,29 @@ class WorkerLoop {
     answer(fd, head, bytes.substr(end + 4, length - end - 4));
     return length;
   }
-  void answer(int fd, std::string_view head, std::string_view body) const {
+  void answer(int fd, std::string_view head, std::string_view body) {
     const std::string_view line = head.substr(0, head.find("\r\n"));
     const bool is_chat = line.starts_with("POST /v1/chat/completions ");
     if (is_chat || line.starts_with("POST /v1/completions ")) {
       if (body.find(R"("stream":true)") != std::string_view::npos) return stream(fd, is_chat, body);
-      return send_now(fd, sized_answer("200 OK", completed(is_chat, count_tokens(text_of(body)))));
+      read_tokens(body, tokens_);
+      const std::size_t prompt_tokens = tokens_.size();
+      return send_now(fd, sized_answer("200 OK", completed(is_chat, prompt_tokens, run_prompt())));
     }
-    if (line.starts_with("POST /tokenize "))
-      return send_now(fd, sized_answer("200 OK", tokenized(text_of(body))));
+    if (line.starts_with("POST /tokenize ")) {
+      read_tokens(body, tokens_);
+      return send_now(fd, sized_answer("200 OK", tokenized(tokens_)));
+    }
     if (line.starts_with("GET /v1/models ")) return send_now(fd, sized_answer("200 OK", kModels));
     if (line.starts_with("GET /health ")) return send_now(fd, sized_answer("200 OK", ""));
     send_now(fd, sized_answer("404 Not Found", "{}"));
+  }
+  // Of tokens_: how many are cached. An engine knows that before it answers.
+  std::size_t run_prompt() {
+    if (cache_ == nullptr) return 0;
+    const std::size_t prompt = tokens_.size();
+    append_text(tokens_, std::string(DummyWorker::kReplyBytes, DummyWorker::kReplyByte));
+    return cache_->run(tokens_, tokens_.size() - prompt);
   }
   void stream(int fd, bool is_chat, std::string_view body) const {
     static const std::string kSilent = std::to_string(DummyWorker::kSilentTokens);
@@ -209,6 +249,8 @@ class WorkerLoop {
 
   const int listener_;
   const int epoll_;
+  const std::unique_ptr<DummyCache> cache_;
+  Tokens tokens_;                      // of a request
   std::array<std::string, 2> events_;  // by is_chat
   std::string end_;
   std::map<int, std::string> input_;  // of requests that are not whole
@@ -221,11 +263,18 @@ std::size_t DummyWorker::stream_bytes(bool is_chat) {
   return kStreamEvents * event_of(is_chat).size() + kStreamEnd.size();
 }
 
-DummyWorker DummyWorker::start() {
+DummyWorker DummyWorker::start(bool has_events) {
   DummyWorker worker;
   const auto [listener, port] = listen_on_loopback();
   worker.port_ = port;
-  worker.program_ = Program::run([fd = listener] { WorkerLoop(fd).run(); });
+  const std::uint16_t events = has_events ? free_port() : std::uint16_t{0};
+  const std::uint16_t replay = has_events ? free_port() : std::uint16_t{0};
+  if (has_events)
+    worker.events_ = ",events=tcp://127.0.0.1:" + std::to_string(events) +
+                     ",replay=tcp://127.0.0.1:" + std::to_string(replay);
+  worker.program_ = Program::run([fd = listener, has_events, events, replay] {
+    WorkerLoop(fd, has_events ? DummyCache::create(events, replay) : nullptr).run();
+  });
   close(listener);
   return worker;
 }

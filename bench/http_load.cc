@@ -157,10 +157,17 @@ std::string http_post(std::string_view path, std::string_view body) {
 }
 
 std::string_view RequestSet::next(std::uint64_t turn) {
-  std::string& request = requests[turn % requests.size()];
+  std::string& request = requests[turn / std::max<std::size_t>(1, conversations) % requests.size()];
+  if (conversations > 0)
+    turn = turn / (conversations * requests.size()) * conversations + turn % conversations;
   for (std::size_t i = 0; i < number_digits; ++i, turn /= 10)
     request[number_at + number_digits - 1 - i] = static_cast<char>('0' + turn % 10);
   return request;
+}
+
+std::uint64_t RequestSet::aligned(std::uint64_t turn) const {
+  const std::uint64_t step = std::max<std::uint64_t>(1, conversations * requests.size());
+  return (turn + step - 1) / step * step;
 }
 
 int connect_to_loopback(std::uint16_t port) {

@@ -50,10 +50,14 @@ struct RequestSet {
   // Where digits stand that make every request a new one; 0: nowhere.
   std::size_t number_at = 0;
   std::size_t number_digits = 0;
+  // The requests are the turns of a conversation, which has one number; so many run side by side. 0: none do.
+  std::size_t conversations = 0;
   std::size_t answer_bytes = 0;  // of the body of a right answer; 0: any
 
   // The bytes of the next request.
   std::string_view next(std::uint64_t turn);
+  // The next one that begins conversations.
+  std::uint64_t aligned(std::uint64_t turn) const;
 };
 
 std::string http_post(std::string_view path, std::string_view body);

@@ -11,13 +11,17 @@
 // others remain. Ratios are rival / ours, round by round; for requests per second ours / rival.
 //
 // `ashlar serve` runs twice: as it comes, where text prompts that it has not seen are tokenised by a worker,
-// and with --tokenize false, where they are routed by load. Workers have no events. The rivals route by
-// characters.
+// and with --tokenize false, where they are routed by load. The rivals route by characters.
+//
+// Workers have no events, but in the cases "sibling" and "follow-up": there they publish what they store, and
+// ours knows it (EXACT). Siblings are new questions behind one of 8 long system messages; follow-ups are the
+// turns of 64 conversations side by side, each with what its worker answered.
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +29,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -32,6 +37,7 @@
 #include "dummy_worker.h"
 #include "http_load.h"
 #include "processes.h"
+#include "proxy_cases.h"
 #include "ratio.h"
 
 namespace ashlar::bench {
@@ -39,13 +45,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t kPrompts = 64;  // distinct ones
-constexpr double kOpenRate = 1000;
 constexpr double kLatencyTarget = 2;  // times ours
 constexpr double kLeastAdded = 0.5;   // us; less is not told from noise
 constexpr double kThroughputTarget = 2.5;
 constexpr double kAddedTarget = 60;  // us, 2 KiB, one at a time
 constexpr std::string_view kOurs = "ashlar serve";
+constexpr const char* kQuestion = "direct, /tokenize";
 constexpr std::string_view kOursByLoad = "ashlar, by load";
 
 struct ProxyBenchOptions {
@@ -55,16 +60,6 @@ struct ProxyBenchOptions {
   std::size_t idle = 0;
   std::string cases;
   std::string rivals;  // folder of the virtual environments
-};
-
-struct Case {
-  std::string name;
-  bool is_chat = true;
-  std::size_t body = 2048;
-  std::size_t connections = 1;
-  double rate = 0;
-  bool is_stream = false;
-  bool is_new = false;
 };
 
 struct Target {
@@ -84,58 +79,12 @@ struct Sample {
   double others = 0;  // share of the machine
 };
 
-std::vector<Case> all_cases() {
-  std::vector<Case> cases;
-  const std::pair<std::string, std::size_t> sizes[] = {{"200 B", 200}, {"2 KiB", 2048}, {"16 KiB", 16384}};
-  const auto add = [&](const std::string& what, Case one) {
-    one.name = what + ", c1";
-    cases.push_back(one);
-    one.connections = 64;
-    one.rate = kOpenRate;
-    one.name = what + ", c64 1k/s";
-    cases.push_back(one);
-    one.rate = 0;
-    one.name = what + ", c64 closed";
-    cases.push_back(one);
-  };
-  for (const auto& [text, bytes] : sizes) add("chat " + text, {.name = {}, .body = bytes});
-  cases.push_back({.name = "chat 2 KiB new, c1", .is_new = true});
-  add("completions 2 KiB", {.name = {}, .is_chat = false});
-  cases.push_back({.name = "completions 2 KiB new, c1", .is_chat = false, .is_new = true});
-  add("chat stream 2 KiB", {.name = {}, .is_stream = true});
-  add("completions stream 2 KiB", {.name = {}, .is_chat = false, .is_stream = true});
-  return cases;
-}
-
-// A body of that many bytes whose prompt begins with a number.
-RequestSet requests_of(const Case& one, int max_tokens = 16) {
-  const std::string path = one.is_chat ? "/v1/chat/completions" : "/v1/completions";
-  const std::string before = R"({"model":"dummy","max_tokens":)" + std::to_string(max_tokens) +
-                             (one.is_stream ? R"(,"stream":true)" : "") +
-                             (one.is_chat ? R"(,"messages":[{"role":"user","content":")" : R"(,"prompt":")");
-  const std::string after = one.is_chat ? "\"}]}" : "\"}";
-  constexpr std::string_view kWords = " the mason lays one stone upon another and looks along the line;";
-  RequestSet set;
-  for (std::size_t i = 0; i < (one.is_new ? 1 : kPrompts); ++i) {
-    std::string text = std::to_string(1'000'000'000'000 + i);
-    while (before.size() + text.size() + after.size() < one.body)
-      text += kWords.substr(0, one.body - before.size() - text.size() - after.size());
-    const std::string body = before + text + after;
-    set.requests.push_back(http_post(path, body));
-    if (!one.is_new) continue;
-    set.number_at = set.requests.back().size() - body.size() + before.size();
-    set.number_digits = 13;
-  }
-  set.answer_bytes = one.is_stream ? DummyWorker::stream_bytes(one.is_chat) : DummyWorker::kAnswerBytes;
-  return set;
-}
-
 // ---- targets
 
 class Field {
  public:
-  explicit Field(const ProxyBenchOptions& options) : folder_(make_folder()) {
-    for (int i = 0; i < 2; ++i) workers_.push_back(DummyWorker::start());
+  explicit Field(const ProxyBenchOptions& options, bool has_events = false) : folder_(make_folder()) {
+    for (int i = 0; i < 2; ++i) workers_.push_back(DummyWorker::start(has_events));
     targets_.push_back({.name = "direct", .port = workers_[0].port()});
     targets_.push_back(start_ours(std::string(kOurs), "true"));
     if (options.idle == 0) targets_.push_back(start_ours(std::string(kOursByLoad), "false"));
@@ -177,7 +126,7 @@ class Field {
                                         "--tokenize", tokenize, "--max-running", "16384"};
     for (std::size_t i = 0; i < workers_.size(); ++i) {
       command.emplace_back("--worker");
-      command.push_back(url(i) + ",block_size=16");
+      command.push_back(url(i) + ",block_size=16" + workers_[i].events());
     }
     Target target{.name = std::move(name), .program = Program::start(command, folder_ + "/ours.log")};
     while (const auto line = target.program.read_line()) {
@@ -260,9 +209,9 @@ Sample measure(const Field& field, Target& target, const Case& one, RequestSet& 
                       .connections = one.connections,
                       .rate = one.rate,
                       .seconds = options.seconds,
-                      .first_turn = turn};
+                      .first_turn = set.aligned(turn)};
   const MeasuredLoad got = run_load(load, set, [&] { note(-1); }, [&] { note(1); });
-  turn += 2 * got.whole.size() + 10'000;  // never a number twice
+  turn = set.aligned(turn) + 2 * got.whole.size() + 10'000;  // never a number twice
   if (got.wrong > 0)
     fail(target.name + ", " + one.name + ": " + std::to_string(got.wrong) + " answers were not as expected");
   const double count = std::max<double>(1, static_cast<double>(got.whole.size()));
@@ -303,11 +252,14 @@ Spread added(const Rounds& rounds, const std::string& name, Member member) {
   return over(rounds, [&](const auto& round) { return round.at(name).*member - round.at("direct").*member; });
 }
 
-// Rival / ours of what they add.
+// Rival / ours of what they add. A question that ours asks of a worker is added to the rival: it costs what
+// that worker takes, and decision 0038 says why it is asked first.
 Spread added_ratio(const Rounds& rounds, const std::string& rival, const std::string& ours, Member member) {
   return over(rounds, [&](const auto& round) {
     const double base = round.at("direct").*member;
-    return (round.at(rival).*member - base) / std::max(kLeastAdded, round.at(ours).*member - base);
+    const auto question = round.find(kQuestion);
+    const double asked = question == round.end() ? 0 : question->second.*member;
+    return (round.at(rival).*member + asked - base) / std::max(kLeastAdded, round.at(ours).*member - base);
   });
 }
 
@@ -326,6 +278,12 @@ void print_details(const Case& one, const Rounds& rounds, const std::vector<Targ
     if (target.name == "direct") {
       std::printf("  %-16s mean %.0f, p50 %.0f, p99 %.0f us; %.0f/s\n", "direct", of(&Sample::mean).median,
                   of(&Sample::p50).median, of(&Sample::p99).median, of(&Sample::per_second).median);
+      if (!one.asks_first()) continue;
+      const auto asked = [](Member member) {
+        return [member](const auto& round) { return round.at(kQuestion).*member; };
+      };
+      std::printf("  %-16s mean %.0f, p50 %.0f us\n", kQuestion, over(rounds, asked(&Sample::mean)).median,
+                  over(rounds, asked(&Sample::p50)).median);
       continue;
     }
     const Spread mean = added(rounds, target.name, &Sample::mean);
@@ -388,7 +346,7 @@ void print_ratios(const std::vector<Case>& cases, const std::vector<Rounds>& res
       cell(cell_of(over(rounds, [&](const auto& round) {
         return round.at("vllm-router").cpu / std::max(0.1, round.at(ours).cpu);
       })));
-      if (cases[i].connections > 1 && cases[i].rate == 0) {
+      if (cases[i].is_saturated()) {
         const Spread speed = over(rounds, [&](const auto& round) {
           return round.at(ours).per_second / round.at("vllm-router").per_second;
         });
@@ -402,7 +360,9 @@ void print_ratios(const std::vector<Case>& cases, const std::vector<Rounds>& res
   }
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const Case& one = cases[i];
-    if (one.body != 2048 || one.connections != 1 || one.is_stream || one.is_new) continue;
+    if (one.body != 2048 || one.connections != 1 || one.is_stream || one.is_new ||
+        one.events != Case::Events::kNone)
+      continue;
     const double mean = added(results[i], std::string(kOurs), &Sample::mean).median;
     std::printf("%s: %.1f us added, at most %.0f wanted:%s\n", one.name.c_str(), mean, kAddedTarget,
                 verdict.note(mean <= kAddedTarget).c_str());
@@ -410,12 +370,32 @@ void print_ratios(const std::vector<Case>& cases, const std::vector<Rounds>& res
   std::printf("%d of %d targets reached\n", verdict.reached, verdict.judged);
 }
 
+// Whether what ours said of the workers' caches was so.
+void print_claims(Field& field) {
+  for (const Target& target : field.targets()) {
+    if (target.name != kOurs) continue;
+    const std::string metrics = HttpSession(target.port).get("/metrics").body();
+    const auto sum_of = [&](std::string_view name) {
+      double sum = 0;
+      for (std::size_t at = metrics.find(name); at != std::string::npos; at = metrics.find(name, at + 1))
+        if (at > 0 && metrics[at - 1] == '\n') sum += std::atof(metrics.c_str() + metrics.find(' ', at));
+      return sum;
+    };
+    std::printf("\nwith events: %.0f requests found what was expected, %.0f something else\n",
+                sum_of("ashlar_serve_predictions_right_total"), sum_of("ashlar_serve_misroute_total"));
+  }
+}
+
 void run_cases(const ProxyBenchOptions& options) {
-  Field field(options);
   std::vector<Case> cases;
   for (const Case& one : all_cases())
     if (one.name.find(options.cases) != std::string::npos) cases.push_back(one);
   if (cases.empty()) fail("no case has '" + options.cases + "' in its name");
+  const auto has_events = [](const Case& one) { return one.events != Case::Events::kNone; };
+  std::array<std::unique_ptr<Field>, 2> fields;  // without events, with them
+  for (const Case& one : cases)
+    if (std::unique_ptr<Field>& field = fields[has_events(one)]; field == nullptr)
+      field = std::make_unique<Field>(options, has_events(one));
   std::printf("%zu rounds of %.1f s per target; 2 workers, %u cores\n", options.rounds, options.seconds,
               std::thread::hardware_concurrency());
   std::vector<Rounds> results(cases.size());
@@ -424,17 +404,23 @@ void run_cases(const ProxyBenchOptions& options) {
     for (std::size_t i = 0; i < cases.size(); ++i) {
       RequestSet set = requests_of(cases[i]);
       std::map<std::string, Sample> samples;
+      Field& field = *fields[has_events(cases[i])];
       for (Target& target : field.targets())
         samples[target.name] = measure(field, target, cases[i], set, options, turn);
+      if (cases[i].asks_first()) {
+        RequestSet questions = questions_of(cases[i]);
+        samples[kQuestion] = measure(field, field.targets()[0], cases[i], questions, options, turn);
+      }
       results[i].push_back(std::move(samples));
     }
     std::fprintf(stderr, "round %zu of %zu done\n", round + 1, options.rounds);
   }
   for (std::size_t i = 0; i < cases.size(); ++i) {
     results[i] = quiet_rounds(results[i], options.busy);
-    print_details(cases[i], results[i], field.targets());
+    print_details(cases[i], results[i], fields[has_events(cases[i])]->targets());
   }
-  print_ratios(cases, results, field, options.busy);
+  if (fields[1] != nullptr) print_claims(*fields[1]);
+  print_ratios(cases, results, *fields[fields[0] == nullptr], options.busy);
 }
 
 // ---- idle streams

@@ -270,6 +270,13 @@ Gateway::Due Service::due() {
     parts_->counters.count(verdict.outcome.misroute);
     parts_->receipts.set_outcome(verdict.id, verdict.outcome);
   }
+  if (!parts_->is_tidying.exchange(true)) {
+    const bool is_taken = parts_->chores->add([parts = parts_.get()] {
+      parts->is_tidying.store(false);
+      parts->router->tidy();
+    });
+    if (!is_taken) parts_->is_tidying.store(false);
+  }
   std::optional<Errand> question = ask_for_snapshot();
   Due due = parts_->fleet->due();
   if (question) {

@@ -105,6 +105,7 @@ struct ServiceParts {
   std::optional<HttpAddress> peer;  // to start from
   std::atomic<bool> has_asked_peer{false};
   std::atomic<bool> takes_snapshot{false};  // now: asks for it, reads it or expects what it says
+  std::atomic<bool> is_tidying{false};      // a chore for it waits
   std::vector<MetricRegistration> registrations;
   std::unique_ptr<Chores> chores;  // last: it uses all of them
 };

@@ -5,6 +5,9 @@
 //   tail = T[m0, new …] + g   is asked, and begins with T[m0], or the template is not one that can be joined
 //   T[m0 … mk] + (tail without T[m0])   is the joined form.
 //
+// Where m0 is long, a short message of its role stands in for it in these questions: T[m0] is then asked once
+// for all conversations. A difference ends that first, and m0 itself is asked again.
+//
 // A chain of questions is a Plan, which stays, and a Step, which says how far it has come. Everything that
 // may take long (hashing, reading, writing questions) is done without the lock.
 #include "service/request/prompt_tokens.h"
@@ -35,6 +38,7 @@ using TokenVector = std::vector<Token>;
 constexpr std::size_t kMaxModels = 256;
 constexpr std::size_t kMaxTailKinds = 256;
 constexpr std::size_t kMaxShapes = 64;
+constexpr std::size_t kLongMessage = 512;     // bytes: from here on a first message has a stand-in
 constexpr std::size_t kMaxGeneration = 1024;  // tokens of a generation prompt
 
 // What is known of one kind of tail.
@@ -45,7 +49,8 @@ struct TailTrust {
 };
 
 struct ModelState {
-  bool is_off = false;  // a difference was seen
+  bool is_off = false;            // a difference was seen
+  bool has_no_stand_ins = false;  // one was seen with a stand-in
   // By the template's arguments: the tokens of the generation prompt.
   std::map<std::uint64_t, TokenVector> generations;
   // By the template's arguments and the kind of tail.
@@ -58,6 +63,7 @@ struct PromptKeys {
   std::uint64_t shape = 0;  // everything but tools and messages
   PromptDigest whole = {};
   PromptDigest base = {};              // T[m0]
+  PromptDigest frame = {};             // everything but messages
   std::vector<PromptDigest> prefixes;  // [i]: of the first i + 1 messages, as a client asks for them
 };
 
@@ -70,7 +76,8 @@ const TokenVector* generation_of(const ModelState& model, const PromptKeys& keys
 struct Plan {
   PromptKeys keys;
   std::uint64_t tail_kind = 0;
-  bool compares = false;  // asks the whole too
+  bool compares = false;   // asks the whole too
+  bool stands_in = false;  // for m0
   bool is_rendered = false;
   bool has_media = false;
   std::string_view render_target;
@@ -123,6 +130,8 @@ SipHash128::Key random_key() {
 }
 
 constexpr std::uint64_t kFlagsMark = 0xF1A6'0000;
+constexpr std::uint64_t kStandInMark = 0x57A2'0000;
+constexpr std::uint64_t kStandInKind = std::uint64_t{1} << 44;  // of a tail; above tail_kind_of()
 
 // A request with flags of its own has keys apart from those that can be prefixes.
 PromptDigest with_flags(SipHash128 hash, bool add_generation_prompt, bool continue_final_message) {
@@ -148,6 +157,12 @@ std::uint64_t tail_kind_of(const RequestView& view, std::string_view body, std::
   return message_kind(view, body, 0) | middle << 8 | tail << 24 | std::uint64_t{last} << 40;
 }
 
+// Empty: the first message is asked itself.
+std::string_view stand_in_for(const RequestView& view, std::string_view body, std::uint64_t tail_kind) {
+  if (view.messages[0].of(body).size() < kLongMessage) return {};
+  return stand_in_of(static_cast<unsigned>(tail_kind & 0xFF));
+}
+
 }  // namespace
 
 std::string_view to_string(KnownPrompt::Source source) noexcept {
@@ -171,6 +186,7 @@ struct PromptTokens::State {
 
   std::uint64_t model_key(std::string_view model) const;
   PromptKeys keys_of(const RequestView& view, std::string_view body) const;
+  PromptDigest base_of(const PromptDigest& frame, std::string_view stand_in) const;
   Lookup look_up_rendered(const RequestView& view, std::string_view body) ASHLAR_EXCLUDES(mu);
   Lookup look_up_keyed(const RequestView& view, std::string_view body, PromptKeys keys) ASHLAR_EXCLUDES(mu);
   TokenQuestion plan_tail(const RequestView& view, std::string_view body, PromptKeys keys, TokenList prefix,
@@ -185,7 +201,8 @@ struct PromptTokens::State {
   // Null: too many models are known.
   ModelState* model_locked(std::uint64_t model) ASHLAR_REQUIRES(mu);
   TailTrust* trust_locked(ModelState& model, const PromptKeys& keys, std::uint64_t kind) ASHLAR_REQUIRES(mu);
-  void differ_locked(std::uint64_t model) ASHLAR_REQUIRES(mu);
+  // `stands_in`: with a stand-in for the first message.
+  void differ_locked(std::uint64_t model, bool stands_in) ASHLAR_REQUIRES(mu);
 
   const Options options;
   const TextHash text_hash;
@@ -218,6 +235,7 @@ PromptKeys PromptTokens::State::keys_of(const RequestView& view, std::string_vie
     return keys;
   }
   text_hash.absorb(hash, view.tools.of(body));
+  keys.frame = hash.digest();
   keys.prefixes.reserve(view.messages.size());
   for (std::size_t i = 0; i < view.messages.size(); ++i) {
     hash.update_u64(i == 0 && view.has_system ? 1 : 0);
@@ -228,6 +246,15 @@ PromptKeys PromptTokens::State::keys_of(const RequestView& view, std::string_vie
   keys.whole = with_flags(hash, view.add_generation_prompt.value_or(true),
                           view.continue_final_message.value_or(false));
   return keys;
+}
+
+PromptDigest PromptTokens::State::base_of(const PromptDigest& frame, std::string_view stand_in) const {
+  SipHash128 hash = text_hash.start();
+  hash.update_u64(kStandInMark);
+  hash.update_u64(frame.lo);
+  hash.update_u64(frame.hi);
+  text_hash.absorb(hash, stand_in);
+  return hash.digest();
 }
 
 ModelState* PromptTokens::State::model_locked(std::uint64_t model) {
@@ -243,12 +270,13 @@ TailTrust* PromptTokens::State::trust_locked(ModelState& model, const PromptKeys
   return model.tails.size() < kMaxTailKinds ? &model.tails[place] : nullptr;
 }
 
-void PromptTokens::State::differ_locked(std::uint64_t model) {
+void PromptTokens::State::differ_locked(std::uint64_t model, bool stands_in) {
   ++counters.differences;
   ModelState* const state = model_locked(model);
   if (state == nullptr || state->is_off) return;
   *state = {};
-  state->is_off = true;
+  state->has_no_stand_ins = true;
+  state->is_off = !stands_in;
   cache.drop_joined(model);
 }
 
@@ -320,11 +348,23 @@ TokenQuestion PromptTokens::State::plan_tail(const RequestView& view, std::strin
   bool is_possible = false;
   bool has_generation = false;
   TokenList base;
+  std::string_view stand_in = stand_in_for(view, body, plan->tail_kind);
   {
     const MutexLock lock(mu);
     ModelState* const model = model_locked(keys.model);
-    TailTrust* const trust =
-        model == nullptr || model->is_off ? nullptr : trust_locked(*model, keys, plan->tail_kind);
+    const bool is_off = model == nullptr || model->is_off;
+    TailTrust* trust = nullptr;
+    if (!is_off && !stand_in.empty() && !model->has_no_stand_ins) {
+      trust = trust_locked(*model, keys, plan->tail_kind | kStandInKind);
+      plan->stands_in = trust != nullptr && !trust->is_refused;
+    }
+    if (plan->stands_in) {
+      plan->tail_kind |= kStandInKind;
+      keys.base = base_of(keys.frame, stand_in);
+    } else {
+      stand_in = {};
+      trust = is_off ? nullptr : trust_locked(*model, keys, plan->tail_kind);
+    }
     if (trust != nullptr && !trust->is_refused) {
       const TokenVector* const generation = generation_of(*model, keys);
       has_generation = generation != nullptr;
@@ -337,9 +377,9 @@ TokenQuestion PromptTokens::State::plan_tail(const RequestView& view, std::strin
   plan->keys = std::move(keys);
   if (is_possible) {
     plan->prefix = std::move(prefix);
-    plan->tail_body = ask_messages(view, body, 1, prefix_size, true, false);
-    plan->base_body = ask_messages(view, body, 1, messages, false, false);
-    if (!has_generation) plan->generation_body = ask_messages(view, body, 1, messages, true, false);
+    plan->tail_body = ask_messages(view, body, 1, prefix_size, true, false, stand_in);
+    plan->base_body = ask_messages(view, body, 1, messages, false, false, stand_in);
+    if (!has_generation) plan->generation_body = ask_messages(view, body, 1, messages, true, false, stand_in);
   }
   if (!is_possible || plan->compares)
     return question_of(std::move(plan), QuestionKind::kWhole, nullptr, nullptr);
@@ -387,7 +427,7 @@ PromptTokens::Lookup PromptTokens::State::learn_generation(const QuestionStep& s
     const MutexLock lock(mu);
     ModelState* const model = model_locked(plan.keys.model);
     if (!is_sound) {
-      differ_locked(plan.keys.model);
+      differ_locked(plan.keys.model, plan.stands_in);
     } else if (model != nullptr && model->generations.size() < kMaxShapes) {
       const auto rest = generated.begin() + static_cast<std::ptrdiff_t>(step.base->size());
       model->generations.try_emplace(plan.keys.shape, rest, generated.end());
@@ -420,12 +460,12 @@ PromptTokens::Lookup PromptTokens::State::learn_tail(const QuestionStep& step, c
       ASHLAR_CHECK(step.whole != nullptr, "the whole is asked before a tail that is compared with it");
       ++counters.trials;
       if (!is_sound || *joined != *step.whole) {
-        differ_locked(plan.keys.model);
+        differ_locked(plan.keys.model, plan.stands_in);
       } else {
         trust->equal = std::min(trust->equal + 1, kTrials);
       }
     } else if (is_usable && !is_sound) {
-      differ_locked(plan.keys.model);
+      differ_locked(plan.keys.model, plan.stands_in);
     } else if (is_usable) {
       ++counters.joined;
       cache.put(plan.keys.whole, joined, plan.keys.model, true);
@@ -520,7 +560,7 @@ bool PromptTokens::check(std::string_view model, const KnownPrompt& known, std::
   if (known.source == KnownPrompt::Source::kGiven) return false;
   const std::uint64_t key = state_->model_key(model);
   const MutexLock lock(state_->mu);
-  if (known.source != KnownPrompt::Source::kRendered) state_->differ_locked(key);
+  if (known.source != KnownPrompt::Source::kRendered) state_->differ_locked(key, false);
   // One of them is wrong, and which others are is not known: its template may be new.
   if (known.source != KnownPrompt::Source::kJoined) state_->cache.drop_all(key);
   return false;

@@ -2,8 +2,9 @@
 //
 // Token-id prompts need nothing. Other prompts are asked of a worker (/tokenize), and what was asked once is
 // remembered: a bounded cache leads from the messages of a conversation to its tokens. A follow-up turn then
-// asks only for its tail: the first message (so that the template puts no default one in its place) and the
-// messages that are new; what stands between is known. That is right where a template writes message after
+// asks only for its tail: the first message, or a short one of its role if it is long (so that the template
+// puts no default one in its place), and the messages that are new; what stands between is known. That is
+// right where a template writes message after
 // message. Whether it does is learned per model and per kind of tail (which roles stand where, and whether
 // messages have more than a text): the first follow-ups are asked whole and compared with their joined form;
 // only after kTrials equal ones, and no unequal one, is a tail trusted; one in kSample is still compared, and

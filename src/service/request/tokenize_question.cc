@@ -185,10 +185,13 @@ std::string ask_text(const RequestView& view, std::string_view body) {
 }
 
 std::string ask_messages(const RequestView& view, std::string_view body, std::size_t first,
-                         std::size_t second, bool add_generation_prompt, bool continue_final_message) {
+                         std::size_t second, bool add_generation_prompt, bool continue_final_message,
+                         std::string_view stand_in) {
   ASHLAR_CHECK(first <= second && second <= view.messages.size(), "messages are left out of the middle only");
+  ASHLAR_DCHECK(stand_in.empty() || first > 0, "a stand-in takes the place of a message that is asked");
   std::string messages = "[";
-  for (std::size_t i = 0; i < first; ++i) append_message(messages, view, body, i);
+  messages += stand_in;
+  for (std::size_t i = stand_in.empty() ? 0 : 1; i < first; ++i) append_message(messages, view, body, i);
   for (std::size_t i = second; i < view.messages.size(); ++i) append_message(messages, view, body, i);
   messages += ']';
   std::string out;
@@ -302,6 +305,11 @@ unsigned message_kind(const RequestView& view, std::string_view body, std::size_
     }
   }
   return is_plain ? role : role + static_cast<unsigned>(kRoles.size()) + 1;
+}
+
+std::string_view stand_in_of(unsigned kind) noexcept {
+  if (kind == 0) return R"({"role":"system","content":"."})";
+  return kind == 1 ? R"({"role":"user","content":"."})" : std::string_view();
 }
 
 }  // namespace ashlar::service

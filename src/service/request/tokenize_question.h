@@ -21,9 +21,11 @@ namespace ashlar::service {
 
 // For the text of a prompt. Requires: view.prompt is not empty.
 std::string ask_text(const RequestView& view, std::string_view body);
-// For messages [0, first) and [second, all). Requires: first <= second <= number of messages.
+// For messages [0, first) and [second, all). Requires: first <= second <= number of messages. `stand_in`, if
+// there is one, is written in place of the first message.
 std::string ask_messages(const RequestView& view, std::string_view body, std::size_t first,
-                         std::size_t second, bool add_generation_prompt, bool continue_final_message);
+                         std::size_t second, bool add_generation_prompt, bool continue_final_message,
+                         std::string_view stand_in = {});
 
 // For the request itself, at its render endpoint. The answer is to have no tensors of images. Requires: the
 // body is an object.
@@ -42,5 +44,7 @@ Result<RenderedPrompt> read_render_answer(std::string_view answer);
 // and a text. Below kMessageKinds.
 inline constexpr unsigned kMessageKinds = 10;
 unsigned message_kind(const RequestView& view, std::string_view body, std::size_t message);
+// A short message of that kind, which is a system's or a user's plain text; empty for others.
+std::string_view stand_in_of(unsigned kind) noexcept;
 
 }  // namespace ashlar::service

@@ -177,6 +177,16 @@ void RouteCore::expect(const Worker& worker, std::span<const LocalHash> locals, 
   workers_.at(worker.id).group->lasting.predict(worker, locals);
 }
 
+std::size_t RouteCore::end_predictions(Clock::TimePoint now, std::size_t limit) {
+  clock_->set(now);
+  std::size_t ended = 0;
+  for (const auto& [name, group] : groups_) {
+    ended += group->soon.expire(limit - ended);
+    ended += group->lasting.expire(limit - ended);
+  }
+  return ended;
+}
+
 bool RouteCore::set_up(WorkerId worker, bool is_up) {
   const auto found = workers_.find(worker);
   if (found == workers_.end() || found->second.is_up == is_up) return false;

@@ -42,6 +42,9 @@ class RouteCore {
   bool set_up(events::WorkerId worker, bool is_up);                 // false: no change
 
   void expect(const events::Worker& worker, std::span<const tokens::LocalHash> locals, Clock::TimePoint now);
+  // Ends at most `limit` predictions whose time is over, and returns how many. choose() ends all of them
+  // first, so that no choice depends on this.
+  std::size_t end_predictions(Clock::TimePoint now, std::size_t limit);
 
   // Nothing: no such rank.
   std::optional<WorkerState> state(const events::Worker& worker) const;

@@ -1,7 +1,7 @@
 #include "ashlar/service/router.h"
 
 #include <algorithm>
-
+#include <thread>
 #include <tuple>
 
 #include "service/route/dropped_blocks.h"
@@ -162,6 +162,17 @@ void Router::expect(const events::Worker& worker, std::span<const tokens::LocalH
   const Clock::TimePoint now = clock_.now();
   if (RouteLog* const log = ready_log()) log->expected(worker, locals, now);
   core_->expect(worker, locals, now);
+}
+
+void Router::tidy() {
+  constexpr std::size_t kStep = 256;
+  for (;;) {
+    {
+      MutexLock lock(mu_);
+      if (core_->end_predictions(clock_.now(), kStep) < kStep) return;
+    }
+    std::this_thread::yield();  // to a choice that waits
+  }
 }
 
 events::IndexSink& Router::sink() noexcept {

@@ -36,6 +36,7 @@ class Engine {
     kCounts,      // the number of messages comes first
     kAlternates,  // refuses an assistant right behind the system
     kNoPrompt,    // nothing stands behind the last message
+    kObeys,       // where the system begins with "hush", words that begin with ~ are left out of answers
   };
 
   explicit Engine(Template style) : style_(style) {}
@@ -86,6 +87,9 @@ class Engine {
       if (style_ == Template::kForgets && messages[i]["role"].text == "user" && i != last_user)
         for (std::size_t at; (at = content.find('~')) != std::string::npos;)
           content.erase(at, content.find(' ', at) - at);
+      if (style_ == Template::kObeys && messages[i]["role"].text == "assistant" &&
+          messages[0]["content"].text.starts_with("hush"))
+        content.erase(content.find('~'), content.find(' ', content.find('~')) - content.find('~'));
       const Ids ids = words(content);
       out.insert(out.end(), ids.begin(), ids.end());
       out.push_back(2);
@@ -117,6 +121,7 @@ struct Answered {
   KnownPrompt known;
   std::size_t questions = 0;
   std::size_t tokens = 0;  // in the answers
+  std::size_t bytes = 0;   // of the questions
 };
 
 Answered resolve(PromptTokens& prompts, Engine& engine, const std::string& body,
@@ -127,6 +132,7 @@ Answered resolve(PromptTokens& prompts, Engine& engine, const std::string& body,
     EXPECT_EQ(question->tokenize_target, "/tokenize");
     const auto [status, answer] = engine.answer(question->body);
     ++out.questions;
+    out.bytes += question->body.size();
     if (status == 200) out.tokens += Json::parse(answer)["tokens"].list.size();
     Result<PromptTokens::Lookup> next = prompts.learn(*question, TokenEndpoint::kTokenize, status, answer);
     EXPECT_TRUE(next.has_value()) << answer;
@@ -280,6 +286,66 @@ TEST(PromptTokens, ATailIsAskedOnceTheTemplateIsKnown) {
   EXPECT_GT(tokens_of_wholes, 10 * tokens_of_tails);
   EXPECT_EQ(counters.differences, 0u);
   EXPECT_EQ(counters.trials, 40 - tails);
+}
+
+Conversation agent_turn(Random& random, const std::string& begin) {
+  std::string system = begin;
+  while (system.size() < (8 << 10)) system += " " + sentence(random);
+  return {{"system", system}, {"user", sentence(random)}};
+}
+
+TEST(PromptTokens, ALongFirstMessageIsNotAskedAgain) {
+  PromptTokens prompts({});
+  Engine engine(Engine::Template::kAdditive);
+  Random random(11);
+  Conversation conversation = agent_turn(random, "you are a mason");
+  std::size_t wholes = 0;
+  std::size_t tails = 0;
+  for (int turn = 0; turn < 20; ++turn, next_turn(conversation, random)) {
+    const std::string body = chat_body(conversation);
+    const Answered answered = resolve(prompts, engine, body);
+    ASSERT_EQ(ids_of(answered.known), engine.tokens(body));
+    if (answered.known.source != Source::kJoined) {
+      ++wholes;
+      continue;
+    }
+    ++tails;
+    // Two new messages, a short one before them and what stands around, in every turn.
+    EXPECT_EQ(answered.questions, 1u);
+    EXPECT_LE(answered.bytes, 400u) << turn;
+  }
+  // The first turn, the first tail, kTrials of the kind that follows, and a sample.
+  EXPECT_LE(wholes, 2u + PromptTokens::kTrials + 1u);
+  EXPECT_EQ(tails, 20u - wholes);
+  EXPECT_EQ(prompts.counters().differences, 0u);
+  // Another conversation need not even say its first message.
+  Conversation other = agent_turn(random, "you are a carpenter");
+  resolve(prompts, engine, chat_body(other));
+  for (int turn = 0; turn < 2; ++turn) {
+    next_turn(other, random);
+    resolve(prompts, engine, chat_body(other));
+  }
+  next_turn(other, random);
+  EXPECT_LE(resolve(prompts, engine, chat_body(other)).bytes, 400u);
+}
+
+// A template that writes messages otherwise for what the first one says: the first message is asked again.
+TEST(PromptTokens, AStandInThatMakesADifferenceIsGivenUp) {
+  PromptTokens prompts({});
+  Engine engine(Engine::Template::kObeys);
+  Random random(12);
+  Conversation conversation = agent_turn(random, "hush");
+  std::size_t joined = 0;
+  for (int turn = 0; turn < 20; ++turn, next_turn(conversation, random)) {
+    const std::string body = chat_body(conversation);
+    const Answered answered = resolve(prompts, engine, body);
+    ASSERT_EQ(ids_of(answered.known), engine.tokens(body));
+    if (answered.known.source != Source::kJoined) continue;
+    ++joined;
+    EXPECT_GT(answered.bytes, std::size_t{8} << 10);
+  }
+  EXPECT_EQ(prompts.counters().differences, 1u);
+  EXPECT_GE(joined, 10u);
 }
 
 TEST(PromptTokens, AnotherConversationAsksForItsFirstMessageOnly) {

@@ -377,6 +377,34 @@ TEST(RouteLoads, EqualCallsGiveEqualChoices) {
   EXPECT_EQ(a.decisions(), b.decisions());
 }
 
+// What is ended early would have been ended first.
+TEST(RouteLoads, TidyingChangesNoChoice) {
+  RandomRoutes tidied(12);
+  RandomRoutes left_alone(12);
+  for (int i = 0; i < 1500; ++i) {
+    tidied.run(1);
+    tidied.router().tidy();
+    left_alone.run(1);
+  }
+  EXPECT_GT(tidied.chosen(), 200u);
+  EXPECT_EQ(tidied.decisions(), left_alone.decisions());
+}
+
+TEST_F(RouteTest, TidyingEndsWhatIsOverWithoutAChoice) {
+  add(1, false);
+  for (std::uint64_t prompt = 1; prompt <= 20; ++prompt) router_.release(choose(chain(prompt, 100))->id);
+  clock_.advance(std::chrono::seconds(60));
+  router_.release(choose(chain(1, 100))->id);
+  router_.tidy();
+  EXPECT_EQ(router_.sizes("m").predicted, 2000u) << "nothing is over";
+  clock_.advance(std::chrono::seconds(61));
+  router_.tidy();
+  EXPECT_EQ(router_.sizes("m").predicted, 100u) << "but what was expected again";
+  clock_.advance(std::chrono::seconds(61));
+  router_.tidy();
+  EXPECT_EQ(router_.sizes("m").predicted, 0u);
+}
+
 TEST(RouteLimits, OfPredictionsOfOneRequestAndOfAll) {
   ManualClock clock;
   Router router({.max_predicted_blocks = 8, .max_predictions = 20}, nullptr, clock);
