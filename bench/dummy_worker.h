@@ -3,9 +3,9 @@
 //
 // Chats and completions get a JSON text of kAnswerBytes, or as streams kStreamEvents events and [DONE], each
 // event in a write of its own. A request whose max_tokens is kSilentTokens gets one event and then silence.
-// /tokenize makes a token of every four bytes of a text, and usage counts them so; a message has one before it
-// and one behind it. /health and /v1/models are answered; the rest is not found. Where it publishes events,
-// the answer's 16 tokens are those of the text that it gives.
+// /tokenize makes a token of every four bytes of a text, and usage counts them so; a message has one before
+// it and one behind it. /health and /v1/models are answered; the rest is not found. Where it publishes
+// events, the answer's 16 tokens are those of the text that it gives.
 #pragma once
 
 #include <cstddef>

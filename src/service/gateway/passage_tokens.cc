@@ -97,8 +97,15 @@ void ProxyPassage::take_tokens(KnownPrompt known) {
     claim_reason_ = "its prompt has more than " + std::to_string(kMostPromptBlocks) +
                     " blocks; it is routed by the first of them";
   }
-  locals_ = hash_prompt(std::span(all).first(std::min(all.size(), most)), known_->items,
-                        model_.hashing.hasher(model_.adapter, view_.cache_salt), model_.block_size);
+  const tokens::SequenceHasher hasher = model_.hashing.hasher(model_.adapter, view_.cache_salt);
+  if (!known_->items.empty() || all.size() > most) {
+    locals_ = hash_prompt(std::span(all).first(std::min(all.size(), most)), known_->items, hasher,
+                          model_.block_size);
+    return;
+  }
+  const auto hashed = hash_from(known_->hashed, known_->shared, all, hasher, model_.block_size);
+  locals_ = hashed->locals;
+  if (hashed != known_->hashed) parts_.prompts->keep(*known_, hashed);
 }
 
 Step ProxyPassage::answered(Result<Answer> answer) {

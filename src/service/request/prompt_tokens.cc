@@ -81,7 +81,8 @@ struct Plan {
   bool is_rendered = false;
   bool has_media = false;
   std::string_view render_target;
-  TokenList prefix;  // null: only the whole is asked
+  TokenList prefix;                            // null: only the whole is asked
+  std::shared_ptr<const HashedPrompt> hashed;  // of the prefix
   std::string whole_body;
   std::string base_body;
   std::string generation_body;
@@ -190,7 +191,8 @@ struct PromptTokens::State {
   Lookup look_up_rendered(const RequestView& view, std::string_view body) ASHLAR_EXCLUDES(mu);
   Lookup look_up_keyed(const RequestView& view, std::string_view body, PromptKeys keys) ASHLAR_EXCLUDES(mu);
   TokenQuestion plan_tail(const RequestView& view, std::string_view body, PromptKeys keys, TokenList prefix,
-                          std::size_t prefix_size) ASHLAR_EXCLUDES(mu);
+                          std::shared_ptr<const HashedPrompt> hashed, std::size_t prefix_size)
+      ASHLAR_EXCLUDES(mu);
   // The question that comes next on the way to the tail.
   TokenQuestion next_question(const std::shared_ptr<const Plan>& plan, TokenList whole, TokenList base)
       ASHLAR_EXCLUDES(mu);
@@ -283,12 +285,17 @@ void PromptTokens::State::differ_locked(std::uint64_t model, bool stands_in) {
 PromptTokens::Lookup PromptTokens::State::look_up_keyed(const RequestView& view, std::string_view body,
                                                         PromptKeys keys) {
   TokenList prefix;
+  std::shared_ptr<const HashedPrompt> hashed;
   std::size_t prefix_size = 0;
   {
     const MutexLock lock(mu);
     if (TokenList known = cache.find(keys.whole)) {
       ++counters.remembered;
-      return KnownPrompt{std::move(known), KnownPrompt::Source::kRemembered};
+      KnownPrompt prompt{.tokens = std::move(known), .source = KnownPrompt::Source::kRemembered};
+      prompt.key = keys.whole;
+      prompt.hashed = cache.hashed(keys.whole);
+      prompt.shared = prompt.tokens->size();
+      return prompt;
     }
     // A prefix of one message saves nothing: the first one is part of every question.
     if (options.tails && has_usual_flags(view) && view.messages.size() > 2) {
@@ -297,10 +304,12 @@ PromptTokens::Lookup PromptTokens::State::look_up_keyed(const RequestView& view,
       for (std::size_t i = view.messages.size() - 1; i > 1 && prefix == nullptr && !is_off; --i) {
         prefix = cache.find(keys.prefixes[i - 1]);
         prefix_size = i;
+        hashed = cache.hashed(keys.prefixes[i - 1]);
       }
     }
   }
-  if (prefix != nullptr) return plan_tail(view, body, std::move(keys), std::move(prefix), prefix_size);
+  if (prefix != nullptr)
+    return plan_tail(view, body, std::move(keys), std::move(prefix), std::move(hashed), prefix_size);
   Plan plan;
   plan.keys = std::move(keys);
   plan.render_target = render_path(view.messages.empty() ? Endpoint::kCompletions : Endpoint::kChat);
@@ -337,7 +346,8 @@ PromptTokens::Lookup PromptTokens::State::look_up_rendered(const RequestView& vi
 
 // Requires: usual flags, and a prefix of at least two messages.
 TokenQuestion PromptTokens::State::plan_tail(const RequestView& view, std::string_view body, PromptKeys keys,
-                                             TokenList prefix, std::size_t prefix_size) {
+                                             TokenList prefix, std::shared_ptr<const HashedPrompt> hashed,
+                                             std::size_t prefix_size) {
   const std::size_t messages = view.messages.size();
   ASHLAR_DCHECK(prefix_size >= 2 && prefix_size < messages,
                 "a tail leaves something out, and has something new");
@@ -377,6 +387,7 @@ TokenQuestion PromptTokens::State::plan_tail(const RequestView& view, std::strin
   plan->keys = std::move(keys);
   if (is_possible) {
     plan->prefix = std::move(prefix);
+    plan->hashed = std::move(hashed);
     plan->tail_body = ask_messages(view, body, 1, prefix_size, true, false, stand_in);
     plan->base_body = ask_messages(view, body, 1, messages, false, false, stand_in);
     if (!has_generation) plan->generation_body = ask_messages(view, body, 1, messages, true, false, stand_in);
@@ -411,7 +422,9 @@ PromptTokens::Lookup PromptTokens::State::give_up_tail(const QuestionStep& step,
     TailTrust* const trust = is_off ? nullptr : trust_locked(*model, step.plan->keys, step.plan->tail_kind);
     if (trust != nullptr) trust->is_refused = true;
   }
-  if (step.whole != nullptr) return KnownPrompt{step.whole, KnownPrompt::Source::kAsked};
+  if (step.whole != nullptr)
+    return KnownPrompt{
+        .tokens = step.whole, .source = KnownPrompt::Source::kAsked, .key = step.plan->keys.whole};
   auto whole = std::make_shared<Plan>(*step.plan);
   whole->prefix = nullptr;
   whole->compares = false;
@@ -469,7 +482,11 @@ PromptTokens::Lookup PromptTokens::State::learn_tail(const QuestionStep& step, c
     } else if (is_usable) {
       ++counters.joined;
       cache.put(plan.keys.whole, joined, plan.keys.model, true);
-      return KnownPrompt{std::move(joined), KnownPrompt::Source::kJoined};
+      return KnownPrompt{.tokens = std::move(joined),
+                         .source = KnownPrompt::Source::kJoined,
+                         .key = plan.keys.whole,
+                         .hashed = plan.hashed,
+                         .shared = prefix.size() - generation->size()};
     } else if (trust != nullptr && !model->is_off) {
       trust->is_refused = true;  // the prefix does not end with the generation prompt
     }
@@ -551,7 +568,8 @@ Result<PromptTokens::Lookup> PromptTokens::learn(const TokenQuestion& question, 
     if (is_whole) ++state_->counters.asked;
   }
   if (is_whole && (plan->prefix == nullptr || !plan->compares))
-    return Lookup(KnownPrompt{tokens, KnownPrompt::Source::kAsked});
+    return Lookup(
+        KnownPrompt{.tokens = tokens, .source = KnownPrompt::Source::kAsked, .key = plan->keys.whole});
   return Lookup(state_->next_question(plan, is_whole ? tokens : step->whole, is_whole ? nullptr : tokens));
 }
 
@@ -564,6 +582,11 @@ bool PromptTokens::check(std::string_view model, const KnownPrompt& known, std::
   // One of them is wrong, and which others are is not known: its template may be new.
   if (known.source != KnownPrompt::Source::kJoined) state_->cache.drop_all(key);
   return false;
+}
+
+void PromptTokens::keep(const KnownPrompt& known, std::shared_ptr<const HashedPrompt> hashed) {
+  const MutexLock lock(state_->mu);
+  state_->cache.set_hashed(known.key, known.tokens, std::move(hashed));
 }
 
 PromptTokensCounters PromptTokens::counters() const {

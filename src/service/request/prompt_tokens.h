@@ -47,6 +47,9 @@ struct KnownPrompt {
   TokenList tokens;
   Source source = Source::kGiven;
   std::vector<PromptItem> items = {};
+  PromptDigest key = {};                            // under which it is remembered
+  std::shared_ptr<const HashedPrompt> hashed = {};  // the blocks of it, or of a prompt that begins as it does
+  std::size_t shared = 0;                           // tokens, as far as it does
 };
 
 // "given", "remembered", "asked", "joined", "rendered": for receipts.
@@ -109,6 +112,9 @@ class PromptTokens {
   // tails is dropped.
   // `model`: of the request, as it was looked up.
   bool check(std::string_view model, const KnownPrompt& known, std::uint64_t counted);
+
+  // Remembers the blocks of a prompt beside its tokens, if it is remembered.
+  void keep(const KnownPrompt& known, std::shared_ptr<const HashedPrompt> hashed);
 
   PromptTokensCounters counters() const;
 

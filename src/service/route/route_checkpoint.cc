@@ -7,6 +7,7 @@
 namespace ashlar::service {
 
 RouteCheckpoint RouteCore::save() const {
+  settle();
   RouteCheckpoint state;
   state.now = clock_->now();
   state.next_decision = next_decision_;
@@ -31,6 +32,7 @@ RouteCheckpoint RouteCore::save() const {
 }
 
 void RouteCore::load(const RouteCheckpoint& state) {
+  settle();
   clock_->set(state.now);
   next_decision_ = state.next_decision;
   next_rank_ = state.next_rank;

@@ -22,16 +22,6 @@ using tokens::LocalHash;
 namespace {
 
 constexpr std::int64_t kThousand = 1000;
-// A prompt that comes again within this part of the lifetime of expectations is not noted again.
-constexpr int kRenewals = 8;
-constexpr std::size_t kMaxExpected = 65'536;
-
-std::uint64_t prompt_key(const Worker& worker, std::span<const LocalHash> locals) {
-  std::uint64_t key = spread_bits(worker.id.value() * 65'537 + worker.rank);
-  for (const LocalHash local : locals) key = (std::rotl(key, 23) ^ local.value()) * 0x9E37'79B9'7F4A'7C15u;
-  return spread_bits(key);
-}
-
 // What an engine finds of a prompt: whole blocks, never the last token, which it must compute.
 std::uint64_t usable_tokens(std::uint64_t blocks, std::uint64_t prompt_tokens, std::uint32_t block_size) {
   if (prompt_tokens == 0) return 0;
@@ -145,6 +135,7 @@ void RouteCore::add_worker(const WorkerSpec& spec) {
 }
 
 void RouteCore::remove_worker(WorkerId worker) {
+  settle();
   const auto found = workers_.find(worker);
   if (found == workers_.end()) return;
   found->second.group->reported.remove_worker(worker);
@@ -155,6 +146,7 @@ void RouteCore::remove_worker(WorkerId worker) {
 }
 
 bool RouteCore::set_state(const Worker& worker, WorkerState state) {
+  settle();
   Rank* rank = rank_of(worker);
   if (rank == nullptr || rank->state == state) return false;
   rank->state = state;
@@ -168,23 +160,6 @@ std::optional<WorkerState> RouteCore::state(const Worker& worker) const {
   const auto found = workers_.find(worker.id);
   if (found == workers_.end() || worker.rank >= found->second.ranks.size()) return std::nullopt;
   return found->second.ranks[worker.rank].state;
-}
-
-void RouteCore::expect(const Worker& worker, std::span<const LocalHash> locals, Clock::TimePoint now) {
-  clock_->set(now);
-  const Rank* rank = rank_of(worker);
-  if (rank == nullptr || rank->state == WorkerState::kExact || locals.empty()) return;
-  workers_.at(worker.id).group->lasting.predict(worker, locals);
-}
-
-std::size_t RouteCore::end_predictions(Clock::TimePoint now, std::size_t limit) {
-  clock_->set(now);
-  std::size_t ended = 0;
-  for (const auto& [name, group] : groups_) {
-    ended += group->soon.expire(limit - ended);
-    ended += group->lasting.expire(limit - ended);
-  }
-  return ended;
 }
 
 bool RouteCore::set_up(WorkerId worker, bool is_up) {
@@ -244,6 +219,7 @@ std::size_t RouteCore::remove(const Worker& worker, events::StorageTier tier,
 }
 
 void RouteCore::clear(const Worker& worker) {
+  settle();
   const auto found = workers_.find(worker.id);
   if (found == workers_.end()) return;
   found->second.group->reported.clear(worker);
@@ -403,6 +379,7 @@ Result<std::size_t> RouteCore::pick(Group& group, const RouteRequest& request, D
 Result<Decision> RouteCore::choose(const RouteRequest& request, Clock::TimePoint now,
                                    std::span<const LocalHash> identity) {
   ASHLAR_CHECK(request.block_size > 0, "a request needs the block size of its group");
+  settle();
   clock_->set(now);
   const auto found = groups_.find(request.group);
   if (found == groups_.end())
@@ -489,22 +466,6 @@ void RouteCore::explain_misses(Group& group, const RouteRequest& request, std::s
   }
 }
 
-void RouteCore::expect(Group& group, bool has_events, const Worker& worker, std::span<const LocalHash> locals,
-                       std::span<const LocalHash> identity, Clock::TimePoint now) {
-  const Clock::Duration ttl = has_events ? options_.prediction_ttl : options_.fallback_ttl;
-  if (options_.max_predicted_blocks == 0) return;
-  if (group.expected.size() >= kMaxExpected) group.expected.clear();
-  const auto [noted, is_new] = group.expected.try_emplace(prompt_key(worker, identity), now);
-  if (!is_new && now - noted->second < ttl / kRenewals) return;
-  noted->second = now;
-  ASHLAR_DCHECK(options_.max_predicted_blocks <= options_.max_predictions,
-                "one request may predict %zu blocks, all of them %zu", options_.max_predicted_blocks,
-                options_.max_predictions);
-  const std::size_t kept = std::min(locals.size(), options_.max_predicted_blocks);
-  group.cut += locals.size() - kept;
-  (has_events ? group.soon : group.lasting).predict(worker, locals.first(kept));
-}
-
 void RouteCore::remember_session(std::uint64_t session, const Worker& worker) {
   ASHLAR_DCHECK(sessions_.size() == session_uses_.size(), "%zu sessions, %zu uses", sessions_.size(),
                 session_uses_.size());
@@ -523,6 +484,7 @@ void RouteCore::remember_session(std::uint64_t session, const Worker& worker) {
 }
 
 void RouteCore::first_byte(DecisionId decision) {
+  settle();
   const auto found = running_.find(decision.value());
   if (found == running_.end()) return;
   if (Rank* rank = rank_of(found->second)) rank->prefill_tokens -= found->second.prefill_tokens;
@@ -530,6 +492,7 @@ void RouteCore::first_byte(DecisionId decision) {
 }
 
 void RouteCore::release(DecisionId decision) {
+  settle();
   const auto found = running_.find(decision.value());
   ASHLAR_CHECK(found != running_.end(), "decision %llu was released twice or never made",
                static_cast<unsigned long long>(decision.value()));
@@ -580,18 +543,6 @@ WorkerChanges RouteCore::changes(const Worker& worker) const {
 const FlashIndex* RouteCore::reported(std::string_view group) const {
   const auto found = groups_.find(group);
   return found == groups_.end() ? nullptr : &found->second->reported;
-}
-
-std::size_t RouteCore::predicted(std::string_view group) const {
-  const auto found = groups_.find(group);
-  return found == groups_.end() ? 0 : found->second->soon.predicted() + found->second->lasting.predicted();
-}
-
-std::pair<std::uint64_t, std::uint64_t> RouteCore::left_out(std::string_view group) const {
-  const auto found = groups_.find(group);
-  if (found == groups_.end()) return {};
-  const Group& its = *found->second;
-  return {its.cut, its.soon.prediction_counters().evicted + its.lasting.prediction_counters().evicted};
 }
 
 }  // namespace ashlar::service

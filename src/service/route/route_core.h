@@ -106,6 +106,12 @@ class RouteCore {
     std::uint64_t prefill_tokens = 0;  // 0 after the first byte
     std::uint64_t decode_blocks = 0;
   };
+  // An expectation.
+  struct PutOff {
+    index::ApproximateIndex<index::FlashIndex>* predictions = nullptr;  // null: none
+    events::Worker worker;
+    std::vector<tokens::LocalHash> locals;
+  };
   struct Session {
     events::Worker worker;
     std::list<std::uint64_t>::iterator use;
@@ -118,7 +124,11 @@ class RouteCore {
   void fill_candidates(const Group& group, const RouteRequest& request, Decision& decision) const;
   void add_costs(const RouteRequest& request, Candidate& candidate) const;
   Result<std::size_t> pick(Group& group, const RouteRequest& request, Decision& decision) const;
-  // Expects the blocks of a prompt at the worker that was chosen for it.
+  // Expects what was put off. Before anything else that reads or changes expectations, or moves the clock:
+  // so it is as if nothing was put off.
+  void settle() const;
+  // Expects the blocks of a prompt at the worker that was chosen for it: put off until its first byte, since
+  // this takes longer than the choice and its request need not wait for it.
   void expect(Group& group, bool has_events, const events::Worker& worker,
               std::span<const tokens::LocalHash> locals, std::span<const tokens::LocalHash> identity,
               Clock::TimePoint now);
@@ -138,6 +148,7 @@ class RouteCore {
   std::list<std::uint64_t> session_uses_;  // the oldest first
   std::uint64_t next_decision_ = 1;
   std::uint64_t next_rank_ = 1;
+  mutable PutOff put_off_;
   mutable index::MatchScores reported_scores_;
   mutable index::MatchScores predicted_scores_;
   std::vector<events::BlockName> names_;  // for find_sources()

@@ -5,11 +5,15 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "ashlar/base/random.h"
+#include "ashlar/tokens/salt.h"
+#include "service/request/prompt_blocks.h"
+#include "service/request/prompt_cache.h"
 #include "service/request/tokenize_question.h"
 #include "support/small_json.h"
 #include "support/until_seen.h"
@@ -117,11 +121,14 @@ std::string chat_body(const Conversation& conversation, const std::string& more 
   return out + "]" + more + "}";
 }
 
+constexpr std::uint32_t kBlock = 4;
+
 struct Answered {
   KnownPrompt known;
   std::size_t questions = 0;
   std::size_t tokens = 0;  // in the answers
   std::size_t bytes = 0;   // of the questions
+  std::shared_ptr<const HashedPrompt> blocks;
 };
 
 Answered resolve(PromptTokens& prompts, Engine& engine, const std::string& body,
@@ -141,7 +148,11 @@ Answered resolve(PromptTokens& prompts, Engine& engine, const std::string& body,
   EXPECT_LE(out.questions, 4u);
   const auto* const known = std::get_if<KnownPrompt>(&lookup);
   EXPECT_NE(known, nullptr);
-  if (known != nullptr) out.known = *known;
+  if (known == nullptr) return out;
+  out.known = *known;
+  out.blocks = hash_from(known->hashed, known->shared, *known->tokens, {}, kBlock);
+  EXPECT_EQ(out.blocks->locals, hash_prompt(*known->tokens, {}, {}, kBlock));
+  prompts.keep(*known, out.blocks);
   return out;
 }
 
@@ -250,6 +261,63 @@ TEST(PromptTokens, WhatWasAskedOnceIsRemembered) {
   const std::string text = R"({"prompt":"a b c"})";
   EXPECT_EQ(resolve(prompts, engine, text, Endpoint::kCompletions).known.tokens->size(), 3u);
   EXPECT_EQ(resolve(prompts, engine, text, Endpoint::kCompletions).known.source, Source::kRemembered);
+}
+
+TEST(PromptTokens, BlocksAreHashedOnce) {
+  PromptTokens prompts({});
+  Engine engine(Engine::Template::kAdditive);
+  Random random(13);
+  Conversation conversation = first_turn(random, true);
+  Answered last;
+  for (int turn = 0; turn < 12; ++turn, next_turn(conversation, random)) {
+    const Answered asked = resolve(prompts, engine, chat_body(conversation));
+    EXPECT_EQ(resolve(prompts, engine, chat_body(conversation)).blocks, asked.blocks)
+        << "as it is remembered";
+    // A follow-up turn goes on where the one before ended, all but what stood behind its last message.
+    if (asked.known.source == Source::kJoined) {
+      EXPECT_EQ(asked.known.hashed, last.blocks);
+      EXPECT_EQ(asked.known.shared, last.known.tokens->size() - 2);
+    }
+    last = asked;
+  }
+  EXPECT_EQ(last.known.source, Source::kJoined);
+  // Other sizes and salts have blocks of their own.
+  const std::vector<tokens::Token>& all = *last.known.tokens;
+  const tokens::SequenceHasher salted(tokens::Salt("adapter", "tenant"));
+  EXPECT_EQ(hash_from(last.blocks, all.size(), all, {}, 5)->locals, hash_prompt(all, {}, {}, 5));
+  EXPECT_EQ(hash_from(last.blocks, all.size(), all, salted, kBlock)->locals,
+            hash_prompt(all, {}, salted, kBlock));
+  EXPECT_EQ(hash_from(last.blocks, 9, std::span(all).first(30), {}, kBlock)->locals,
+            hash_prompt(std::span(all).first(30), {}, {}, kBlock));
+}
+
+TEST(PromptCache, CountsWhatIsKeptOfBlocks) {
+  const auto list = [](std::uint32_t first) {
+    std::vector<tokens::Token> ids;
+    for (std::uint32_t i = 0; i < 100; ++i) ids.emplace_back(first + i);
+    return std::make_shared<const std::vector<tokens::Token>>(std::move(ids));
+  };
+  const std::size_t each = PromptCache::bytes_of(*list(0));
+  PromptCache cache(3 * each);
+  for (std::uint64_t i = 1; i <= 3; ++i) cache.put({i, 0}, list(static_cast<std::uint32_t>(i)), 1, false);
+  EXPECT_EQ(cache.size(), 3u);
+  const TokenList third = cache.find({3, 0});
+  const auto hashed = hash_from(nullptr, 0, *third, {}, kBlock);
+  cache.set_hashed({3, 0}, list(3), hashed);
+  EXPECT_EQ(cache.hashed({3, 0}), nullptr) << "another list, though an equal one";
+  cache.set_hashed({4, 0}, third, hashed);
+  EXPECT_EQ(cache.size(), 3u);
+  cache.set_hashed({3, 0}, third, hashed);
+  EXPECT_EQ(cache.hashed({3, 0}), hashed);
+  EXPECT_EQ(cache.size(), 2u) << "the oldest made room";
+  EXPECT_EQ(cache.find({1, 0}), nullptr);
+  EXPECT_GT(cache.bytes(), 2 * each);
+  EXPECT_LE(cache.bytes(), 3 * each);
+  cache.put({3, 0}, list(5), 1, false);
+  EXPECT_EQ(cache.hashed({3, 0}), nullptr) << "of other tokens";
+  EXPECT_EQ(cache.bytes(), 2 * each);
+  cache.drop_all(1);
+  EXPECT_EQ(cache.bytes(), 0u);
 }
 
 TEST(PromptTokens, ATailIsAskedOnceTheTemplateIsKnown) {
