@@ -381,8 +381,10 @@ void print_claims(Field& field) {
         if (at > 0 && metrics[at - 1] == '\n') sum += std::atof(metrics.c_str() + metrics.find(' ', at));
       return sum;
     };
-    std::printf("\nwith events: %.0f requests found what was expected, %.0f something else\n",
-                sum_of("ashlar_serve_predictions_right_total"), sum_of("ashlar_serve_misroute_total"));
+    std::printf(
+        "\nwith events: %.0f requests found what was expected, %.0f something else, %.0f unexplained\n",
+        sum_of("ashlar_serve_predictions_right_total"), sum_of("ashlar_serve_misroute_total"),
+        sum_of(R"(ashlar_serve_misroute_total{reason="unexplained"})"));
   }
 }
 

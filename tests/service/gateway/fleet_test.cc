@@ -16,6 +16,7 @@
 #include "service/gateway/fleet.h"
 #include "service/route/fake_engine.h"
 #include "support/scratch_folder.h"
+#include "support/until_seen.h"
 
 namespace ashlar::service {
 namespace {
@@ -423,6 +424,26 @@ TEST_F(FleetTest, AQuestionThatIsNeverAnsweredIsAskedAgain) {
   EXPECT_EQ(fleet.due().errands.size(), 0u) << "it is on its way";
   clock.advance(std::chrono::minutes(1));
   EXPECT_EQ(fleet.due().errands.size(), 1u);
+}
+
+TEST_F(FleetTest, ExpectationsEndWithoutAnotherRequest) {
+  ServeOptions options = ServiceUnderTest::options_of(1);
+  options.fallback_ttl = std::chrono::milliseconds(1);
+  ServiceUnderTest service(options);
+  {
+    const auto open = service.begin("/v1/completions", tokens_body(80));
+    ASSERT_TRUE(std::holds_alternative<Forward>(open->step));
+    open->passage->ended(PassageEnd::kComplete);
+  }
+  // As soon as that time and a step of its clock are over.
+  const testing::UntilSeen until(0.1);
+  std::size_t left = 1;
+  while (left != 0 && !until.over([] { return false; })) {
+    service->due();
+    service.get("/dump");  // after the chore, on the same thread
+    left = service->router().sizes("m").predicted;
+  }
+  EXPECT_EQ(left, 0u);
 }
 
 TEST_F(FleetTest, APeerIsAskedAgainWhenEventsAreLost) {
