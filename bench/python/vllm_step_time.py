@@ -1,6 +1,6 @@
 """Time of a decoding step in vLLM while our tiers write: without a connector, and behind a slow volume.
 
-    PYTHONPATH=build/vllm-site PYTHON bench/python/vllm_step_time.py LIBRARY [--rounds N] [--after MS]
+    PYTHONPATH=$PWD/build/vllm-site PYTHON bench/python/vllm_step_time.py LIBRARY [--rounds N] [--after MS]
 
 PYTHON has vLLM 0.32; scripts/vllm_site makes build/vllm-site; LIBRARY is vllm_never_answers.so of the release
 build, which makes every file of the volume take MS milliseconds to open. A Llama of 92 million parameters

@@ -1,15 +1,17 @@
 """Time to first token of a long prompt in vLLM: recomputed, and from each of our tiers.
 
-    PYTHONPATH=build/vllm-site PYTHON bench/python/vllm_ttft.py [--prompts N] [--tokens N] [--keep FOLDER]
-        [--lmcache FOLDER]
+    PYTHONPATH=$PWD/build/vllm-site PYTHON bench/python/vllm_ttft.py [--prompts N] [--tokens N]
+        [--keep FOLDER] [--lmcache FOLDER] [--g2]
 
 PYTHON has vLLM 0.32; scripts/vllm_site makes build/vllm-site. A Llama of 92 million parameters with random
 weights in bfloat16 serves on the CPU. Each row is the median over N prompts of vLLM's own first-token
 latency. Beside it stand an engine without a connector (recomputed, local hit), vLLM's ExampleConnector, which
 keeps files, and LMCache's host memory where --lmcache names a folder that has the package (pip install
---target) and it starts.
+--target) and it starts. --g2 leaves out all rows but those of the engine and of G2.
 
-Exits with 1 when a hit from G2 is not 30 times faster than recomputing.
+G2 is measured behind AshlarConnector, which loads within the step that computes, and behind vLLM's own
+OffloadingConnector, which loads between steps. Exits with 1 when a hit from G2 by the first is not 30 times
+faster than recomputing. Both have a bound: the engine's own hit, which computes the rest of the prompt too.
 """
 import argparse
 import json
@@ -23,7 +25,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "vllm"))
 
-from engine import BLOCK, Engine, offloading  # noqa: E402
+from engine import BLOCK, Engine, checking, offloading  # noqa: E402
 from fixtures import free_ports, wait_for  # noqa: E402
 
 LEAST_RATIO = 30
@@ -42,8 +44,8 @@ def write_model(folder):
 
 
 class Bench:
-    def __init__(self, folder, count, tokens, lmcache=None):
-        self.folder, self.rows, self.lmcache = folder, {}, lmcache
+    def __init__(self, folder, count, tokens, lmcache=None, brief=False):
+        self.folder, self.rows, self.lmcache, self.brief = folder, {}, lmcache, brief
         self.model = folder / "model"
         write_model(self.model)
         rng = random.Random(1)
@@ -81,12 +83,28 @@ class Bench:
         self.ask(engine, row, self.cached)
         engine.stop()
 
-    def run(self):
+    def of_the_engine(self):
         engine = self.start()
         self.ask(engine, "recomputed", 0)
-        self.ask(engine, "local hit", self.cached)
+        for _ in range(2):
+            self.ask(engine, "local hit", self.cached)
         engine.stop()
 
+    def of_g2(self, row, connector):
+        engine = self.start(connector)
+        self.until_stored(engine, self.cached)
+        for _ in range(2):
+            assert engine.reset()
+            self.ask(engine, row, self.cached)
+        engine.stop()
+
+    def run(self):
+        only_g2 = dict(g2_bytes=1 << 30, g3_path=None, g3_bytes=None)
+        self.of_the_engine()
+        self.of_g2("G2", checking(self.folder, **only_g2))
+        self.of_g2("G2, OffloadingConnector", offloading(self.folder, **only_g2))
+        if self.brief:
+            return
         volume = self.folder / "volume"
         volume.mkdir()
         volumes = [dict(name="shared", kind="directory", location=str(volume))]
@@ -95,10 +113,6 @@ class Bench:
         engine = self.start(offloading(self.folder, volumes=volumes, remote=dict(listen=address), **sizes))
         self.ask(engine, "recomputed, connector attached", 0)
         self.until_stored(engine, self.cached)
-        for _ in range(2):
-            assert engine.reset()
-            self.ask(engine, "G2", self.cached)
-        only_g2 = dict(g2_bytes=1 << 30, g3_path=None, g3_bytes=None)
         self.from_tier("another engine's G2 (loopback)", offloading(
             self.folder, remote=dict(listen="127.0.0.1:0", peers=[address]), **only_g2))
         engine.stop()
@@ -147,7 +161,8 @@ class Bench:
             middle, best, worst = (1e3 * each for each in (medians[row], min(times), max(times)))
             print(f"{row:<34} {middle:7.1f} ms {best:7.1f} ms {worst:7.1f} ms   {base / medians[row]:6.1f}")
         ratio = base / medians["G2"]
-        print(f"vllm_ttft: G2 is {ratio:.1f} times faster than recomputing; {LEAST_RATIO} are asked for")
+        print(f"vllm_ttft: G2 is {ratio:.1f} times faster than recomputing; {LEAST_RATIO} are asked for; the "
+              f"engine's own hit is {base / medians['local hit']:.1f} times faster")
         return ratio >= LEAST_RATIO
 
 
@@ -156,12 +171,13 @@ def main():
     parser.add_argument("--prompts", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=3500)
     parser.add_argument("--lmcache", type=pathlib.Path, help="a folder with LMCache and what it needs")
+    parser.add_argument("--g2", action="store_true", help="the engine and G2 alone")
     parser.add_argument("--keep", type=pathlib.Path, help="a folder for models, logs and stores, kept")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True, prefix="ashlar-ttft-") as scratch:
         folder = options.keep or pathlib.Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        bench = Bench(folder, options.prompts, options.tokens, options.lmcache)
+        bench = Bench(folder, options.prompts, options.tokens, options.lmcache, options.g2)
         bench.run()
         return 0 if bench.report() else 1
 

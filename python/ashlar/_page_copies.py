@@ -114,19 +114,44 @@ class PageCopier:
         """Pages to slots. Returns the bytes. `after`: an event of the device that must pass first."""
         return self._copy(places, True, after)
 
-    def load(self, places: list, after: object = None) -> int:
-        """Slots to pages. Returns the bytes. `after`: as for store()."""
-        return self._copy(places, False, after)
+    def load(self, places: list, after: object = None, threads: int = 1) -> int:
+        """Slots to pages. Returns the bytes. `after`: as for store(). `threads`: for copies on the host."""
+        return self._copy(places, False, after, threads)
 
-    def _copy(self, places: list, to_slots: bool, after: object) -> int:
+    def _copy(self, places: list, to_slots: bool, after: object, threads: int = 1) -> int:
         copied = 0
         for group, blocks, slots, within in places:
             copy = self._on_host if self._device.type == "cpu" else self._on_device
-            copied += copy(self._groups[group], blocks, slots, within, to_slots, after)
+            copied += copy(self._groups[group], blocks, slots, within, to_slots, after, threads)
         return copied
 
+    def load_checked(self, places: list, parts: np.ndarray, size: int, threads: int) -> np.ndarray | None:
+        """load(), and the checksum of `size` bytes at each of these addresses, one for each slot, 0 for none;
+        in one pass over the memory. None, and nothing is loaded, where pages do not allow that."""
+        if self._device.type != "cpu" or self._chunk > 1 or len(places) != 1:
+            return None
+        group, blocks, slots, within = places[0]
+        if len(blocks) != len(parts) or not self._groups[group]:
+            return None
+        # Slot by slot, not piece by piece.
+        turned = [np.ascontiguousarray(each.reshape(-1, len(blocks)).T).ravel()
+                  for each in self._addresses(self._groups[group], blocks, slots, within, False)]
+        return np.array(_native._copy_checked(parts, size, *turned, threads), np.uint64)
+
     def _on_host(self, pieces: list[Piece], blocks: np.ndarray, slots: np.ndarray, within: np.ndarray,
-                 to_slots: bool, after: object) -> int:
+                 to_slots: bool, after: object, threads: int) -> int:
+        if not pieces:
+            return 0
+        page, place, size = self._addresses(pieces, blocks, slots, within, to_slots)
+        if to_slots:
+            _native._copy_pieces(place, page, size, threads)
+        else:
+            _native._copy_pieces(page, place, size, threads)
+        return int(size.sum())
+
+    # Of each piece: its place in a page, its place in a slot, its size.
+    def _addresses(self, pieces: list[Piece], blocks: np.ndarray, slots: np.ndarray, within: np.ndarray,
+                   to_slots: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         base = np.uint64(self._slots.ctypes.data)
         pages: list[np.ndarray] = []
         places: list[np.ndarray] = []
@@ -142,18 +167,11 @@ class PageCopier:
             places.append(base + (to * self._slots.strides[0] + piece.in_slot
                                   + at * piece.block_stride).astype(np.uint64))
             sizes.append(np.full(ids.size, piece.size, np.uint64))
-        if not pieces:
-            return 0
-        page, place, size = np.concatenate(pages), np.concatenate(places), np.concatenate(sizes)
-        if to_slots:
-            _native._copy_pieces(place, page, size)
-        else:
-            _native._copy_pieces(page, place, size)
-        return int(size.sum())
+        return np.concatenate(pages), np.concatenate(places), np.concatenate(sizes)
 
     # Gathers whole slots on the device, so that few and long copies cross the link.
     def _on_device(self, pieces: list[Piece], blocks: np.ndarray, slots: np.ndarray, within: np.ndarray,
-                   to_slots: bool, after: object) -> int:
+                   to_slots: bool, after: object, threads: int) -> int:
         if not pieces:
             return 0
         low = min(piece.in_slot for piece in pieces)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -14,6 +15,9 @@ from ashlar import _native
 from ashlar._host_region import HostRegion
 from ashlar._page_copies import PageCopier
 
+# Of a load that the engine's step waits for; the cores that compute are idle meanwhile.
+_THREADS = max(1, min(4, len(os.sched_getaffinity(0))))
+
 
 class SlotSpec(LoadStoreSpec):
     """The slots of G2 that a job copies."""
@@ -22,6 +26,7 @@ class SlotSpec(LoadStoreSpec):
         self.job = job
         self.slots = slots
         self.writers = writers or []  # of a load: the job that stored each
+        self.in_step = False  # a load right before the forward pass that uses it
 
     def __repr__(self) -> str:
         return f"SlotSpec(job={self.job}, slots={self.slots})"
@@ -53,43 +58,65 @@ class AshlarOffloadingWorker(OffloadingWorker):
     def submit_load(self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec) -> bool:
         return self._submit(0, job_id, dst_spec, src_spec)
 
+    def load_now(self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec) -> TransferResult:
+        """Loads before it returns, in this thread and others."""
+        assert isinstance(src_spec, SlotSpec)
+        begun = time.perf_counter()
+        after = self._passed()
+        size, done = self._load(src_spec, self._places(dst_spec, src_spec), after, _THREADS)
+        self._region.ended(self._rank, src_spec.job, not done)
+        return TransferResult(job_id, done, size, time.perf_counter() - begun)
+
+    # Behind the forward pass, which writes the pages of a store and may still use those of a load.
+    def _passed(self) -> object:
+        if not self._cuda:
+            return None
+        after = torch.cuda.Event()
+        after.record()
+        return after
+
+    def _places(self, pages: GPULoadStoreSpec, slots: SlotSpec) -> list:
+        return self._copier.places(pages.block_ids, pages.group_sizes, pages.block_indices, slots.slots)
+
     def _submit(self, which: int, job_id: int, pages: GPULoadStoreSpec, slots: LoadStoreSpec) -> bool:
         assert isinstance(slots, SlotSpec)
-        after = None
-        if self._cuda:
-            # Behind the forward pass, which writes the pages of a store and may still use those of a load.
-            after = torch.cuda.Event()
-            after.record()
-        places = self._copier.places(pages.block_ids, pages.group_sizes, pages.block_indices, slots.slots)
+        after, places = self._passed(), self._places(pages, slots)
         with self._changed:
             self._pending.add(job_id)
         self._queues[which].put((job_id, slots, places, after, which == 1))
         return True
 
-    def _checksums(self, slots: list[int]) -> list[int]:
+    # Where this rank's part of each slot lies.
+    def _parts(self, slots: list[int]) -> np.ndarray:
         assert self._part is not None
         rows = self._region.array
         begin = np.asarray(slots, np.uint64) * np.uint64(rows.strides[0]) + np.uint64(rows.ctypes.data)
-        return _native._checksums(begin + np.uint64(self._part[0]), self._part[1])
+        return begin + np.uint64(self._part[0])
 
-    # Whether the slots still have what this rank wrote to them. Those that came up from another tier were
-    # checked there.
-    def _is_whole(self, spec: SlotSpec) -> bool:
+    # Loads; False: a slot differs from what this rank wrote to it, and the pages are not to be used. Slots that
+    # came up from another tier were checked there.
+    def _load(self, spec: SlotSpec, places: list, after: object, threads: int) -> tuple[int, bool]:
+        if self._part is None:
+            return self._copier.load(places, after, threads), True
         seals = self._region.seals(self._rank, spec.slots)
-        ours = [i for i, writer in enumerate(spec.writers) if writer and int(seals[i, 0]) == writer]
-        found = self._checksums([spec.slots[i] for i in ours])
-        return all(int(seals[i, 1]) == value for i, value in zip(ours, found))
+        writers = np.asarray(spec.writers or [0] * len(spec.slots), np.uint64)
+        ours = (writers != 0) & (seals[:, 0] == writers)
+        parts, size = self._parts(spec.slots), self._part[1]
+        found = self._copier.load_checked(places, np.where(ours, parts, np.uint64(0)), size, threads)
+        if found is not None:
+            return size * len(spec.slots), bool((found == seals[:, 1])[ours].all())
+        found = np.array(_native._checksums(parts[ours], size), np.uint64)
+        if not (found == seals[ours, 1]).all():
+            return 0, False
+        return self._copier.load(places, after, threads), True
 
-    def _copy(self, spec: SlotSpec, places: list, after: object, is_store: bool) -> tuple[int, bool]:
-        if not is_store:
-            if self._part is not None and not self._is_whole(spec):
-                return 0, False
-            return self._copier.load(places, after), True
+    def _store(self, spec: SlotSpec, places: list, after: object) -> tuple[int, bool]:
         if not self._copier.is_whole(places):
             return 0, False  # a window left a hole in a chunk: it is not stored
         size = self._copier.store(places, after)
         if self._part is not None:
-            self._region.seal(self._rank, spec.slots, spec.job, self._checksums(spec.slots))
+            self._region.seal(self._rank, spec.slots, spec.job,
+                              _native._checksums(self._parts(spec.slots), self._part[1]))
         return size, True
 
     def _run(self, jobs: queue.SimpleQueue) -> None:
@@ -98,7 +125,8 @@ class AshlarOffloadingWorker(OffloadingWorker):
             begun = time.perf_counter()
             size, done, failure = 0, True, None
             try:
-                size, done = self._copy(spec, places, after, is_store)
+                size, done = (self._store(spec, places, after) if is_store else
+                              self._load(spec, places, after, 1))
                 self._region.ended(self._rank, spec.job, not done)
             except BaseException as error:  # told to the thread that asks, which ends the engine
                 failure = error

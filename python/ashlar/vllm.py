@@ -66,6 +66,7 @@ _SOURCES = {
 _SETTINGS = {
     "g2_bytes", "g3_path", "g3_bytes", "volumes", "volume_blocks", "model", "eviction", "survive_power_loss",
     "fetch_limit", "compute_tokens_per_second", "shutdown_limit", "max_pinned_share", "remote",
+    "sync_load_bytes",
 }
 _OF_VLLM = {
     "spec_name", "spec_module_path", "block_size", "blocks_per_chunk", "offload_prompt_only",
@@ -84,8 +85,10 @@ class AshlarOffloadingManager(OffloadingManager):
     """Runs in the scheduler. Every call returns at once: slower tiers work in threads of the library."""
 
     def __init__(self, region: HostRegion, kv: KvBlockManager, store: HostStore, *, events: bool,
-                 shutdown_limit: float, writers: int | None = None):
-        """For AshlarOffloadingSpec. writers: how many ranks take part in a store; None: all."""
+                 shutdown_limit: float, block_bytes: int, writers: int | None = None):
+        """For AshlarOffloadingSpec. block_bytes: of a block in one rank. writers: how many ranks take part in
+        a store; None: all."""
+        self.block_bytes = block_bytes
         self._region = region
         self._kv = kv
         self._store = store
@@ -94,6 +97,7 @@ class AshlarOffloadingManager(OffloadingManager):
         self._hints = HintDesk(kv, store)
         self._storing: dict[OffloadKey, int] = {}  # the job of each key
         self._loading: dict[str, list[tuple[int, frozenset[OffloadKey]]]] = {}  # by request
+        self._spoiled: set[int] = set()  # jobs that store what must not be found
         self._writers = writers  # ranks that take part in a store; None: all
         self._abandoned: list[tuple[int, bool]] = []  # jobs, and whether they store
         self._numbers: dict[str, int] = {}  # of requests that were not scheduled yet
@@ -201,7 +205,13 @@ class AshlarOffloadingManager(OffloadingManager):
         """The blocks are found from now on, if they were written."""
         jobs = {self._storing.pop(key) for key in keys if key in self._storing}
         for job in jobs:
-            self._store.end_job(job, success and not self._region.has_failed(job))
+            self._store.end_job(job, success and job not in self._spoiled and
+                                not self._region.has_failed(job))
+        self._spoiled -= jobs
+
+    def spoil(self, keys: Iterable[OffloadKey]) -> None:
+        """What is being stored under these keys was computed behind damage: it is not found afterwards."""
+        self._spoiled |= {self._storing[key] for key in keys if key in self._storing}
 
     # ---- steps
 
@@ -237,6 +247,7 @@ class AshlarOffloadingManager(OffloadingManager):
         self._abandoned += [(job, True) for job in sorted(set(self._storing.values()))]
         self._abandoned += [(job, False) for jobs in self._loading.values() for job, _ in jobs]
         self._storing.clear()
+        self._spoiled.clear()
         self._loading.clear()
         self._hints.forget()
         self._store.forget_all()
@@ -306,9 +317,10 @@ class AshlarOffloadingSpec(OffloadingSpec):
             documentation="The share of G2 that has blocks, from 0 to 1.")
         return definitions
 
-    def __init__(self, config: OffloadingConfig):
-        """ValueError says which setting is missing, or which engine cannot be served."""
-        super().__init__(config)
+    def __init__(self, config: OffloadingConfig, **kwargs: Any):
+        """ValueError says which setting is missing, or which engine cannot be served. kwargs: what versions
+        of vLLM after 0.32 may add, for its own class."""
+        super().__init__(config, **kwargs)
         unknown = set(self.extra_config) - _SETTINGS - _OF_VLLM
         if unknown:
             _log.warning("ashlar: settings that nobody reads: %s; known are %s", ", ".join(sorted(unknown)),
@@ -404,6 +416,7 @@ class AshlarOffloadingSpec(OffloadingSpec):
         _log.info("ashlar: G2 has %d slots of %d bytes; %s", self._slots, self._slot_bytes, self._fingerprint)
         return AshlarOffloadingManager(region, kv, store, events=self.kv_events_config.enable_kv_cache_events,
                                        shutdown_limit=float(extra.get("shutdown_limit", 30)),
+                                       block_bytes=self._rank_bytes,
                                        writers=1 if self.replicated_layout and
                                        not self.config.canonical_layout else None)
 

@@ -6,11 +6,15 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <optional>
+#include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -159,29 +163,81 @@ nb::dict store_counters_of(const HostStoreRef& self) {
 
 using Addresses = nb::ndarray<const std::uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-void copy_pieces(Addresses to, Addresses from, Addresses sizes) {
+// f(i) for every i below count, in this thread and, where there are megabytes for them, in others: each takes
+// the next one that is left, for some may have to share their core.
+template <class F>
+void in_threads(std::size_t count, std::uint64_t bytes, std::size_t threads, F&& f) {
+  constexpr std::uint64_t kLeast = std::uint64_t{1} << 20;  // what costs more than a thread
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    // relaxed: a number alone; the threads' end publishes what they wrote.
+    for (std::size_t i = 0; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) f(i);
+  };
+  std::vector<std::jthread> others;
+  for (std::uint64_t more = 1; more < threads && more < bytes / kLeast; ++more) others.emplace_back(work);
+  work();
+}
+
+void check_lengths(const Addresses& to, const Addresses& from, const Addresses& sizes) {
   if (to.shape(0) != from.shape(0) || to.shape(0) != sizes.shape(0))
     raise(Error(ErrorCode::kInvalidArgument, "to, from and sizes must be as long as each other"));
+}
+
+void copy_some(const Addresses& to, const Addresses& from, const Addresses& sizes, std::size_t first,
+               std::size_t last) {
+  for (std::size_t i = first; i < last; ++i)
+    std::memcpy(std::bit_cast<void*>(static_cast<std::uintptr_t>(to.data()[i])),
+                std::bit_cast<const void*>(static_cast<std::uintptr_t>(from.data()[i])),
+                static_cast<std::size_t>(sizes.data()[i]));
+}
+
+void copy_pieces(Addresses to, Addresses from, Addresses sizes, std::size_t threads) {
+  check_lengths(to, from, sizes);
   without_gil([&] {
-    for (std::size_t i = 0; i < to.shape(0); ++i)
-      std::memcpy(std::bit_cast<void*>(static_cast<std::uintptr_t>(to.data()[i])),
-                  std::bit_cast<const void*>(static_cast<std::uintptr_t>(from.data()[i])),
-                  static_cast<std::size_t>(sizes.data()[i]));
+    const std::span<const std::uint64_t> all(sizes.data(), sizes.shape(0));
+    in_threads(to.shape(0), std::accumulate(all.begin(), all.end(), std::uint64_t{0}), threads,
+               [&](std::size_t i) { copy_some(to, from, sizes, i, i + 1); });
   });
 }
 
 // The XXH3 of the library, which takes words of 32 bits.
-std::vector<std::uint64_t> checksums(Addresses from, std::uint64_t size) {
+std::uint64_t checksum(std::uint64_t from, std::uint64_t size) {
+  const auto* words = std::bit_cast<const tokens::Token*>(static_cast<std::uintptr_t>(from));
+  return tokens::router_local_hash(std::span(words, static_cast<std::size_t>(size) / sizeof(tokens::Token)),
+                                   {}, tokens::Salt::kBaseSeed)
+      .value();
+}
+
+void check_size(std::uint64_t size) {
   if (size % sizeof(tokens::Token) != 0)
     raise(Error(ErrorCode::kInvalidArgument, "pieces of whole 32-bit words have checksums"));
+}
+
+std::vector<std::uint64_t> checksums(Addresses from, std::uint64_t size) {
+  check_size(size);
   std::vector<std::uint64_t> out(from.shape(0));
   without_gil([&] {
-    for (std::size_t i = 0; i < out.size(); ++i)
-      out[i] = tokens::router_local_hash(
-                   std::span(std::bit_cast<const tokens::Token*>(static_cast<std::uintptr_t>(from.data()[i])),
-                             static_cast<std::size_t>(size) / sizeof(tokens::Token)),
-                   {}, tokens::Salt::kBaseSeed)
-                   .value();
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = checksum(from.data()[i], size);
+  });
+  return out;
+}
+
+// The checksum of each part, where its address is not 0, and right behind it, from the cache, the copies of
+// its share of the pieces.
+std::vector<std::uint64_t> copy_checked(Addresses parts, std::uint64_t size, Addresses to, Addresses from,
+                                        Addresses sizes, std::size_t threads) {
+  check_size(size);
+  check_lengths(to, from, sizes);
+  const std::size_t count = parts.shape(0);
+  if (count == 0 || to.shape(0) % count != 0)
+    raise(Error(ErrorCode::kInvalidArgument, "every part must have as many pieces as the others"));
+  const std::size_t share = to.shape(0) / count;
+  std::vector<std::uint64_t> out(count);
+  without_gil([&] {
+    in_threads(count, count * size, threads, [&](std::size_t i) {
+      if (parts.data()[i] != 0) out[i] = checksum(parts.data()[i], size);
+      copy_some(to, from, sizes, i * share, (i + 1) * share);
+    });
   });
   return out;
 }
@@ -294,10 +350,14 @@ peer.)")
           "name",
           [](const HostStoreRef& self, const nb::bytes& key) { return self.get().name(block_of(key).hash); },
           "key"_a, "The name under which every tier has the block of a key; another one after forget_all().");
-  module.def("_copy_pieces", &copy_pieces, "to"_a, "sources"_a, "sizes"_a,
-             "Copies pieces of memory given by their addresses, without the GIL. For workers that have "
-             "checked every address.");
+  module.def("_copy_pieces", &copy_pieces, "to"_a, "sources"_a, "sizes"_a, "threads"_a = 1,
+             "Copies pieces of memory given by their addresses, without the GIL, in parts where there are "
+             "megabytes for several threads. For workers that have checked every address.");
   module.def("_checksums", &checksums, "sources"_a, "size"_a, "XXH3 of pieces of one size, likewise.");
+  module.def("_copy_checked", &copy_checked, "parts"_a, "size"_a, "to"_a, "sources"_a, "sizes"_a,
+             "threads"_a = 1,
+             "_copy_pieces(), part by part, each with as many pieces as the others; returns the XXH3 of each "
+             "part, 0 where its address is 0.");
 }
 
 }  // namespace ashlar::python

@@ -251,6 +251,49 @@ def thinking_stripped_between_turns(lab):
     lab.until_cached(engine, asked + thinking[:-1] + prompt("third", 1), 9)
 
 
+@case("4")
+def embeddings_are_separate(lab):
+    """Prompts that are embeddings: each finds its own blocks, and none of another or of tokens. Its right
+    answer is its cold one."""
+    with lab.engine(offloading(lab.fresh("embeddings")), enable_prompt_embeds=True) as engine:
+        right = {}
+        for seed in (1, 2):
+            assert engine.reset()
+            answer = engine.generate(None, TOKENS, embeds=[seed, 9 * BLOCK + 5, 128])
+            assert answer["cached"] in (0, None), f"embeddings {seed} have blocks of {list(right)}"
+            right[seed] = answer["tokens"]
+        assert right[1] != right[2], "embeddings change nothing"
+        ids = prompt("beside embeddings", 9)
+        assert lab.same(engine, ids) == 0
+
+        def all_cached():
+            for seed, tokens in right.items():
+                assert engine.reset()
+                before = engine.metric("vllm:external_prefix_cache_hits")
+                answer = engine.generate(None, TOKENS, embeds=[seed, 9 * BLOCK + 5, 128])
+                assert answer["tokens"] == tokens, f"embeddings {seed}, {answer['cached']} cached"
+                if engine.metric("vllm:external_prefix_cache_hits") - before != 9 * BLOCK:
+                    return False
+            return True
+        wait_for("embeddings find their blocks", all_cached, 300)
+
+
+@case("4")
+def answers_are_offloaded_or_not(lab):
+    """`offload_prompt_only` both ways: the next turn finds the blocks of the answer, or the prompt's alone."""
+    ids = prompt("first turn", 6)
+    turn = ids + lab.expected(ids, 5 * BLOCK)[:-1]
+    for only, expected in ((True, 6), (False, 11)):
+        folder = lab.fresh(f"prompt only {only}")
+        with lab.engine(offloading(folder, offload_prompt_only=only)) as engine:
+            assert lab.same(engine, ids, 5 * BLOCK) == 0
+            lab.until_cached(engine, ids, 6)
+            if not only:  # what is asked here is computed from tokens that are stored: it stores nothing new
+                wait_for("the answer is stored", lambda: engine.metric("vllm:ashlar_stored") >= 11, 300)
+            assert engine.reset()
+            assert lab.same(engine, turn + prompt("second turn", 1)) == expected * BLOCK, only
+
+
 @case("5")
 def speculative_decoding_attached(lab):
     """Drafts by n-grams of the prompt: rejected drafts must not be stored."""

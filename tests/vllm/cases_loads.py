@@ -2,16 +2,14 @@
 import os
 
 import psutil
-from engine import EngineFailed, offloading
+from engine import EngineFailed, checking, offloading
 from fixtures import free_ports
 from lab import BLOCK, case, prompt
 
 
 def checked(folder, policy):
-    """The kv_transfer_config of AshlarConnector, without G3: what is damaged is nowhere else."""
-    config = offloading(folder, g3_path=None, g3_bytes=None, spec_name=None, spec_module_path=None)
-    return {**config, "kv_connector": "AshlarConnector", "kv_connector_module_path": "ashlar.vllm_connector",
-            "kv_load_failure_policy": policy}
+    """AshlarConnector without G3: what is damaged is nowhere else."""
+    return checking(folder, policy, g3_path=None, g3_bytes=None)
 
 
 def damage_g2(engine):

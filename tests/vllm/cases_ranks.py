@@ -9,9 +9,9 @@ from cases_units import HEADS, attention, full, latent, named, tokens, unit, who
 from lab import objects
 
 
-def two_ranks(**more):
-    """Settings of an engine with two workers. They are not started: the stepper has both in one process."""
-    return dict(tensor_parallel_size=2, distributed_executor_backend="mp", **more)
+def two_ranks(ranks=2, **more):
+    """Settings of an engine with two workers. They are not started: the stepper has all in one process."""
+    return dict(tensor_parallel_size=ranks, distributed_executor_backend="mp", **more)
 
 
 @unit("5")
@@ -84,6 +84,44 @@ def canonical_pages_are_shared_by_other_ranks(lab):
         assert engine.run(ids) == whole(700, 32), f"{second} ranks do not find blocks of {first}"
         assert all(worker.seen["read"] >= 2 * whole(700, 32) for worker in engine.workers)
         engine.close()
+
+
+def of_four_ranks(lab, **more):
+    """Four ranks for the model's two heads: two have each."""
+    layers = named([dataclasses.replace(full(), num_kv_heads=1)] * 2)
+    return lab.stepper(layers, settings=two_ranks(4), volumes=lab.volumes(), g3_path=None, g3_bytes=None,
+                       by_head=True, copies=2, **more)
+
+
+@unit("5")
+def replicated_heads(lab):
+    """More ranks than heads: each rank finds its copy, after a reset and after a restart."""
+    ids = tokens("copies", 700)
+    for cached in (0, whole(700, 32)):
+        engine = of_four_ranks(lab)
+        assert engine.run(ids) == cached
+        assert engine.reset()
+        assert engine.run(ids) == whole(700, 32)
+        assert all(worker.seen["read"] >= 2 * whole(700, 32) for worker in engine.workers)
+        engine.close()
+
+
+@unit("5")
+def canonical_pages_of_replicated_heads(lab):
+    """Two ranks write one head in turns, block by block; one rank finds both heads, and the other way."""
+    ids, others = tokens("canonical copies", 700), tokens("of one rank", 700)
+    engine = of_four_ranks(lab, canonical_layout=True)
+    assert engine.run(ids) == 0
+    assert engine.reset()
+    assert engine.run(ids) == whole(700, 32)
+    engine.close()
+    alone = canonical(lab, 1)
+    assert alone.run(ids) == whole(700, 32), "one rank does not find blocks of four"
+    assert alone.run(others) == 0
+    alone.close()
+    engine = of_four_ranks(lab, canonical_layout=True)
+    assert engine.run(others) == whole(700, 32), "four ranks do not find blocks of one"
+    engine.close()
 
 
 @unit("5")

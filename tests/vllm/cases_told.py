@@ -186,3 +186,128 @@ def a_hint_fetches_blocks_of_another_engine(lab):
     first.close()
     assert second.run(ids) == whole(330, 32), "the blocks that were fetched are not found"
     second.close()
+
+
+# ---- what hints do
+
+
+def small_g2(lab, **more):
+    """A G2 of 64 blocks, of which hints may pin 16, over G3 unless told otherwise; and its manager."""
+    engine = lab.stepper(g2_bytes=2 << 20, **more)
+    return engine, engine.scheduler.connector.scheduler.manager
+
+
+def stored(engine, seed, count=330):
+    """Runs a prompt of whole blocks and five tokens; returns it, its hashes in hex and its names."""
+    ids = tokens(seed, count)
+    name = engine.add(ids)
+    engine.finish()
+    manager = engine.scheduler.connector.scheduler.manager
+    hashes = [bytes(each) for each in engine.requests[name].block_hashes[:count // 32]]
+    return ids, [each.hex() for each in hashes], [manager._store.name(each + bytes(4)) for each in hashes]
+
+
+def hint(engine, kind, **payload):
+    """A request that carries it."""
+    engine.add(tokens(f"carries {kind} {engine.count}", 20), 2, kv_hints=envelope((kind, payload)))
+    engine.finish()
+
+
+def push(engine, seed, prompts=3):
+    """Stores 28 blocks a prompt, which G2 has to make room for. Then all is where it goes."""
+    for i in range(prompts):
+        engine.run(tokens(f"pushes {seed} {i}", 900))
+    engine.scheduler.connector.scheduler.manager._kv.drain()
+
+
+def held(manager, names, tier=1):
+    """How many of these a tier has. 1: G2, 2: G3."""
+    return sum(int(each) >> tier & 1 for each in manager._kv.presence(names))
+
+
+@unit("7")
+def a_pin_keeps_blocks_in_g2(lab):
+    engine, manager = small_g2(lab, g3_path=None, g3_bytes=None)
+    ids, hashes, names = stored(engine, "pinned")
+    _, _, others = stored(engine, "not pinned")
+    hint(engine, "kv.pin", block_hashes=hashes, seconds=3600)
+    push(engine, "pin")
+    assert (held(manager, names), held(manager, others)) == (10, 0)
+    assert engine.reset()
+    assert engine.run(ids) == whole(330, 32)
+    assert manager._hints.counters["hints_accepted"] == 1
+    engine.close()
+
+
+@unit("7")
+def pins_have_a_limit(lab):
+    """`max_pinned_share`: what is above it is refused or clipped, and G2 goes on."""
+    engine, manager = small_g2(lab, g3_path=None, g3_bytes=None, max_pinned_share=0.125)
+    _, hashes, _ = stored(engine, "many")
+    hint(engine, "kv.pin", block_hashes=hashes, seconds=3600)
+    counters = manager._hints.counters
+    assert counters["hints_accepted"] == 0 and sum(counters.values()) == 1, counters
+    ids, _, _ = stored(engine, "others", 900)
+    assert engine.reset()
+    assert engine.run(ids) == whole(900, 32)
+    engine.close()
+
+
+@unit("7")
+def retained_blocks_leave_g2_last(lab):
+    engine, manager = small_g2(lab, g3_path=None, g3_bytes=None)
+    _, hashes, names = stored(engine, "retained")
+    _, _, others = stored(engine, "not retained")
+    hint(engine, "kv.retain", block_hashes=hashes, priority=100)
+    push(engine, "retain")
+    assert (held(manager, names), held(manager, others)) == (10, 0)
+    engine.close()
+
+
+@unit("7")
+def demoted_blocks_go_down_and_leave_g2_first(lab):
+    engine, manager = small_g2(lab)
+    _, _, older = stored(engine, "older")
+    ids, hashes, names = stored(engine, "demoted")
+    hint(engine, "kv.demote", block_hashes=hashes)
+    manager._kv.drain()
+    assert held(manager, names, tier=2) == 10
+    # 64 blocks: 20 are here, and 54 or 55 come.
+    push(engine, "demote", 2)
+    assert held(manager, names) == 0 and held(manager, older) == 10
+    assert engine.reset()
+    assert engine.run(ids) == whole(330, 32), "they are not found in G3"
+    engine.close()
+
+
+@unit("7")
+def prefetched_blocks_are_in_g2_when_asked_for(lab):
+    engine, manager = small_g2(lab)
+    ids, hashes, names = stored(engine, "prefetched")
+    manager._kv.drain()
+    push(engine, "prefetch")
+    assert (held(manager, names), held(manager, names, tier=2)) == (0, 10)
+    hint(engine, "kv.prefetch", block_hashes=hashes, seconds=60)
+    while manager._hints.busy:
+        engine.step()
+    assert held(manager, names) == 10
+    before = manager._store.counters
+    assert engine.reset()
+    assert engine.run(ids) == whole(330, 32)
+    after = manager._store.counters
+    assert after["hits_host"] - before["hits_host"] == 10 and after["hits_disk"] == before["hits_disk"]
+    engine.close()
+
+
+@unit("3")
+def what_computes_sooner_stays_below(lab):
+    """`compute_tokens_per_second`: an engine that computes faster than G3 can read leaves blocks there; one
+    that computes slowly loads them."""
+    ids = tokens("gate", 700)
+    engine = lab.stepper()
+    engine.run(ids)
+    engine.close()
+    for speed, expected in ((1e15, 0), (1e-3, whole(700, 32))):
+        engine = lab.stepper(compute_tokens_per_second=speed)
+        assert engine.run(ids) == expected, f"{speed} tokens/s"
+        engine.close()

@@ -45,12 +45,12 @@ class Unit:
         return [dict(name="shared", kind="directory", location=str(self.folder / "volume"))]
 
     def stepper(self, layers=None, blocks=300, layout="LBHNC", settings=(), connector=(), by_head=False,
-                **extra):
+                copies=1, **extra):
         from stepper import Stepper, engine_config
 
         transfer = {**offloading(self.folder, **extra), **dict(connector)}
         config = engine_config(self.lab.model, transfer, **dict(settings))
-        return Stepper(config, layers or attention(2), blocks, layout, by_head)
+        return Stepper(config, layers or attention(2), blocks, layout, by_head, copies)
 
 
 def named(specs):

@@ -29,6 +29,13 @@ def offloading(folder, **changes):
                 kv_connector_extra_config={k: v for k, v in extra.items() if v is not None})
 
 
+def checking(folder, policy="recompute", **changes):
+    """The kv_transfer_config of AshlarConnector over our tiers."""
+    config = offloading(folder, **{"spec_name": None, "spec_module_path": None, **changes})
+    return {**config, "kv_connector": "AshlarConnector", "kv_connector_module_path": "ashlar.vllm_connector",
+            "kv_load_failure_policy": policy}
+
+
 class Engine:
     """`settings` go to vllm.LLM; `connector` is a kv_transfer_config or None."""
 
@@ -81,7 +88,8 @@ class Engine:
 
     def generate(self, ids, tokens=8, **more):
         """The answer to one prompt: `tokens`, `cached`, `first` (seconds to the first token)."""
-        return self.ask("generate", requests=[dict(ids=ids, tokens=tokens, **more)])[0]
+        asked = dict(tokens=tokens, **more) if ids is None else dict(ids=ids, tokens=tokens, **more)
+        return self.ask("generate", requests=[asked])[0]
 
     def together(self, requests):
         return self.ask("generate", requests=requests)

@@ -40,7 +40,13 @@ class Engine:
 
     @staticmethod
     def prompt(request):
-        prompt = dict(prompt_token_ids=request["ids"])
+        if "embeds" in request:  # a seed, how many, how wide
+            import torch
+            seed, count, width = request["embeds"]
+            generator = torch.Generator().manual_seed(seed)
+            prompt = dict(prompt_embeds=torch.randn((count, width), generator=generator))
+        else:
+            prompt = dict(prompt_token_ids=request["ids"])
         if request.get("salt"):
             prompt["cache_salt"] = request["salt"]
         return prompt

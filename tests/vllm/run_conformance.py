@@ -15,6 +15,8 @@ import time
 import traceback
 
 import cases_engine  # noqa: F401  each module registers its cases
+import cases_guide  # noqa: F401
+import cases_in_step  # noqa: F401
 import cases_loads  # noqa: F401
 import cases_ranks  # noqa: F401
 import cases_serve  # noqa: F401
@@ -44,15 +46,16 @@ def check_table():
 
 
 def run(lab, cases):
-    """Returns the names of those that failed, and how many were skipped."""
-    failed, skipped = [], 0
+    """Returns the names of those that failed, and of those that were skipped with the reason."""
+    failed, skipped = [], {}
     for name, function in cases.items():
         began = time.monotonic()
         try:
             function(lab)
             outcome = "passed"
         except Skipped as why:
-            outcome, skipped = f"skipped: {why}", skipped + 1
+            outcome = f"SKIPPED: {why}"
+            skipped[name] = why
         except Exception:
             outcome = "FAILED"
             failed.append(name)
@@ -85,8 +88,10 @@ def main():
             failed, skipped = run(lab, cases)
         finally:
             lab.close()
-    print(f"test-vllm: {len(cases) - len(failed) - skipped} of {len(cases)} cases passed, {skipped} skipped, "
-          f"{len(failed)} failed, in {time.monotonic() - began:.0f} s")
+    print(f"test-vllm: {len(cases) - len(failed) - len(skipped)} of {len(cases)} cases passed, "
+          f"{len(skipped)} skipped, {len(failed)} failed, in {time.monotonic() - began:.0f} s")
+    for name, why in skipped.items():
+        print(f"test-vllm: skipped, not tested here: {name}: {why}")
     for name in failed:
         print(f"test-vllm: failed: {name}")
     return 1 if failed else 0

@@ -55,12 +55,13 @@ def is_state(spec):
 class Worker:
     """The memory of one rank, its side of the connector, and what a model would do there."""
 
-    def __init__(self, connector, config, layers, rank, by_head):
+    def __init__(self, connector, config, layers, rank, by_head, copies):
         import torch
 
         self.connector, self.layers, self.rank = connector, layers, rank
         # Marks of single heads, numbered over all ranks, where pages are to be read by other numbers of them.
         self.by_head = by_head
+        self.copies = copies  # ranks that have the same heads
         self.seen = collections.Counter()
         # One allocation for all layers, as the engine places them.
         self.memory = torch.zeros(config.kv_cache_tensors[0].size, dtype=torch.int8)
@@ -98,6 +99,11 @@ class Worker:
         return page[:part * spec.block_size].view(np.uint64).reshape(spec.block_size, -1)[tokens]
 
     def forward(self, name, groups, table, marks, computed, scheduled):
+        if any(not self.connector.connector_worker.invalid.isdisjoint(ids) for ids in table
+               if hasattr(self.connector.connector_worker, "invalid")):
+            # The connector says of this step that its load failed: what comes of it is rubbish.
+            marks, computed, scheduled = ~marks, 0, computed + scheduled
+            self.seen["rubbish"] += 1
         # Ranks hold different heads, so different bytes; a latent (MLA) is the same on all.
         one_for_all = all("MLA" in type(spec).__name__ for spec in self.layers.values())
         if self.rank and not self.by_head and not one_for_all:
@@ -119,7 +125,8 @@ class Worker:
         if not self.by_head:
             return marks[:, None]
         heads = self.layers[layer].num_kv_heads
-        numbers = np.arange(self.rank * heads, (self.rank + 1) * heads, dtype=np.uint64)
+        first = self.rank // self.copies * heads
+        numbers = np.arange(first, first + heads, dtype=np.uint64)
         return marks[:, None, None] + numbers[None, :, None]
 
     def runs(self, layer, low, high):
@@ -152,7 +159,8 @@ class Worker:
         """What the connector does in a step behind the forward pass; returns its part of the output."""
         from vllm.v1.outputs import KVConnectorOutput
 
-        self.connector.start_load_kv(None)
+        if not plan.has_sync_kv_loads:
+            self.connector.start_load_kv(None)
         self.connector.wait_for_save()
         done = self.connector.get_transfer_results(plan.finished_req_ids)
         output = KVConnectorOutput(
@@ -167,7 +175,7 @@ class Worker:
 class Stepper:
     """One engine without a model. `layers` maps names to vLLM's KV cache specs."""
 
-    def __init__(self, config, layers, blocks, layout="LBHNC", by_head=False):
+    def __init__(self, config, layers, blocks, layout="LBHNC", by_head=False, copies=1):
         from vllm.config import set_current_vllm_config
         from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
         from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
@@ -204,7 +212,7 @@ class Stepper:
                 of_rank.parallel_config = copy.copy(config.parallel_config)
                 of_rank.parallel_config.rank = rank
                 connector = KVConnectorFactory.create_connector(of_rank, KVConnectorRole.WORKER, each)
-                self.workers.append(Worker(connector, each, layers, rank, by_head))
+                self.workers.append(Worker(connector, each, layers, rank, by_head, copies))
         hash_function = get_hash_fn_by_name(config.cache_config.prefix_caching_hash_algo)
         kv_cache_utils.init_none_hash(hash_function)
         self.hasher = kv_cache_utils.get_request_block_hasher(hash_size, hash_function)
@@ -226,6 +234,9 @@ class Stepper:
             meta = copy.deepcopy(plan.kv_connector_metadata)  # each has its own, as behind a pipe
             worker.connector.handle_preemptions(meta)
             worker.connector.bind_connector_metadata(meta)
+            if plan.has_sync_kv_loads:
+                worker.connector.start_load_kv(None)
+        self.seen["loads within a step"] += plan.has_sync_kv_loads
         computed = {each.req_id: each.num_computed_tokens for each in plan.scheduled_new_reqs}
         for name, count in computed.items():
             self.cached.setdefault(name, count)
