@@ -130,6 +130,7 @@ test-vllm:
 	@scripts/vllm_site
 	@PYTHONPATH=$(CURDIR)/build/vllm-site $(VLLM_PYTHON) tests/vllm/run_conformance.py build/release/bin/ashlar
 	@PYTHONPATH=$(CURDIR)/build/vllm-site $(VLLM_PYTHON) -B -m unittest tests/vllm/test_transformers.py
+	@PYTHONPATH=$(CURDIR)/build/vllm-site $(VLLM_PYTHON) -B -m unittest tests/vllm/test_page_copies.py
 	@PYTHONPATH=$(CURDIR)/build/vllm-site $(VLLM_PYTHON) -B examples/python/torch_tensors.py
 
 bench:

@@ -62,7 +62,7 @@ class InStepLoads:
         """block_bytes: of one block in one worker. limit: see limit_of()."""
         self._scheduler = scheduler
         self._block_bytes = block_bytes
-        # In a chunk of several blocks a request may find some in the prefix cache, and its key is another one.
+        # A request may find some blocks of a chunk in the prefix cache and have another key for the chunk.
         self._limit = limit if scheduler.config.blocks_per_chunk == 1 else 0
         self._group = scheduler.config.kv_group_configs[0]
         self._planned = 0  # bytes of this step

@@ -93,8 +93,8 @@ class AshlarOffloadingWorker(OffloadingWorker):
         begin = np.asarray(slots, np.uint64) * np.uint64(rows.strides[0]) + np.uint64(rows.ctypes.data)
         return begin + np.uint64(self._part[0])
 
-    # Loads; False: a slot differs from what this rank wrote to it, and the pages are not to be used. Slots that
-    # came up from another tier were checked there.
+    # Loads; False: a slot differs from what this rank wrote to it, and the pages are not to be used. Slots
+    # that came up from another tier were checked there.
     def _load(self, spec: SlotSpec, places: list, after: object, threads: int) -> tuple[int, bool]:
         if self._part is None:
             return self._copier.load(places, after, threads), True

@@ -400,7 +400,7 @@ class AshlarOffloadingSpec(OffloadingSpec):
             layers=1, outer=1, heads=1, head_dim=self._slot_bytes, block_size=1, dtype="u8",
             model=self._fingerprint, g1_blocks=1, g2_blocks=self._slots,
             g2_memory=region.array.reshape(self._slots, 1, 1, 1, 1, self._slot_bytes),
-            eviction=str(extra.get("eviction", "lru")),
+            eviction=str(extra.get("eviction", "retention")),  # as lru, with what hints ask
             events=1 << 16 if self.kv_events_config.enable_kv_cache_events else 0,
             max_pins=int(self._slots * float(extra.get("max_pinned_share", 0.25))), **options)
         for volume in volumes:

@@ -280,7 +280,7 @@ def embeddings_are_separate(lab):
 
 @case("4")
 def answers_are_offloaded_or_not(lab):
-    """`offload_prompt_only` both ways: the next turn finds the blocks of the answer, or the prompt's alone."""
+    """`offload_prompt_only` both ways: a turn finds the blocks of the last answer, or the prompt's."""
     ids = prompt("first turn", 6)
     turn = ids + lab.expected(ids, 5 * BLOCK)[:-1]
     for only, expected in ((True, 6), (False, 11)):

@@ -58,7 +58,7 @@ def guide_as_written(lab):
     """From the start of the engine to `host` in its metrics, then a restart: `disk`."""
     blocks, folder, port = snippets(), lab.fresh("guide"), free_ports(1)[0]
     (folder / "data").mkdir()
-    assert all(any(each in block for block in blocks) for each in CHANGES), "the page has changed: see CHANGES"
+    assert all(any(each in block for block in blocks) for each in CHANGES), "CHANGES are not in the page"
     # `vllm serve MODEL --port … --kv-transfer-config '{…}'`, as a shell would read it.
     shell = small(the(blocks, "vllm serve MODEL"), folder).replace("vllm serve", "printf '%s\\0'")
     said = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True).stdout
@@ -106,7 +106,7 @@ def guide_as_written(lab):
 
 @case("1")
 def settings_of_the_guide_are_known(lab):
-    """Every setting of the page's tables and blocks is one that the package reads, and the other way round."""
+    """Every setting of the page's tables and blocks is one that the package reads, and all are there."""
     from ashlar.vllm import _OF_VLLM, _SETTINGS
 
     page = PAGE.read_text()

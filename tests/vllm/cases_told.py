@@ -301,13 +301,15 @@ def prefetched_blocks_are_in_g2_when_asked_for(lab):
 
 @unit("3")
 def what_computes_sooner_stays_below(lab):
-    """`compute_tokens_per_second`: an engine that computes faster than G3 can read leaves blocks there; one
-    that computes slowly loads them."""
-    ids = tokens("gate", 700)
+    """`compute_tokens_per_second`: an engine that computes faster than G3 can read leaves blocks there, once
+    it has seen how fast G3 is; one that computes slowly loads them."""
+    first, second = tokens("gate", 700), tokens("gate too", 700)
     engine = lab.stepper()
-    engine.run(ids)
+    engine.run(first)
+    engine.run(second)
     engine.close()
     for speed, expected in ((1e15, 0), (1e-3, whole(700, 32))):
         engine = lab.stepper(compute_tokens_per_second=speed)
-        assert engine.run(ids) == expected, f"{speed} tokens/s"
+        assert engine.run(first) == whole(700, 32), "what is not known yet is loaded"
+        assert engine.run(second) == expected, f"{speed} tokens/s"
         engine.close()
