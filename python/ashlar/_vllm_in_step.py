@@ -129,8 +129,8 @@ class InStepLoads:
 
     def fail(self, invalid: set[int], cache: KVCacheManager, spoil: Callable[[Iterable[OffloadKey]], None]
              ) -> None:
-        """Damage was found in the loads of these blocks. What their requests computed behind them is neither
-        found in the prefix cache nor stored, until it is computed again."""
+        """Damage was found in the loads of these blocks. What their requests computed behind them is not
+        found in the prefix cache, and these requests store nothing more."""
         for load in self._loads.values():
             if load.blocks.isdisjoint(invalid):
                 continue
@@ -138,7 +138,10 @@ class InStepLoads:
             [held] = cache.get_block_ids(name)
             first = next((i for i, block in enumerate(held) if block in invalid), len(held))
             cache.evict_blocks(set(held[first:]))
-            for number in self._scheduler._req_status[name].transfer_jobs:
+            status = self._scheduler._req_status[name]
+            # A request that ends here would store its last block too, which may be computed in part.
+            status.max_offload_tokens = 0
+            for number in status.transfer_jobs:
                 if number not in self._loads:
                     spoil(self._scheduler._jobs[number].keys)
 

@@ -202,6 +202,16 @@ def damage_within_the_step_fails_its_request_alone(lab):
     stored_and_damaged(engine, ids)
     check_refused(engine, ids, 32)
     assert in_step(engine) > 0
+    # The step computes a part of what follows, and ends within a block.
+    longer = ids + tokens("much longer", 500)
+    assert engine.reset()
+    damage(engine)
+    engine.add(longer, 8)
+    engine.finish()
+    assert engine.workers[0].seen["rubbish"] == 2
+    for cached in (0, whole(1500, 32)):
+        assert engine.run(longer) == cached, "a block of the request that was refused is found"
+        assert engine.reset()
     engine.close()
 
 
