@@ -23,7 +23,7 @@ help:
 	@echo "make program       build/run/bin/ashlar (ashlar serve …) and tiny_server, with every component"
 	@echo "make test          every test: plain, then ThreadSanitizer, then AddressSanitizer"
 	@echo "make test-release  every test against what ships, fully optimised, with the benchmarks parsed"
-	@echo "make test-sanitizers  all unit tests under AddressSanitizer, all of threads under ThreadSanitizer"
+	@echo "make test-sanitizers  unit tests, hostile clients: AddressSanitizer; threads: ThreadSanitizer"
 	@echo "make test-long     make test with 300 seconds for every stress and fuzz loop, and all rounds over UCX"
 	@echo "make test-python   the Python package alone, and for the newest other Python of this machine"
 	@echo "make test-aarch64  cross build, unit tests under qemu-user"
@@ -88,7 +88,7 @@ test:
 test-sanitizers:
 	@scripts/bootstrap test
 	$(call stage,tsan,ashlar_concurrency_tests,tsan-all)
-	$(call stage,asan,ashlar_unit_tests,asan-all)
+	$(call stage,asan,ashlar_unit_tests ashlar_hostile_tests,asan-all)
 
 # Everything against what ships, which `make test` compiles with -O1.
 test-release:

@@ -86,7 +86,7 @@ add_library(ashlar_test_warnings INTERFACE)
 target_compile_options(ashlar_test_warnings INTERFACE $<$<BOOL:${ASHLAR_UNITY}>:-Wno-shadow>)
 
 # ashlar_<label>_tests builds all tests of a label, so that a sanitizer preset builds no more than it runs.
-foreach(label unit concurrency long stage_tsan stage_asan)
+foreach(label unit concurrency hostile long stage_tsan stage_asan)
   add_custom_target(ashlar_${label}_tests)
 endforeach()
 add_custom_target(ashlar_benchmarks)

@@ -26,7 +26,7 @@ class TaskThreads {
 
   // False: they have stopped, or none can be started; the task is not taken.
   bool post(std::function<void()>&& task) ASHLAR_EXCLUDES(mu_) {
-    MutexLock lock(mu_);
+    const MutexLock lock(mu_);
     if (stopped_) return false;
     if (idle_ <= tasks_.size() && threads_.size() < most_) {
       std::thread thread;
@@ -42,7 +42,7 @@ class TaskThreads {
     ASHLAR_CHECK(!is_current(), "a task must not stop its own threads");
     std::vector<std::thread> threads;
     {
-      MutexLock lock(mu_);
+      const MutexLock lock(mu_);
       stopped_ = true;
       threads.swap(threads_);
       work_.notify_all();
@@ -51,7 +51,7 @@ class TaskThreads {
   }
   // Whether a task of these runs on this thread.
   bool is_current() const ASHLAR_EXCLUDES(mu_) {
-    MutexLock lock(mu_);
+    const MutexLock lock(mu_);
     for (const std::thread& thread : threads_)
       if (thread.get_id() == std::this_thread::get_id()) return true;
     return false;
@@ -62,7 +62,7 @@ class TaskThreads {
     for (;;) {
       std::function<void()> task;
       {
-        MutexLock lock(mu_);
+        const MutexLock lock(mu_);
         ++idle_;
         while (tasks_.empty() && !stopped_) work_.wait(mu_);
         --idle_;
