@@ -15,7 +15,7 @@
 // Thread safety: thread-compatible.
 // Complexity:    O(1) expected; a step that grows or shrinks the array is O(size). Between 3/16 and 3/4 of
 //                the array is in use, unless reserve() asked for more or memory was short; an empty map has
-//                no heap memory, unless reserve() asked for it. Arrays from 2 MiB on ask for huge pages.
+//                no heap memory, unless reserve() asked for it. Large arrays ask for huge pages.
 // Pointers to entries hold until the next insert() or erase().
 #pragma once
 
@@ -129,9 +129,11 @@ class EntryMap {
     return entry != nullptr;
   }
 
-  // Makes room for `size` entries, so that no insert() up to that size moves any.
+  // Makes room for `size` entries, so that no insert() up to that size moves any. Removals shrink it again.
+  // Throws std::bad_alloc.
   void reserve(std::size_t size) {
     if (size == 0) return;
+    if (size > SIZE_MAX / 8 / sizeof(Entry)) throw std::bad_alloc();
     std::size_t capacity = std::max(this->capacity(), kMinCapacity);
     while (size * 4 > capacity * 3) capacity *= 2;
     if (capacity != this->capacity()) rebuild(capacity);

@@ -20,6 +20,9 @@ Result<void> EngineIngestOptions::validate() const {
   if (max_groups == 0)
     return make_error(ErrorCode::kInvalidArgument,
                       "max_groups is 0; a rank has at least one group of layers");
+  if (expected_blocks > kMaxExpected)
+    return make_error(ErrorCode::kInvalidArgument, "expected_blocks is %zu; at most %zu, or 0 for no guess",
+                      expected_blocks, kMaxExpected);
   return {};
 }
 
@@ -120,6 +123,7 @@ Result<void> EngineIngest::load(std::span<const std::byte> bytes, std::vector<ev
     if (!state.ok() || rank > kRankMask || ranks.size() >= options_.max_ranks)
       return Error(ErrorCode::kCorruption, "the state of an engine cannot be read");
     ranks.push_back(std::make_unique<EngineRank>(rank, options_, *budget_));
+    if (ranks.size() == 1) ranks.back()->reserve(options_.expected_blocks);
     ASHLAR_RETURN_IF_ERROR(ranks.back()->load(state));
   }
   if (!state.ok() || state.left() != 0)
@@ -130,6 +134,7 @@ Result<void> EngineIngest::load(std::span<const std::byte> bytes, std::vector<ev
     rank->tell_all(old == ranks_.end() ? nullptr : old->get(), counters_, out);
   }
   ranks_ = std::move(ranks);
+  if (!ranks_.empty()) ready_.reset();
   lost_ = lost;
   return {};
 }

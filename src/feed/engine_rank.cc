@@ -443,6 +443,7 @@ void EngineRank::forget() {
 // Written where it stays: a copy would wait for its own parts.
 void EngineRank::tell(KvEventKind kind, const EngineBlock& held, std::size_t tier,
                       std::vector<KvEvent>& out) {
+  const std::uint64_t sequence = next_sequence_++;  // also if there is no memory for it: it is lost then
   KvEvent& event = out.emplace_back();
   event.hash = held.hash;
   if (held.has_parent) event.parent_bits = held.parent;
@@ -452,7 +453,7 @@ void EngineRank::tell(KvEventKind kind, const EngineBlock& held, std::size_t tie
     if (held.has_parent) event.parent_bits = held.parent.in_group(held.group);
     event.root_bits = event.root_bits.in_group(held.group);
   }
-  event.sequence = next_sequence_++;
+  event.sequence = sequence;
   event.name_bits = held.name.value();
   event.local_bits = held.local.value();
   event.metadata = rank_ | (held.indexed ? 0 : EngineIngest::kTrackedOnly);

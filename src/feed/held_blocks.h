@@ -2,7 +2,7 @@
 //
 // An array of 16-byte entries leads from a name to a record of one cache line; records lie in chunks, side by
 // side in the order in which they came, and do not move. The first 8 MiB of them lie in small chunks, the
-// rest in chunks of one huge page. What the blocks of a sequence share is kept once, by number. prefetch()
+// rest in chunks of 8 MiB, most of which can be huge pages. What the blocks of a sequence share is kept once, by number. prefetch()
 // hides the miss of a look-up: events name blocks by the dozen.
 //
 // Thread safety: thread-compatible.
@@ -135,11 +135,11 @@ class HeldBlocks {
   }
   void clear() noexcept {
     places_.clear();
-    std::vector<Chunk>().swap(chunks_);
+    std::vector<Chunk>().swap(chunks_);  // assignment would keep the memory
     room_ = 0;
-    free_ = {};
-    sequences_ = {};
-    free_sequences_ = {};
+    std::vector<std::uint32_t>().swap(free_);
+    std::vector<EngineSequence>().swap(sequences_);
+    std::vector<std::uint32_t>().swap(free_sequences_);
     end_ = 0;
   }
   // In no order that means anything.
@@ -153,10 +153,10 @@ class HeldBlocks {
   }
 
  private:
-  static constexpr std::uint32_t kAhead = 12;        // records
-  static constexpr std::size_t kChunk = 128;         // records
-  static constexpr std::size_t kChunks = 1024;       // of that size
-  static constexpr std::size_t kHugeChunk = 32'768;  // records of those that follow
+  static constexpr std::uint32_t kAhead = 12;         // records
+  static constexpr std::size_t kChunk = 128;          // records
+  static constexpr std::size_t kChunks = 1024;        // of that size
+  static constexpr std::size_t kHugeChunk = 131'072;  // records of those that follow
   struct Place {
     using Key = EngineKey;
     events::BlockName name;

@@ -84,7 +84,7 @@ TEST(EntryMapMemoryTest, LargeArraysComeAndGo) {
   constexpr std::uint64_t kMany = 300'000;
   for (int round = 0; round < 2; ++round) {
     for (std::uint64_t key = 0; key < kMany; ++key) map.insert({key, key + 1});
-    EXPECT_GT(map.bytes(), kHugeBytes);
+    EXPECT_GT(map.bytes(), std::size_t{4} << 20);
     std::uint64_t right = 0;
     for (std::uint64_t key = 0; key < kMany; ++key) right += map.find(key)->value == key + 1 ? 1 : 0;
     EXPECT_EQ(right, kMany);
@@ -106,6 +106,14 @@ TEST(EntryMapMemoryTest, ReservedEntriesDoNotMove) {
   for (std::uint64_t key = 20; key < 1'000; ++key) entries.push_back(map.insert({key, key}).first);
   EXPECT_EQ(map.capacity(), capacity);
   for (std::uint64_t key = 20; key < 1'000; ++key) EXPECT_EQ(map.find(key), entries[key - 20]);
+}
+
+TEST(EntryMapMemoryTest, MoreThanAnyMemoryIsRefused) {
+  EntryMap<Pair> map;
+  map.insert({1, 1});
+  for (const std::size_t size : {SIZE_MAX, SIZE_MAX / 4, SIZE_MAX / 2 + 1, SIZE_MAX / sizeof(Pair)})
+    EXPECT_THROW(map.reserve(size), std::bad_alloc) << size;
+  EXPECT_NE(map.find(1), nullptr);
 }
 
 TEST(EntryMapMemoryTest, CapacityIsRestored) {

@@ -507,6 +507,8 @@ TEST(EngineIngestOptionsTest, AreChecked) {
   EXPECT_EQ(EngineIngest::create({.max_ranks = 0}).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(EngineIngest::create({.max_groups = 0}).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(EngineIngest::create({.ranks = {1u << 31}}).error().code(), ErrorCode::kInvalidArgument);
+  for (const std::size_t blocks : {EngineIngestOptions::kMaxExpected + 1, SIZE_MAX})
+    EXPECT_EQ(EngineIngest::create({.expected_blocks = blocks}).error().code(), ErrorCode::kInvalidArgument);
 }
 
 // Every scheme names images apart from plain text, and the same images alike.

@@ -38,8 +38,10 @@ struct EngineIngestOptions {
   std::uint32_t block_size = 0;           // tokens; 0: taken from the first store of each group
   std::vector<std::uint32_t> ranks = {};  // ranks to follow; empty: all
   std::uint32_t max_ranks = 1024;
-  // Blocks that the first rank will hold: their memory is taken and touched at creation. A rank that holds
-  // none any more gives it back.
+  // Blocks that the first rank will hold, at most 2^31: their memory is taken and touched at creation, which
+  // throws std::bad_alloc where there is none. Tables shrink with what is removed, and a rank that holds no
+  // block gives all of it back.
+  static constexpr std::size_t kMaxExpected = std::size_t{1} << 31;
   std::size_t expected_blocks = 0;
   std::uint32_t max_groups = 64;       // of layers, of a rank
   std::uint32_t max_waiting = 65'536;  // blocks of a rank without their parent, and as many without tokens

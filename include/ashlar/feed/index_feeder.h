@@ -63,7 +63,8 @@ struct IndexFeederCounters {
 class IndexFeeder {
  public:
   // The sink must outlive the feeder. The memory for the names of `expected_blocks` blocks of the first rank
-  // is taken and touched here. Tables shrink where most of it is unused after removals.
+  // is taken and touched here, which throws std::bad_alloc where there is none. Tables shrink with what is
+  // removed.
   IndexFeeder(events::IndexSink& sink, events::WorkerId worker, std::size_t expected_blocks = 0);
   IndexFeeder(const IndexFeeder&) = delete;
   IndexFeeder& operator=(const IndexFeeder&) = delete;

@@ -418,5 +418,81 @@ TEST(FeedMemoryTest, AFeederKeepsNothingThatTheIndexTells) {
   EXPECT_LT(with_names, kBlocks * 48);
 }
 
+// One engine that stores chains of 64 blocks, each event with 16 of them.
+class StoringEngine {
+ public:
+  static constexpr std::uint64_t kBlocks = 200'000;
+
+  void store_all(EngineIngest& ingest) {
+    for (std::uint64_t first = 0; first < kBlocks; first += kRun) {
+      BatchBuilder builder;
+      builder.stored(first % 64 == 0 ? std::nullopt : std::optional(events::BlockName(first)), names(first),
+                     tokens_, kSize);
+      apply(ingest, builder.batch());
+    }
+  }
+  void remove_all(EngineIngest& ingest) {
+    for (std::uint64_t first = 0; first < kBlocks; first += kRun) {
+      BatchBuilder builder;
+      builder.removed(names(first));
+      apply(ingest, builder.batch());
+    }
+  }
+
+ private:
+  static constexpr std::uint64_t kRun = 16;
+  static constexpr std::uint32_t kSize = 4;
+
+  static std::vector<events::BlockName> names(std::uint64_t first) {
+    std::vector<events::BlockName> out;
+    for (std::uint64_t i = 1; i <= kRun; ++i) out.emplace_back(first + i);
+    return out;
+  }
+  void apply(EngineIngest& ingest, const EngineBatch& batch) {
+    out_.clear();
+    ingest.apply(batch, out_);
+  }
+
+  const std::vector<tokens::Token> tokens_ = std::vector<tokens::Token>(kRun * kSize, tokens::Token(7));
+  std::vector<KvEvent> out_ = std::vector<KvEvent>(4 * kRun);
+};
+
+TEST(FeedMemoryTest, WhatIsExpectedIsTakenAtCreationAndGivenBack) {
+  StoringEngine engine;
+  EngineIngestOptions options;
+  options.expected_blocks = StoringEngine::kBlocks;
+  const std::size_t before = g_live_bytes.load();
+  EngineIngest ingest = EngineIngest::create(options).value();
+  const std::size_t taken = g_live_bytes.load() - before;
+  EXPECT_GE(taken, StoringEngine::kBlocks * 80) << "a record and a place for each";
+  engine.store_all(ingest);
+  ASSERT_EQ(ingest.present(), StoringEngine::kBlocks);
+  const std::size_t used = g_live_bytes.load() - before;
+  // Beyond what is expected, each chain has a sequence.
+  EXPECT_LT(used, taken + StoringEngine::kBlocks * 8);
+  engine.remove_all(ingest);
+  ASSERT_EQ(ingest.present(), 0u);
+  EXPECT_LT(g_live_bytes.load() - before, kSlack);
+}
+
+TEST(FeedMemoryTest, ALoadedStateFindsWhatWasExpected) {
+  StoringEngine engine;
+  EngineIngest first = EngineIngest::create({}).value();
+  engine.store_all(first);
+  const std::vector<std::byte> state = first.save().value();
+  std::vector<KvEvent> out;
+  out.reserve(StoringEngine::kBlocks);
+  EngineIngestOptions options;
+  options.expected_blocks = 2 * StoringEngine::kBlocks;
+  const std::size_t before = g_live_bytes.load();
+  EngineIngest second = EngineIngest::create(options).value();
+  const std::size_t taken = g_live_bytes.load() - before;
+  ASSERT_TRUE(second.load(state, out));
+  const std::size_t used = g_live_bytes.load() - before;
+  EXPECT_GE(used, taken - kSlack);
+  EXPECT_LT(used, taken + StoringEngine::kBlocks * 8)
+      << "what was taken at creation is used, not kept beside";
+}
+
 }  // namespace
 }  // namespace ashlar::feed
