@@ -89,8 +89,7 @@ class TcpRelay {
     std::array<std::thread, 2> pumps;
   };
 
-  // Of connections of the relay itself, which are not redirected. They come from the address that the first
-  // end has: UCX takes it for its peer's.
+  // Of connections of the relay itself, which are not redirected again.
   static constexpr int kMark = 9;
 
   static sockaddr_in address_of(const char* host, std::uint16_t port) {

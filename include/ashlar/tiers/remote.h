@@ -56,8 +56,8 @@ struct RemoteLimits {
   std::uint64_t leased_bytes_per_peer = std::uint64_t{1} << 30;
   std::uint64_t leased_bytes = std::uint64_t{4} << 30;
   std::uint32_t reserved_blocks_per_peer = 64;  // of the landing
-  // Of G2: blocks that a peer has begun by pushing its part, while parts of other ranks are missing; never
-  // more than half of G2.
+  // Of G2: blocks that a peer has begun by pushing its part, while parts of other ranks are missing. All of
+  // them are never more than half of G2; where that is less, a peer may begin the same share of it, or one.
   std::uint32_t incomplete_blocks_per_peer = 256;
   std::uint32_t incomplete_blocks = 1024;
 
@@ -196,7 +196,7 @@ class RemoteReservation;
 enum class Pushed : std::uint8_t {
   kRegistered,  // it can be found there
   kIncomplete,  // this part was checked and kept; it can be found once all other parts have come, and is
-                // dropped if none comes for the peer's RemoteShape::lease
+                // dropped if no other rank brings one for the peer's RemoteShape::lease
 };
 
 // Empty blocks at a peer, to be written by a transfer. Dropping it without commit() returns them.
@@ -219,10 +219,10 @@ class [[nodiscard]] RemoteBlocksMutable {
   // Tells the peer that block i holds the bytes of the local block `hashes[i]` of G2, whose transfer is done:
   // all, or part(). The peer compares checksums and registers what is whole and matches. Returns one result
   // per block. Errors of a block: kCorruption: other bytes arrived; kCapacity: the peer's G2 has no room, or
-  // a limit of incomplete blocks; kNotFound: G2 here no longer has it; of parts also kInvalidArgument: other
-  // ranks push another text under this name; kAlreadyExists: it overlaps with another part; kNotReady: the
-  // peer dropped the block meanwhile. Errors of the call: those of RemotePeer::call(); kNotReady: the
-  // reservation is over, or its manager is gone.
+  // a limit of incomplete blocks; kNotFound: G2 here no longer has it; kNotReady: the peer dropped the block
+  // meanwhile; of parts also kInvalidArgument: other ranks push another text under this name;
+  // kAlreadyExists: it overlaps with another part. Errors of the call: those of RemotePeer::call();
+  // kNotReady: the reservation is over, or its manager is gone.
   Result<std::vector<Result<Pushed>>> commit(std::span<const tokens::SequenceHash> hashes,
                                              const transfer::RemoteCallLimits& limits = {}) &&;
 
@@ -289,8 +289,9 @@ class RemoteNode {
                                                         std::optional<Clock::TimePoint> until = {});
   // Copies blocks of G2, or the part of them that the peer holds too, into the G2 of a peer, as many at a
   // time as its landing has room for. With `until`, blocks that find no room there are pushed again until
-  // then: so ranks that push parts of the same blocks wait for each other. Returns one result per block.
-  // Errors: as get_remote_blocks_mutable(); per block as RemoteBlocksMutable::commit().
+  // then, a few at a time until they are taken: so ranks that push parts of the same blocks wait for each
+  // other. Returns one result per block. Errors: as get_remote_blocks_mutable(), but with `until` its
+  // kCapacity becomes that of each block; per block as RemoteBlocksMutable::commit().
   Result<std::vector<Result<Pushed>>> push(const transfer::AgentIdentity& peer,
                                            std::span<const tokens::SequenceHash> hashes,
                                            std::optional<Clock::TimePoint> until = {});

@@ -54,6 +54,12 @@ struct TierRecord {
   Clock::TimePoint since = {};                           // when it entered its tier
 
   bool empty() const noexcept { return hash == tokens::SequenceHash(); }
+  // False only when both salts, or both prefix digests, are known and differ: the text is not the same.
+  bool agrees_with(const TierRecord& other) const noexcept {
+    const tokens::SaltFingerprint unknown;
+    return prefix.agrees_with(other.prefix) &&
+           (salt == other.salt || salt == unknown || other.salt == unknown);
+  }
   // The identity under which a block of this record is staged. `location` goes into its events.
   block::BlockIdentity identity(std::uint16_t location = 0) const {
     return {.hash = hash,

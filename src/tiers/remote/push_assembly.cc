@@ -7,6 +7,7 @@
 #include "ashlar/base/check.h"
 #include "ashlar/transfer/block_checksum.h"
 #include "ashlar/transfer/transfer_plan.h"
+#include "base/interleaving.h"
 
 namespace ashlar::tiers {
 
@@ -30,6 +31,11 @@ std::uint64_t area(const RemotePart& part) {
 std::string text_of(const RemotePart& part) {
   return "layers " + std::to_string(part.layers.first) + " to " + std::to_string(part.layers.end() - 1) +
          ", heads " + std::to_string(part.heads.first) + " to " + std::to_string(part.heads.end() - 1);
+}
+
+Error was_dropped(const SequenceHash& hash) {
+  return make_error(ErrorCode::kNotReady, "block %s was dropped while its parts came; push it again",
+                    hash.to_string().c_str());
 }
 
 // Layers of a part that move alike: with the planes that all heads share, or without.
@@ -85,13 +91,17 @@ Result<std::vector<Result<Pushed>>> PushAssembly::add(const Peer& peer, const Re
                       shard_.to_string().c_str());
   std::vector<Result<Pushed>> outcomes(records.size(), Pushed::kRegistered);
   std::vector<std::size_t> left;
+  std::vector<SequenceHash> here;
   for (std::size_t i = 0; i < records.size(); ++i) {
     if (records[i].empty()) {
       outcomes[i] = make_error(ErrorCode::kNotFound, "nothing was written");
+    } else if (g2_.has(records[i].hash)) {
+      here.push_back(records[i].hash);
     } else {
       left.push_back(i);
     }
   }
+  end_registered(here);
   const Request request{peer, part, slots, records, outcomes};
   while (!left.empty()) {
     std::vector<Claim> claims = claim(request, left);
@@ -110,7 +120,7 @@ std::size_t PushAssembly::begun_by(const Peer& peer) const {
 
 std::optional<Result<Pushed>> PushAssembly::decide(const RemotePart& part, const Block& block,
                                                    const TierRecord& record) {
-  if (!block.record.prefix.agrees_with(record.prefix) || block.record.salt != record.salt)
+  if (!block.record.agrees_with(record))
     return make_error(ErrorCode::kInvalidArgument,
                       "block %s is pushed with another text than its other parts have",
                       record.hash.to_string().c_str());
@@ -255,8 +265,7 @@ void PushAssembly::settle(const Request& request, std::span<Claim> claims,
       Result<Pushed>& outcome = request.outcomes[claim.place];
       block.busy = false;
       if (block.over) {
-        outcome = make_error(ErrorCode::kNotReady, "block %s was dropped while its parts came; push it again",
-                             record.hash.to_string().c_str());
+        outcome = was_dropped(record.hash);
         continue;
       }
       if (claim.outcome) {
@@ -267,10 +276,12 @@ void PushAssembly::settle(const Request& request, std::span<Claim> claims,
       }
       if (block.record.empty()) block.record = record;
       if (!block.record.prefix.is_known()) block.record.prefix = record.prefix;
+      if (block.record.salt == tokens::SaltFingerprint()) block.record.salt = record.salt;
       block.parts.push_back(request.part);
-      if (std::ranges::find(block.peers, request.peer) == block.peers.end())
+      if (std::ranges::find(block.peers, request.peer) == block.peers.end()) {
         block.peers.push_back(request.peer);
-      block.end = now + options_.duration;
+        block.end = now + options_.duration;  // a peer that divides its part gains no time
+      }
       outcome = Pushed::kIncomplete;
       if (!is_whole(block)) continue;
       block.busy = true;  // until it is registered: then it is found in G2
@@ -279,26 +290,42 @@ void PushAssembly::settle(const Request& request, std::span<Claim> claims,
     changed_.notify_all();
   }
   if (whole.empty()) return;
+  interleaving_point("push_assembly.before_publish");
   for (const Claim* const claim : whole) {
-    TierRecord record = claim->block->record;
-    record.checksum.reset();  // of a part; that of the whole is computed when it is needed
+    Block& block = *claim->block;
+    block.record.checksum.reset();  // of a part; that of the whole is computed when it is needed
     const Published published =
-        claim->block->target->publish(std::span(&record, 1), block::KvReady::asserted_by_caller());
+        block.target->publish(std::span(&block.record, 1), block::KvReady::asserted_by_caller());
     Result<Pushed>& outcome = request.outcomes[claim->place];
     if (published.registered[0]) {
       outcome = Pushed::kRegistered;
-      registered.push_back(record);
     } else {
       outcome = published.error.value_or(Error(ErrorCode::kInternal, "it was not registered"));
     }
+    block.target.reset();  // a reset from now on finds it in G2; one before has said that it is over
   }
-  const MutexLock lock(mu_);
-  for (const Claim* const claim : whole) {
-    claim->block->busy = false;
-    if (!request.outcomes[claim->place]) ++refused_;
-    if (!claim->block->over) erase(request.records[claim->place].hash, *claim->block);
+  std::vector<SequenceHash> dropped;
+  {
+    const MutexLock lock(mu_);
+    for (const Claim* const claim : whole) {
+      Block& block = *claim->block;
+      Result<Pushed>& outcome = request.outcomes[claim->place];
+      block.busy = false;
+      if (block.over) {
+        if (outcome) dropped.push_back(block.record.hash);
+        outcome = was_dropped(block.record.hash);
+        continue;
+      }
+      if (outcome) {
+        registered.push_back(block.record);
+      } else {
+        ++refused_;
+      }
+      erase(block.record.hash, block);
+    }
+    changed_.notify_all();
   }
-  changed_.notify_all();
+  for (const SequenceHash& hash : dropped) static_cast<void>(g2_.remove(hash));
 }
 
 void PushAssembly::erase(const SequenceHash& hash, Block& block) {
@@ -334,6 +361,13 @@ void PushAssembly::end_peer(const Peer& peer) {
 void PushAssembly::end_blocks(std::span<const SequenceHash> hashes) {
   end([&](const SequenceHash& hash, const Block&) {
     return std::ranges::find(hashes, hash) != hashes.end();
+  });
+}
+
+void PushAssembly::end_registered(std::span<const SequenceHash> hashes) {
+  if (hashes.empty()) return;
+  end([&](const SequenceHash& hash, const Block& block) {
+    return !block.busy && std::ranges::find(hashes, hash) != hashes.end();
   });
 }
 

@@ -8,8 +8,10 @@
 //   absent ── first part ──> incomplete ── last part ──> registered
 //                                └── time, reset, removal, death of the only peer ──> gone
 //
-// A part that is here already is not copied again. One that overlaps with another and brings something new is
-// refused. A part whose checksum does not match changes nothing: its place is written again by the next one.
+// A block that G2 has, however it came, needs no part: any part of it counts as registered, and what had come
+// is dropped. A part that is here already is not copied again. One that overlaps with another and brings
+// something new is refused. A part whose checksum does not match changes nothing: its place is written again
+// by the next one.
 //
 // Thread safety: thread-safe. Holds no lock while it copies, reserves and registers.
 // Complexity:    O(incomplete blocks) per call, and one pass over the bytes of the parts.
@@ -42,7 +44,7 @@ class PushAssembly {
     tokens::NamespaceFingerprint keys = {};
     std::uint32_t blocks_per_peer = 1;  // that it may have begun
     std::uint32_t blocks = 1;
-    Clock::Duration duration = {};  // of an incomplete block, from its last part on
+    Clock::Duration duration = {};  // of an incomplete block, from when a peer last joined in
     Clock* clock = nullptr;
   };
   // The pool and the executor outlive this. `landing` has the shard of the pool.
@@ -61,6 +63,8 @@ class PushAssembly {
   // Drops blocks that only this peer brought parts of.
   void end_peer(const Peer& peer);
   void end_blocks(std::span<const tokens::SequenceHash> hashes);
+  // Drops what came of blocks that G2 has; one of which a part is being copied may stay for its time.
+  void end_registered(std::span<const tokens::SequenceHash> hashes);
   void end_all();
   // Drops what is over. Returns when the next one is; empty: nothing is left.
   std::optional<Clock::TimePoint> expire();

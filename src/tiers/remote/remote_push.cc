@@ -20,6 +20,9 @@ namespace {
 // Between two attempts to push blocks that found no room: each twice the one before.
 constexpr Clock::Duration kFirstPause = std::chrono::milliseconds(1);
 constexpr Clock::Duration kLongestPause = std::chrono::milliseconds(64);
+// In so many turns, about a second, all of these blocks are tried: for one that another rank has begun there
+// is always room.
+constexpr std::size_t kTurns = 16;
 
 }  // namespace
 
@@ -155,31 +158,53 @@ Result<std::vector<Result<Pushed>>> RemoteNode::push(const transfer::AgentIdenti
   const auto no_room = [](const auto& outcome) {
     return !outcome && outcome.error().code() == ErrorCode::kCapacity;
   };
-  // Other ranks, or other peers, make room.
+  if (!until) return all;
+  std::vector<std::size_t> left;
+  if (!all && no_room(all)) all = std::vector<Result<Pushed>>(hashes.size(), all.error());
+  if (!all) return all;
+  for (std::size_t i = 0; i < hashes.size(); ++i)
+    if (no_room((*all)[i])) left.push_back(i);
+  // Other ranks, or other peers, make room. Bytes that find none were sent for nothing: a few blocks try, the
+  // first ones, as ranks fill them in the same order, and some of the others in turn. Twice as many follow
+  // where all of them were taken.
   Clock::Duration pause = kFirstPause;
+  std::size_t first = 0;  // how many of the first ones; 0: as many as of the others
+  std::size_t next = 0;   // of the others
+  bool wait = true;
   Mutex mu;
   CondVar never;
-  while (until && core_->clock->now() < *until) {
-    std::vector<std::size_t> again;
-    if (!all && no_room(all)) {
-      for (std::size_t i = 0; i < hashes.size(); ++i) again.push_back(i);
-      all = std::vector<Result<Pushed>>(hashes.size(), all.error());
-    } else if (all) {
-      for (std::size_t i = 0; i < all->size(); ++i)
-        if (no_room((*all)[i])) again.push_back(i);
-    }
-    if (again.empty()) break;
-    {
+  while (!left.empty()) {
+    if (wait) {
       const MutexLock lock(mu);
       core_->clock->wait_until(never, mu, std::min(*until, core_->clock->now() + pause));
     }
-    pause = std::min(2 * pause, kLongestPause);
+    if (core_->clock->now() >= *until) break;
+    const std::size_t few = (left.size() + kTurns - 1) / kTurns;
+    first = std::min(std::max(first, few), left.size());
+    if (next < first || next >= left.size()) next = first;
+    const std::size_t last = std::min(next + few, left.size());
+    std::vector<std::size_t> turn;
+    std::vector<std::size_t> kept;
+    for (std::size_t k = 0; k < left.size(); ++k)
+      (k < first || (k >= next && k < last) ? turn : kept).push_back(left[k]);
     std::vector<SequenceHash> some;
-    some.reserve(again.size());
-    for (const std::size_t i : again) some.push_back(hashes[i]);
+    some.reserve(turn.size());
+    for (const std::size_t i : turn) some.push_back(hashes[i]);
     Result<std::vector<Result<Pushed>>> pushed = push_batches(peer, some, until);
-    for (std::size_t k = 0; k < again.size(); ++k)
-      (*all)[again[k]] = pushed ? std::move((*pushed)[k]) : Result<Pushed>(pushed.error());
+    std::size_t refused = 0;
+    for (std::size_t k = 0; k < turn.size(); ++k) {
+      Result<Pushed>& outcome = (*all)[turn[k]];
+      outcome = pushed ? std::move((*pushed)[k]) : Result<Pushed>(pushed.error());
+      if (!no_room(outcome)) continue;
+      kept.push_back(turn[k]);
+      ++refused;
+    }
+    std::ranges::sort(kept);
+    left = std::move(kept);
+    next = last - (turn.size() - refused);
+    wait = refused != 0;
+    pause = refused == turn.size() ? std::min(2 * pause, kLongestPause) : kFirstPause;
+    first = refused == 0 ? 2 * turn.size() : 0;
   }
   return all;
 }

@@ -8,6 +8,7 @@
 #include "ashlar/base/log.h"
 #include "ashlar/transfer/block_checksum.h"
 #include "ashlar/transfer/transfer_plan.h"
+#include "base/interleaving.h"
 #include "base/start_thread.h"
 #include "base/wide.h"
 
@@ -21,16 +22,20 @@ namespace {
 
 constexpr Clock::Duration kSlowPeer = std::chrono::milliseconds(50);
 
-// Blocks of which parts are missing take no more than half of G2.
+// Blocks of which parts are missing take no more than half of G2, and no peer more than its share of them.
 std::unique_ptr<PushAssembly> assembly_of(const RemoteServer::Options& options, BytePool& g2,
                                           transfer::Executor& executor) {
   if (options.landing == nullptr) return nullptr;
+  const RemoteLimits& limits = options.limits;
   const auto half = static_cast<std::uint32_t>(std::max<std::size_t>(1, g2.capacity() / 2));
+  const std::uint32_t blocks = std::min(limits.incomplete_blocks, half);
+  const std::uint64_t share =
+      std::uint64_t{limits.incomplete_blocks_per_peer} * blocks / limits.incomplete_blocks;
   return std::make_unique<PushAssembly>(
       g2, options.landing, executor,
       PushAssembly::Options{.keys = options.names.keys,
-                            .blocks_per_peer = std::min(options.limits.incomplete_blocks_per_peer, half),
-                            .blocks = std::min(options.limits.incomplete_blocks, half),
+                            .blocks_per_peer = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, share)),
+                            .blocks = blocks,
                             .duration = options.longest_lease,
                             .clock = options.clock});
 }
@@ -407,12 +412,14 @@ void RemoteServer::evicted(std::span<const block::EvictedBlock> blocks) noexcept
 
 void RemoteServer::withdraw(std::span<const SequenceHash> hashes) {
   leases_.end_blocks(hashes);
+  watch_.drop(hashes);
   if (assembly_ != nullptr) assembly_->end_blocks(hashes);
   take_back(hashes);
 }
 
 void RemoteServer::withdraw_all() {
   leases_.end_all();
+  watch_.drop_all();
   if (assembly_ != nullptr) assembly_->end_all();
   const MutexLock lock(mu_);
   for (auto& [id, told] : told_) {
@@ -494,6 +501,7 @@ std::vector<Result<Pushed>> RemoteServer::register_landed(std::span<const std::u
                                                           std::vector<TierRecord>& registered) {
   std::vector<Result<Pushed>> outcomes(records.size(), Pushed::kRegistered);
   std::vector<std::size_t> written;
+  PushWatch::Push push(watch_, records);
   for (std::size_t i = 0; i < records.size(); ++i) {
     if (records[i].empty()) {
       outcomes[i] = make_error(ErrorCode::kNotFound, "nothing was written");
@@ -540,16 +548,27 @@ std::vector<Result<Pushed>> RemoteServer::register_landed(std::span<const std::u
               : found.error();
     push_refused_.add();
   }
+  interleaving_point("remote_server.before_publish");
   const Published published = (*reserved)->publish(good, copied->kv_ready());
+  reserved->reset();  // a reset from now on finds them in G2; one before is known here
+  const std::vector<bool>& dropped = push.end();
+  std::vector<SequenceHash> whole;
   for (std::size_t k = 0; k < written.size(); ++k) {
     if (good[k].empty()) continue;
-    if (published.registered[k]) {
-      registered.push_back(good[k]);
-    } else {
-      outcomes[written[k]] = published.error.value_or(Error(ErrorCode::kInternal, "it was not registered"));
+    Result<Pushed>& outcome = outcomes[written[k]];
+    if (!published.registered[k]) {
+      outcome = published.error.value_or(Error(ErrorCode::kInternal, "it was not registered"));
       push_refused_.add();
+    } else if (dropped[written[k]]) {
+      outcome = make_error(ErrorCode::kNotReady, "block %s was dropped while it came; push it again",
+                           good[k].hash.to_string().c_str());
+      static_cast<void>(g2_.remove(good[k].hash));
+    } else {
+      registered.push_back(good[k]);
+      whole.push_back(good[k].hash);
     }
   }
+  if (assembly_ != nullptr) assembly_->end_registered(whole);
   return outcomes;
 }
 

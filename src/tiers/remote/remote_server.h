@@ -30,6 +30,7 @@
 #include "tiers/remote/lease_table.h"
 #include "tiers/remote/peer_totals.h"
 #include "tiers/remote/push_assembly.h"
+#include "tiers/remote/push_watch.h"
 #include "tiers/remote/remote_messages.h"
 
 namespace ashlar::tiers {
@@ -130,6 +131,7 @@ class RemoteServer final : public block::BlockObserver {
   Clock& clock_;
   LeaseTable leases_;
   const std::unique_ptr<PushAssembly> assembly_;  // null: no pushes
+  PushWatch watch_;
   PeerTotals totals_;
 
   Mutex checksums_mu_;  // a leaf

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
+#include "ashlar/testing/interleaving.h"
 #include "ashlar/transfer/block_checksum.h"
 #include "tiers/remote/remote_fixture.h"
 #include "tiers/remote/remote_messages.h"
@@ -55,6 +56,13 @@ layout::Shard heads(std::uint32_t first, std::uint32_t count, std::uint32_t rank
   return {kModel.all_layers(), {first, count}, rank, ranks};
 }
 
+// Where no lease ends while threads wait for each other, however slow the machine is.
+KvOptions patient(std::uint32_t blocks = 64) {
+  KvOptions options = node({}, blocks);
+  options.remote->lease = minutes(30);
+  return options;
+}
+
 // Nothing is left over, and the blocks are what ranks compute.
 void expect_pushed(FleetRank& target, const Hashes& hashes) {
   EXPECT_EQ(target.onboard(hashes), hashes.size()) << target.options().shard.to_string();
@@ -85,7 +93,7 @@ void expect_fleets_push(const ShardedModel& model, const std::vector<layout::Sha
   const Hashes hashes = KvWorkload::sequence(3, 3);
   const Ranks writers = writers_of(model, from, hashes);
   for (const layout::Shard& shard : to) {
-    FleetRank target(model, node({}, 8), shard);
+    FleetRank target(model, node(), shard);
     std::vector<std::pair<FleetRank*, SequenceHash>> pushes;
     for (const auto& writer : writers) {
       if (!share_something(writer->options().shard, shard)) continue;
@@ -188,8 +196,34 @@ TEST(RemotePushTest, AWholeBlockGoesBeforeItsParts) {
   FleetRank target = rank_of(kModel, undivided());
   expect_all(push(*halves[0], target, hashes), Pushed::kIncomplete);
   expect_all(push(*whole[0], target, hashes), Pushed::kRegistered);
-  expect_all(push(*halves[1], target, hashes), Pushed::kRegistered);
+  EXPECT_EQ(incomplete(target), 0u);
+  for (const auto& half : halves) expect_all(push(*half, target, hashes), Pushed::kRegistered);
   expect_pushed(target, hashes);
+}
+
+// Its own engine computes the block: nothing tells those who push.
+TEST(RemotePushTest, PartsOfABlockThatIsThereNeedNoRoomAndLeaveNothing) {
+  const Hashes hashes = KvWorkload::sequence(16, 3);
+  KvOptions options = node();
+  options.remote->limits.incomplete_blocks_per_peer = 1;
+  options.remote->limits.incomplete_blocks = 1;
+  FleetRank target(kModel, options, undivided());
+  FleetRank first = rank_of(kModel, heads(0, 3, 0, 2));
+  FleetRank across = rank_of(kModel, heads(2, 2, 1, 2));
+  for (FleetRank* const rank : {&first, &across}) store(*rank, hashes);
+  expect_all(push(first, target, {hashes[0]}), Pushed::kIncomplete);
+  expect_all(push(first, target, {hashes[1]}), ErrorCode::kCapacity, "push this one again later");
+  store(target, {hashes[1]});
+  expect_all(push(first, target, {hashes[1]}), Pushed::kRegistered);
+  EXPECT_EQ(incomplete(target), 1u);
+  store(target, {hashes[0]});
+  expect_all(push(across, target, {hashes[0]}), Pushed::kRegistered);
+  EXPECT_EQ(incomplete(target), 0u);
+  expect_all(push(first, target, {hashes[2]}), Pushed::kIncomplete);
+  store(target, {hashes[2]});
+  expect_all(push(first, target, {hashes[2]}), Pushed::kRegistered);
+  EXPECT_EQ(incomplete(target), 0u);
+  target.expect_counts_exact();
 }
 
 // ---- what goes wrong
@@ -249,6 +283,48 @@ TEST(RemotePushTest, ResetAndRemovalEndIncompleteBlocks) {
   target.kv().drain();
   ASSERT_TRUE(target.kv().reset(kHost));
   target.expect_counts_exact();
+}
+
+// A block that is dropped while it is being registered does not stay, and nobody is told of it.
+TEST(RemotePushTest, ResetAndRemovalEndBlocksThatAreBeingRegistered) {
+  const Hashes hashes = KvWorkload::sequence(19, 3);
+  const Ranks halves = writers_of(kModel, kModel.fleet(2), hashes);
+  const Ranks whole = writers_of(kModel, {undivided()}, hashes);
+  for (const bool in_parts : {true, false})
+    for (const bool all : {true, false}) {
+      SCOPED_TRACE(std::string(in_parts ? "in parts, " : "whole, ") + (all ? "reset" : "removal"));
+      KvOptions options = node();
+      std::size_t heard = 0;
+      options.remote->on_pushed = [&](const transfer::AgentIdentity&, std::span<const SequenceHash> some) {
+        heard += some.size();
+      };
+      FleetRank target(kModel, options, undivided());
+      if (in_parts) expect_all(push(*halves[0], target, hashes), Pushed::kIncomplete);
+      FleetRank& last = in_parts ? *halves[1] : *whole[0];
+      const char* const point = in_parts ? "push_assembly.before_publish" : "remote_server.before_publish";
+      testing::Interleaving order;
+      order.pause_at(point);
+      Outcomes outcomes;
+      std::jthread pusher([&] { outcomes = push(last, target, hashes); });
+      order.wait_until_paused(point);
+      const std::size_t gone = all ? hashes.size() : 1;
+      if (all) {
+        ASSERT_TRUE(target.kv().reset(kHost));
+      } else {
+        ASSERT_TRUE(target.kv().reset_blocks(std::span(hashes).first(1)));
+      }
+      order.resume(point);
+      pusher.join();
+      ASSERT_EQ(outcomes.size(), hashes.size());
+      const auto middle = outcomes.begin() + static_cast<std::ptrdiff_t>(gone);
+      expect_all(Outcomes(outcomes.begin(), middle), ErrorCode::kNotReady, "push it again");
+      expect_all(Outcomes(middle, outcomes.end()), Pushed::kRegistered);
+      EXPECT_EQ(heard, hashes.size() - gone);
+      for (std::size_t i = 0; i < hashes.size(); ++i)
+        EXPECT_EQ(target.kv().presence(hashes)[i].anywhere(), i >= gone) << i;
+      EXPECT_EQ(incomplete(target), 0u);
+      target.expect_counts_exact();
+    }
 }
 
 // What a peer may send that is no node of ours.
@@ -330,10 +406,6 @@ TEST(RemotePushTest, APartThatIsNotWhatItSaysIsRefusedAndSpoilsNothing) {
   // Another model has the same bytes under another namespace.
   EXPECT_EQ(refusal(part, stranger.record(hash, part, tokens::NamespaceFingerprint::from_bits(7, 9))),
             ErrorCode::kCorruption);
-  // Another text, and another salt, under this name.
-  wrong = record;
-  wrong.salt = tokens::SaltFingerprint::from_bits(1, 2);
-  EXPECT_EQ(refusal(part, wrong), ErrorCode::kInvalidArgument);
   // Parts that this rank does not hold, or that are none.
   for (const RemotePart& other :
        {RemotePart{}, RemotePart{kModel.all_layers(), {3, 2}}, RemotePart{{1, 2}, {2, 2}},
@@ -343,6 +415,61 @@ TEST(RemotePushTest, APartThatIsNotWhatItSaysIsRefusedAndSpoilsNothing) {
   EXPECT_EQ(*stranger.commit(hash, part, record), Pushed::kRegistered);
   EXPECT_EQ(target.onboard({hash}), 1u);
   EXPECT_EQ(remote_of(target).status().reserved_blocks, 0u);
+}
+
+TEST(RemotePushTest, PartsOfOtherSaltsAndTextsAreRefusedAndUnknownOnesTrusted) {
+  const SequenceHash hash = KvWorkload::sequence(17, 1)[0];
+  FleetRank target = rank_of(kModel, undivided());
+  const Ranks writers = writers_of(kModel, kModel.fleet(2), {hash});
+  Stranger stranger(*writers[1], target);
+  const RemotePart third{kModel.all_layers(), {2, 1}};
+  const RemotePart fourth{kModel.all_layers(), {3, 1}};
+  const auto named = [&](const RemotePart& part, const tokens::SaltFingerprint& salt,
+                         const tokens::PrefixDigest& prefix) {
+    TierRecord record = stranger.record(hash, part);
+    record.salt = salt;
+    record.prefix = prefix;
+    return record;
+  };
+  const auto salt = tokens::SaltFingerprint::from_bits(1, 2);
+  const auto prefix = tokens::PrefixDigest::known(3, 4);
+  expect_all(push(*writers[0], target, {hash}), Pushed::kIncomplete);
+  EXPECT_EQ(stranger.commit(hash, third, named(third, salt, prefix)).value(), Pushed::kIncomplete);
+  // What the second part said is kept.
+  for (const TierRecord& other : {named(fourth, tokens::SaltFingerprint::from_bits(1, 3), prefix),
+                                  named(fourth, salt, tokens::PrefixDigest::known(3, 5))}) {
+    const Result<Pushed> pushed = stranger.commit(hash, fourth, other);
+    ASSERT_FALSE(pushed);
+    EXPECT_EQ(pushed.error().code(), ErrorCode::kInvalidArgument) << pushed.error();
+  }
+  EXPECT_EQ(stranger.commit(hash, fourth, named(fourth, {}, {})).value(), Pushed::kRegistered);
+  std::size_t found = 0;
+  target.kv().g2()->for_each_registered([&](const SequenceHash&, block::BlockId id) {
+    const auto described = target.kv().g2()->describe(id);
+    ASSERT_TRUE(described && described->identity);
+    EXPECT_EQ(described->identity->salt, salt);
+    EXPECT_EQ(described->identity->prefix, prefix);
+    ++found;
+  });
+  EXPECT_EQ(found, 1u);
+}
+
+TEST(RemotePushTest, APeerThatDividesItsPartGainsNoTime) {
+  ManualClock clock;
+  KvOptions options = node();
+  options.clock = &clock;
+  FleetRank target(kModel, options, undivided());
+  const SequenceHash hash = KvWorkload::sequence(18, 1)[0];
+  const Ranks writers = writers_of(kModel, kModel.fleet(2), {hash});
+  Stranger stranger(*writers[1], target);
+  const RemotePart third{kModel.all_layers(), {2, 1}};
+  const RemotePart fourth{kModel.all_layers(), {3, 1}};
+  EXPECT_EQ(stranger.commit(hash, third, stranger.record(hash, third)).value(), Pushed::kIncomplete);
+  clock.advance(seconds(29));
+  EXPECT_EQ(stranger.commit(hash, fourth, stranger.record(hash, fourth)).value(), Pushed::kIncomplete);
+  clock.advance(seconds(2));
+  eventually([&] { return incomplete(target) == 0; });
+  EXPECT_EQ(remote_of(target).status().incomplete_expired, 1u);
 }
 
 TEST(RemotePushTest, OtherModelsAndOtherHeadsHaveNowhereToPush) {
@@ -404,16 +531,63 @@ TEST(RemotePushTest, IncompleteBlocksAreLimitedPerPeerAndInAll) {
   EXPECT_FALSE(options.remote->validate());
 }
 
+TEST(RemotePushTest, ASmallG2IsSharedAmongPeersAsALargeOne) {
+  KvOptions options = node({}, 8);  // four blocks may be incomplete
+  options.remote->limits.incomplete_blocks_per_peer = 4;
+  options.remote->limits.incomplete_blocks = 8;
+  FleetRank target(kModel, options, undivided());
+  const Hashes hashes = KvWorkload::sequence(20, 3);
+  const Hashes more = KvWorkload::sequence(21, 3);
+  const Ranks writers = writers_of(kModel, {kModel.fleet(2)[0]}, hashes);
+  const Ranks others = writers_of(kModel, {kModel.fleet(2)[1]}, more);
+  for (const auto& [rank, its] : {std::pair(writers[0].get(), &hashes), {others[0].get(), &more}}) {
+    const Outcomes outcomes = push(*rank, target, *its);
+    expect_all({outcomes[0], outcomes[1]}, Pushed::kIncomplete);
+    expect_all({outcomes[2]}, ErrorCode::kCapacity, "one peer may begin");
+  }
+  EXPECT_EQ(incomplete(target), 4u);
+}
+
+// Bytes that find no room are sent for nothing.
+TEST(RemotePushTest, WhoWaitsForRoomTriesAFewBlocks) {
+  KvOptions options = patient();
+  options.remote->limits.incomplete_blocks_per_peer = 1;
+  options.remote->limits.incomplete_blocks = 1;
+  options.remote->landing_blocks = 24;
+  FleetRank target(kModel, options, undivided());
+  const Hashes hashes = KvWorkload::sequence(22, 17);
+  Ranks writers;
+  for (const layout::Shard& shard : kModel.fleet(2)) {
+    writers.push_back(std::make_unique<FleetRank>(kModel, patient(), shard));
+    store(*writers.back(), hashes);
+  }
+  const auto push_all = [&](FleetRank& rank) {
+    const auto done = remote_of(rank).push(meet(rank, target), hashes, Clock::real().now() + minutes(5));
+    ASSERT_TRUE(done) << done.error();
+    for (const Result<Pushed>& one : *done) EXPECT_TRUE(one) << one.error();
+  };
+  std::jthread ahead([&] { push_all(*writers[0]); });
+  // All of them once; then two blocks in each of eight attempts.
+  eventually([&] { return remote_of(target).status().push_refused >= 16 + 8 * 2; });
+  const std::uint64_t refused = remote_of(target).status().push_refused;
+  const std::uint64_t attempts = remote_of(target).status().reservations;  // those, or more by now
+  EXPECT_LE(refused, 16 + (attempts - 1) * 2);
+  push_all(*writers[1]);
+  ahead.join();
+  EXPECT_EQ(target.onboard(hashes), 17u);
+  EXPECT_EQ(incomplete(target), 0u);
+}
+
 // One rank is far ahead of the other; then the other is. Both wait for room.
 TEST(RemotePushTest, RanksWaitForEachOther) {
-  KvOptions options = node();
+  KvOptions options = patient();
   options.remote->limits.incomplete_blocks_per_peer = 2;
   options.remote->landing_blocks = 3;
   FleetRank target(kModel, options, undivided());
   const Hashes hashes = KvWorkload::sequence(14, 24);
   Ranks writers;
   for (const layout::Shard& shard : kModel.fleet(2)) {
-    writers.push_back(std::make_unique<FleetRank>(rank_of(kModel, shard)));
+    writers.push_back(std::make_unique<FleetRank>(kModel, patient(), shard));
     store(*writers.back(), hashes);
   }
   std::vector<std::thread> threads;
@@ -439,12 +613,12 @@ TEST(RemotePushTest, ManyRanksFillTheSameBlocksAtOnce) {
     const Hashes hashes = KvWorkload::sequence(15, 8);
     Ranks writers;
     for (const layout::Shard& shard : model.fleet(from)) {
-      writers.push_back(std::make_unique<FleetRank>(model, node({}, 16), shard));
+      writers.push_back(std::make_unique<FleetRank>(model, patient(16), shard));
       store(*writers.back(), hashes);
     }
     Ranks targets;
     for (const layout::Shard& shard : model.fleet(to))
-      targets.push_back(std::make_unique<FleetRank>(model, node({}, 32), shard));
+      targets.push_back(std::make_unique<FleetRank>(model, patient(32), shard));
     std::vector<std::thread> threads;
     for (std::size_t w = 0; w < writers.size(); ++w)
       threads.emplace_back([&, w] {
