@@ -276,8 +276,8 @@ class Router {
   // Ends the reservation. Requires: called once per decision.
   void release(DecisionId decision);
 
-  // Ends predictions whose time is over, a few at a time, with the lock free in between. The next choice
-  // would have to do it otherwise, and it changes none.
+  // Ends predictions whose time is over, a few at a time, with a short sleep in between in which choices are
+  // made. The next choice would have to do it otherwise, and it changes none.
   void tidy();
 
   // What every worker of the group holds of a prefix, without choosing; predictions left out.

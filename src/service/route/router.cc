@@ -1,6 +1,7 @@
 #include "ashlar/service/router.h"
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
 #include <tuple>
 
@@ -166,12 +167,13 @@ void Router::expect(const events::Worker& worker, std::span<const tokens::LocalH
 
 void Router::tidy() {
   constexpr std::size_t kStep = 256;
+  constexpr auto kPause = std::chrono::microseconds(50);
   for (;;) {
     {
       MutexLock lock(mu_);
       if (core_->end_predictions(clock_.now(), kStep) < kStep) return;
     }
-    std::this_thread::yield();  // to a choice that waits
+    std::this_thread::sleep_for(kPause);  // a mutex is not fair: yielding alone seldom lets a choice in
   }
 }
 

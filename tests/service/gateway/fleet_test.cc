@@ -435,6 +435,7 @@ TEST_F(FleetTest, ExpectationsEndWithoutAnotherRequest) {
     ASSERT_TRUE(std::holds_alternative<Forward>(open->step));
     open->passage->ended(PassageEnd::kComplete);
   }
+  ASSERT_GT(service->router().sizes("m").predicted, 0u);
   // As soon as that time and a step of its clock are over.
   const testing::UntilSeen until(0.1);
   std::size_t left = 1;

@@ -14,9 +14,10 @@ namespace ashlar::service {
 
 class RandomRoutes {
  public:
+  // `most`: blocks of a prompt.
   explicit RandomRoutes(std::uint64_t seed, RouteLog* log = nullptr,
-                        const RouterOptions& options = tight_options())
-      : random_(seed), router_(options, log, clock_) {}
+                        const RouterOptions& options = tight_options(), std::uint64_t most = 11)
+      : random_(seed), router_(options, log, clock_), most_(most), stride_(most < 50 ? 100 : 1000) {}
 
   // Limits that are reached.
   static RouterOptions tight_options() {
@@ -49,8 +50,8 @@ class RandomRoutes {
   std::vector<tokens::LocalHash> prompt() {
     std::vector<tokens::LocalHash> locals;
     const std::uint64_t family = random_.below(5);
-    for (std::uint64_t i = random_.below(12); i > 0; --i)
-      locals.emplace_back(family * 100 + locals.size() + (random_.below(20) == 0 ? 50 : 0));
+    for (std::uint64_t i = random_.below(most_ + 1); i > 0; --i)
+      locals.emplace_back(family * stride_ + locals.size() + (random_.below(20) == 0 ? stride_ / 2 : 0));
     return locals;
   }
   events::Worker any_worker() {
@@ -90,7 +91,7 @@ class RandomRoutes {
         store();
         break;
       case 6: {
-        const std::vector<events::BlockName> names = {events::BlockName(random_.below(600))};
+        const std::vector<events::BlockName> names = {events::BlockName(random_.below(6 * stride_))};
         router_.sink().remove(any_worker(), events::StorageTier::kDevice, names);
         break;
       }
@@ -188,6 +189,8 @@ class RandomRoutes {
   Random random_;
   ManualClock clock_;
   Router router_;
+  const std::uint64_t most_;
+  const std::uint64_t stride_;  // from family to family
   std::map<events::WorkerId, std::uint64_t> lives_;
   std::uint64_t last_life_ = 0;
   std::map<events::Worker, Load> loads_;

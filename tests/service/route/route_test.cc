@@ -390,6 +390,34 @@ TEST(RouteLoads, TidyingChangesNoChoice) {
   EXPECT_EQ(tidied.decisions(), left_alone.decisions());
 }
 
+// The same where prompts are long, in several steps.
+TEST(RouteLoads, TidyingOfLongPromptsChangesNoChoice) {
+  const RouterOptions options{.prediction_ttl = std::chrono::seconds(1),
+                              .fallback_ttl = std::chrono::seconds(3),
+                              .seed = 5,
+                              .max_sessions = 4,
+                              .max_predicted_blocks = 150,
+                              .max_predictions = 1000};
+  RandomRoutes tidied(13, nullptr, options, 200);
+  RandomRoutes left_alone(13, nullptr, options, 200);
+  std::size_t ended = 0;
+  std::size_t most = 0;
+  for (int i = 0; i < 1500; ++i) {
+    tidied.run(1);
+    const std::size_t before = tidied.router().sizes("m").predicted;
+    tidied.router().tidy();
+    const std::size_t here = before - tidied.router().sizes("m").predicted;
+    ended += here;
+    most = std::max(most, here);
+    left_alone.run(1);
+  }
+  EXPECT_GT(ended, 10'000u);
+  EXPECT_GT(most, 256u) << "more than a step";
+  EXPECT_GT(tidied.router().sizes("m").predictions_evicted, 0u) << "the limit was reached too";
+  EXPECT_GT(tidied.chosen(), 200u);
+  EXPECT_EQ(tidied.decisions(), left_alone.decisions());
+}
+
 TEST_F(RouteTest, TidyingEndsWhatIsOverWithoutAChoice) {
   add(1, false);
   for (std::uint64_t prompt = 1; prompt <= 20; ++prompt) router_.release(choose(chain(prompt, 100))->id);
