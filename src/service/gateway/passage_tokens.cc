@@ -103,9 +103,7 @@ void ProxyPassage::take_tokens(KnownPrompt known) {
                           model_.block_size);
     return;
   }
-  const auto hashed = hash_from(known_->hashed, known_->shared, all, hasher, model_.block_size);
-  locals_ = hashed->locals;
-  if (hashed != known_->hashed) parts_.prompts->keep(*known_, hashed);
+  locals_ = parts_.prompts->hash(*known_, hasher, model_.block_size)->locals;
 }
 
 Step ProxyPassage::answered(Result<Answer> answer) {

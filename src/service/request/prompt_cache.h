@@ -2,9 +2,8 @@
 // with the least recently used ones evicted. No text is kept.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(1), but drop_joined(): O(entries). Memory: at most max_bytes; lists that callers still
-// hold
-//                are not counted once evicted.
+// Complexity:    O(1), but drop_joined() and drop_all(): O(entries). Memory: at most max_bytes; lists that
+//                callers still hold are not counted once evicted.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +23,10 @@ namespace ashlar::service {
 using TokenList = std::shared_ptr<const std::vector<tokens::Token>>;
 using PromptDigest = tokens::SipHash128::Digest;
 
-// The blocks of a prompt, as they were hashed last.
+// The blocks of a prompt, as they were hashed last. Of the hasher only a keyed digest is kept: the salt of a
+// request may be as long as its body.
 struct HashedPrompt {
-  tokens::SequenceHasher hasher;
+  PromptDigest hasher = {};
   std::uint32_t block_size = 0;
   std::vector<tokens::LocalHash> locals;
 };
@@ -47,10 +47,14 @@ class PromptCache {
 
   // Null: unknown. Counts as a use.
   TokenList find(const PromptDigest& key);
-  // Replaces what was there. `model` and `is_joined` are for drop_joined().
-  void put(const PromptDigest& key, TokenList tokens, std::uint64_t model, bool is_joined);
+  // Replaces what was there. `model` and `is_joined` are for drop_joined(); `stood_in`, of what is joined: as
+  // in KnownPrompt.
+  void put(const PromptDigest& key, TokenList tokens, std::uint64_t model, bool is_joined,
+           bool stood_in = false);
   // Null: not hashed, or unknown. No use.
   std::shared_ptr<const HashedPrompt> hashed(const PromptDigest& key) const;
+  // As it was put; false: unknown. No use.
+  bool stood_in(const PromptDigest& key) const;
   // Of an entry that has these tokens; else nothing. Replaces what was there.
   void set_hashed(const PromptDigest& key, const TokenList& tokens,
                   std::shared_ptr<const HashedPrompt> hashed);
@@ -72,6 +76,7 @@ class PromptCache {
     TokenList tokens;
     std::uint64_t model = 0;
     bool is_joined = false;
+    bool stood_in = false;
     std::shared_ptr<const HashedPrompt> hashed = {};
     std::size_t bytes = 0;
   };

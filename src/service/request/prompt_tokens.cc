@@ -6,7 +6,8 @@
 //   T[m0 … mk] + (tail without T[m0])   is the joined form.
 //
 // Where m0 is long, a short message of its role stands in for it in these questions: T[m0] is then asked once
-// for all conversations. A difference ends that first, and m0 itself is asked again.
+// for all conversations. The first tail of every m0 is compared, since what a template writes may go by what
+// m0 says. A difference ends that first, and m0 itself is asked again.
 //
 // A chain of questions is a Plan, which stays, and a Step, which says how far it has come. Everything that
 // may take long (hashing, reading, writing questions) is done without the lock.
@@ -18,12 +19,12 @@
 #include <array>
 #include <cerrno>
 #include <map>
-#include <optional>
 #include <system_error>
 #include <utility>
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
+#include "service/request/prompt_keys.h"
 #include "service/request/text_hash.h"
 #include "service/request/tokenize_question.h"
 
@@ -37,7 +38,7 @@ using TokenVector = std::vector<Token>;
 // Bounds of what is remembered of models; beyond them prompts are asked whole.
 constexpr std::size_t kMaxModels = 256;
 constexpr std::size_t kMaxTailKinds = 256;
-constexpr std::size_t kMaxShapes = 64;
+constexpr std::size_t kMaxGenerations = 128;
 constexpr std::size_t kLongMessage = 512;     // bytes: from here on a first message has a stand-in
 constexpr std::size_t kMaxGeneration = 1024;  // tokens of a generation prompt
 
@@ -51,33 +52,43 @@ struct TailTrust {
 struct ModelState {
   bool is_off = false;            // a difference was seen
   bool has_no_stand_ins = false;  // one was seen with a stand-in
-  // By the template's arguments: the tokens of the generation prompt.
+  std::uint32_t differences = 0;  // after each of them everything is learned anew
+  // By the template's arguments, and whether a stand-in was asked: the tokens of the generation prompt.
   std::map<std::uint64_t, TokenVector> generations;
   // By the template's arguments and the kind of tail.
   std::map<std::pair<std::uint64_t, std::uint64_t>, TailTrust> tails;
 };
 
-// The names under which the parts of a request are remembered.
-struct PromptKeys {
-  std::uint64_t model = 0;
-  std::uint64_t shape = 0;  // everything but tools and messages
-  PromptDigest whole = {};
-  PromptDigest base = {};              // T[m0]
-  PromptDigest frame = {};             // everything but messages
-  std::vector<PromptDigest> prefixes;  // [i]: of the first i + 1 messages, as a client asks for them
-};
+constexpr std::uint64_t kStandInShape = 0x57A2'0000;
+constexpr std::uint64_t kStandInKind = std::uint64_t{1} << 44;  // of a tail; above tail_kind_of()
+
+// What a template puts there may go by what m0 says.
+std::uint64_t generation_key(const PromptKeys& keys, bool stands_in) {
+  return stands_in ? keys.shape ^ kStandInShape : keys.shape;
+}
 
 // Null: not known yet.
-const TokenVector* generation_of(const ModelState& model, const PromptKeys& keys) {
-  const auto found = model.generations.find(keys.shape);
+const TokenVector* generation_of(const ModelState& model, const PromptKeys& keys, bool stands_in) {
+  const auto found = model.generations.find(generation_key(keys, stands_in));
   return found == model.generations.end() ? nullptr : &found->second;
 }
+
+// The longest beginning of a conversation that is known.
+struct Prefix {
+  TokenList tokens = nullptr;
+  std::shared_ptr<const HashedPrompt> hashed = nullptr;
+  std::size_t size = 0;  // in messages
+  bool stood_in = false;
+};
 
 struct Plan {
   PromptKeys keys;
   std::uint64_t tail_kind = 0;
-  bool compares = false;   // asks the whole too
-  bool stands_in = false;  // for m0
+  bool compares = false;          // asks the whole too
+  bool stands_in = false;         // for m0
+  bool stood_in = false;          // here, or in the prefix
+  std::uint32_t differences = 0;  // of the model, when it was made
+  PromptDigest tried = {};        // stands for a tail of this m0 that was compared, if stands_in
   bool is_rendered = false;
   bool has_media = false;
   std::string_view render_target;
@@ -118,10 +129,6 @@ bool ends_with(const TokenVector& tokens, const TokenVector& end) {
   return tokens.size() >= end.size() && std::equal(end.rbegin(), end.rend(), tokens.rbegin());
 }
 
-void absorb(SipHash128& hash, const std::optional<bool>& flag) {
-  hash.update_u64(flag ? (*flag ? 2 : 1) : 0);
-}
-
 SipHash128::Key random_key() {
   SipHash128::Key key;
   ASHLAR_CHECK(getentropy(key.data(), key.size()) == 0,
@@ -130,32 +137,8 @@ SipHash128::Key random_key() {
   return key;
 }
 
-constexpr std::uint64_t kFlagsMark = 0xF1A6'0000;
-constexpr std::uint64_t kStandInMark = 0x57A2'0000;
-constexpr std::uint64_t kStandInKind = std::uint64_t{1} << 44;  // of a tail; above tail_kind_of()
-
-// A request with flags of its own has keys apart from those that can be prefixes.
-PromptDigest with_flags(SipHash128 hash, bool add_generation_prompt, bool continue_final_message) {
-  if (add_generation_prompt && !continue_final_message) return hash.digest();
-  hash.update_u64(kFlagsMark | (add_generation_prompt ? 1 : 0) | (continue_final_message ? 2 : 0));
-  return hash.digest();
-}
-
 bool has_usual_flags(const RequestView& view) {
   return view.add_generation_prompt.value_or(true) && !view.continue_final_message.value_or(false);
-}
-
-// Roles and forms of the first message, of those between, of the new ones, and of the last.
-std::uint64_t tail_kind_of(const RequestView& view, std::string_view body, std::size_t prefix) {
-  static_assert(kMessageKinds <= 16, "a set of kinds has sixteen bits");
-  std::uint64_t middle = 0;
-  std::uint64_t tail = 0;
-  unsigned last = 0;
-  for (std::size_t i = 1; i < view.messages.size(); ++i) {
-    last = message_kind(view, body, i);
-    (i < prefix ? middle : tail) |= std::uint64_t{1} << last;
-  }
-  return message_kind(view, body, 0) | middle << 8 | tail << 24 | std::uint64_t{last} << 40;
 }
 
 // Empty: the first message is asked itself.
@@ -185,13 +168,9 @@ std::string_view to_string(KnownPrompt::Source source) noexcept {
 struct PromptTokens::State {
   explicit State(const Options& given) : options(given), text_hash(random_key()), cache(given.max_bytes) {}
 
-  std::uint64_t model_key(std::string_view model) const;
-  PromptKeys keys_of(const RequestView& view, std::string_view body) const;
-  PromptDigest base_of(const PromptDigest& frame, std::string_view stand_in) const;
   Lookup look_up_rendered(const RequestView& view, std::string_view body) ASHLAR_EXCLUDES(mu);
   Lookup look_up_keyed(const RequestView& view, std::string_view body, PromptKeys keys) ASHLAR_EXCLUDES(mu);
-  TokenQuestion plan_tail(const RequestView& view, std::string_view body, PromptKeys keys, TokenList prefix,
-                          std::shared_ptr<const HashedPrompt> hashed, std::size_t prefix_size)
+  TokenQuestion plan_tail(const RequestView& view, std::string_view body, PromptKeys keys, Prefix prefix)
       ASHLAR_EXCLUDES(mu);
   // The question that comes next on the way to the tail.
   TokenQuestion next_question(const std::shared_ptr<const Plan>& plan, TokenList whole, TokenList base)
@@ -203,8 +182,8 @@ struct PromptTokens::State {
   // Null: too many models are known.
   ModelState* model_locked(std::uint64_t model) ASHLAR_REQUIRES(mu);
   TailTrust* trust_locked(ModelState& model, const PromptKeys& keys, std::uint64_t kind) ASHLAR_REQUIRES(mu);
-  // `stands_in`: with a stand-in for the first message.
-  void differ_locked(std::uint64_t model, bool stands_in) ASHLAR_REQUIRES(mu);
+  // `stood_in`: with a stand-in for the first message.
+  void differ_locked(std::uint64_t model, bool stood_in) ASHLAR_REQUIRES(mu);
 
   const Options options;
   const TextHash text_hash;
@@ -213,51 +192,6 @@ struct PromptTokens::State {
   std::map<std::uint64_t, ModelState> models ASHLAR_GUARDED_BY(mu);
   PromptTokensCounters counters ASHLAR_GUARDED_BY(mu);
 };
-
-std::uint64_t PromptTokens::State::model_key(std::string_view model) const {
-  SipHash128 hash = text_hash.start();
-  text_hash.absorb(hash, model);
-  return hash.digest().lo;
-}
-
-PromptKeys PromptTokens::State::keys_of(const RequestView& view, std::string_view body) const {
-  PromptKeys keys;
-  keys.model = model_key(view.model);
-  SipHash128 hash = text_hash.start();
-  hash.update_u64(view.messages.empty() ? 1 : 2);
-  text_hash.absorb(hash, view.model);
-  text_hash.absorb(hash, view.template_arguments.of(body));
-  text_hash.absorb(hash, view.reasoning_effort.of(body));
-  text_hash.absorb(hash, view.chat_template.of(body));
-  absorb(hash, view.add_special_tokens);
-  keys.shape = hash.digest().lo;
-  if (view.messages.empty()) {
-    text_hash.absorb(hash, view.prompt.of(body));
-    keys.whole = hash.digest();
-    return keys;
-  }
-  text_hash.absorb(hash, view.tools.of(body));
-  keys.frame = hash.digest();
-  keys.prefixes.reserve(view.messages.size());
-  for (std::size_t i = 0; i < view.messages.size(); ++i) {
-    hash.update_u64(i == 0 && view.has_system ? 1 : 0);
-    text_hash.absorb(hash, view.messages[i].of(body));
-    keys.prefixes.push_back(hash.digest());
-    if (i == 0) keys.base = with_flags(hash, false, false);
-  }
-  keys.whole = with_flags(hash, view.add_generation_prompt.value_or(true),
-                          view.continue_final_message.value_or(false));
-  return keys;
-}
-
-PromptDigest PromptTokens::State::base_of(const PromptDigest& frame, std::string_view stand_in) const {
-  SipHash128 hash = text_hash.start();
-  hash.update_u64(kStandInMark);
-  hash.update_u64(frame.lo);
-  hash.update_u64(frame.hi);
-  text_hash.absorb(hash, stand_in);
-  return hash.digest();
-}
 
 ModelState* PromptTokens::State::model_locked(std::uint64_t model) {
   const auto found = models.find(model);
@@ -272,21 +206,22 @@ TailTrust* PromptTokens::State::trust_locked(ModelState& model, const PromptKeys
   return model.tails.size() < kMaxTailKinds ? &model.tails[place] : nullptr;
 }
 
-void PromptTokens::State::differ_locked(std::uint64_t model, bool stands_in) {
+void PromptTokens::State::differ_locked(std::uint64_t model, bool stood_in) {
   ++counters.differences;
   ModelState* const state = model_locked(model);
   if (state == nullptr || state->is_off) return;
+  if (stood_in && state->has_no_stand_ins) return;  // of before that was known
+  const std::uint32_t differences = state->differences + 1;
   *state = {};
+  state->is_off = !stood_in;
   state->has_no_stand_ins = true;
-  state->is_off = !stands_in;
+  state->differences = differences;
   cache.drop_joined(model);
 }
 
 PromptTokens::Lookup PromptTokens::State::look_up_keyed(const RequestView& view, std::string_view body,
                                                         PromptKeys keys) {
-  TokenList prefix;
-  std::shared_ptr<const HashedPrompt> hashed;
-  std::size_t prefix_size = 0;
+  Prefix prefix;
   {
     const MutexLock lock(mu);
     if (TokenList known = cache.find(keys.whole)) {
@@ -295,21 +230,21 @@ PromptTokens::Lookup PromptTokens::State::look_up_keyed(const RequestView& view,
       prompt.key = keys.whole;
       prompt.hashed = cache.hashed(keys.whole);
       prompt.shared = prompt.tokens->size();
+      prompt.stood_in = cache.stood_in(keys.whole);
       return prompt;
     }
     // A prefix of one message saves nothing: the first one is part of every question.
     if (options.tails && has_usual_flags(view) && view.messages.size() > 2) {
       const auto model = models.find(keys.model);
       const bool is_off = model != models.end() && model->second.is_off;
-      for (std::size_t i = view.messages.size() - 1; i > 1 && prefix == nullptr && !is_off; --i) {
-        prefix = cache.find(keys.prefixes[i - 1]);
-        prefix_size = i;
-        hashed = cache.hashed(keys.prefixes[i - 1]);
+      for (std::size_t i = view.messages.size() - 1; i > 1 && prefix.tokens == nullptr && !is_off; --i) {
+        const PromptDigest& key = keys.prefixes[i - 1];
+        prefix = {.tokens = cache.find(key), .hashed = cache.hashed(key), .size = i};
+        prefix.stood_in = cache.stood_in(key);
       }
     }
   }
-  if (prefix != nullptr)
-    return plan_tail(view, body, std::move(keys), std::move(prefix), std::move(hashed), prefix_size);
+  if (prefix.tokens != nullptr) return plan_tail(view, body, std::move(keys), std::move(prefix));
   Plan plan;
   plan.keys = std::move(keys);
   plan.render_target = render_path(view.messages.empty() ? Endpoint::kCompletions : Endpoint::kChat);
@@ -328,7 +263,7 @@ PromptTokens::Lookup PromptTokens::State::look_up_rendered(const RequestView& vi
   hash.update_u64(static_cast<std::uint64_t>(view.endpoint));
   text_hash.absorb(hash, body);
   auto plan = std::make_shared<Plan>();
-  plan->keys.model = model_key(view.model);
+  plan->keys.model = model_key(text_hash, view.model);
   plan->keys.whole = hash.digest();
   plan->is_rendered = true;
   plan->has_media = view.has_media;
@@ -346,14 +281,13 @@ PromptTokens::Lookup PromptTokens::State::look_up_rendered(const RequestView& vi
 
 // Requires: usual flags, and a prefix of at least two messages.
 TokenQuestion PromptTokens::State::plan_tail(const RequestView& view, std::string_view body, PromptKeys keys,
-                                             TokenList prefix, std::shared_ptr<const HashedPrompt> hashed,
-                                             std::size_t prefix_size) {
+                                             Prefix prefix) {
   const std::size_t messages = view.messages.size();
-  ASHLAR_DCHECK(prefix_size >= 2 && prefix_size < messages,
+  ASHLAR_DCHECK(prefix.size >= 2 && prefix.size < messages,
                 "a tail leaves something out, and has something new");
   auto plan = std::make_shared<Plan>();
   plan->render_target = render_path(Endpoint::kChat);  // messages of any endpoint, as those of a chat
-  plan->tail_kind = tail_kind_of(view, body, prefix_size);
+  plan->tail_kind = tail_kind_of(view, body, prefix.size);
   plan->whole_body = ask_messages(view, body, messages, messages, true, false);
   bool is_possible = false;
   bool has_generation = false;
@@ -364,31 +298,39 @@ TokenQuestion PromptTokens::State::plan_tail(const RequestView& view, std::strin
     ModelState* const model = model_locked(keys.model);
     const bool is_off = model == nullptr || model->is_off;
     TailTrust* trust = nullptr;
+    bool is_tried = true;
     if (!is_off && !stand_in.empty() && !model->has_no_stand_ins) {
       trust = trust_locked(*model, keys, plan->tail_kind | kStandInKind);
-      plan->stands_in = trust != nullptr && !trust->is_refused;
+      const TokenVector* const generation = generation_of(*model, keys, true);
+      plan->stands_in = trust != nullptr && !trust->is_refused &&
+                        (generation == nullptr || ends_with(*prefix.tokens, *generation));
     }
     if (plan->stands_in) {
       plan->tail_kind |= kStandInKind;
-      keys.base = base_of(keys.frame, stand_in);
+      plan->tried = stand_in_key(text_hash, keys.base, stand_in);
+      is_tried = cache.find(plan->tried) != nullptr;
+      keys.base = stand_in_key(text_hash, keys.frame, stand_in);
     } else {
       stand_in = {};
       trust = is_off ? nullptr : trust_locked(*model, keys, plan->tail_kind);
     }
     if (trust != nullptr && !trust->is_refused) {
-      const TokenVector* const generation = generation_of(*model, keys);
+      const TokenVector* const generation = generation_of(*model, keys, plan->stands_in);
       has_generation = generation != nullptr;
-      is_possible = has_generation ? ends_with(*prefix, *generation) : model->generations.size() < kMaxShapes;
+      is_possible = has_generation ? ends_with(*prefix.tokens, *generation)
+                                   : model->generations.size() < kMaxGenerations;
+      plan->differences = model->differences;
       // One in kSample is compared although it is trusted.
-      plan->compares = trust->equal < kTrials || !has_generation || ++trust->uses % kSample == 0;
+      plan->compares = trust->equal < kTrials || !has_generation || !is_tried || ++trust->uses % kSample == 0;
       base = cache.find(keys.base);
     }
   }
   plan->keys = std::move(keys);
   if (is_possible) {
-    plan->prefix = std::move(prefix);
-    plan->hashed = std::move(hashed);
-    plan->tail_body = ask_messages(view, body, 1, prefix_size, true, false, stand_in);
+    plan->prefix = std::move(prefix.tokens);
+    plan->hashed = std::move(prefix.hashed);
+    plan->stood_in = plan->stands_in || prefix.stood_in;
+    plan->tail_body = ask_messages(view, body, 1, prefix.size, true, false, stand_in);
     plan->base_body = ask_messages(view, body, 1, messages, false, false, stand_in);
     if (!has_generation) plan->generation_body = ask_messages(view, body, 1, messages, true, false, stand_in);
   }
@@ -405,7 +347,8 @@ TokenQuestion PromptTokens::State::next_question(const std::shared_ptr<const Pla
     const MutexLock lock(mu);
     if (base == nullptr) base = cache.find(plan->keys.base);
     const auto model = models.find(plan->keys.model);
-    has_generation = model != models.end() && model->second.generations.contains(plan->keys.shape);
+    has_generation =
+        model != models.end() && generation_of(model->second, plan->keys, plan->stands_in) != nullptr;
   }
   if (base == nullptr) return question_of(plan, QuestionKind::kBase, std::move(whole), nullptr);
   const bool asks_generation = !has_generation && !plan->generation_body.empty();
@@ -436,17 +379,20 @@ PromptTokens::Lookup PromptTokens::State::learn_generation(const QuestionStep& s
   const Plan& plan = *step.plan;
   const bool is_sound =
       starts_with(generated, *step.base) && generated.size() - step.base->size() <= kMaxGeneration;
+  bool is_usable = false;
   {
     const MutexLock lock(mu);
     ModelState* const model = model_locked(plan.keys.model);
-    if (!is_sound) {
-      differ_locked(plan.keys.model, plan.stands_in);
-    } else if (model != nullptr && model->generations.size() < kMaxShapes) {
+    const bool is_current = model != nullptr && !model->is_off && model->differences == plan.differences;
+    is_usable = is_sound && is_current;
+    if (is_current && !is_sound) {
+      differ_locked(plan.keys.model, plan.stood_in);
+    } else if (is_usable && model->generations.size() < kMaxGenerations) {
       const auto rest = generated.begin() + static_cast<std::ptrdiff_t>(step.base->size());
-      model->generations.try_emplace(plan.keys.shape, rest, generated.end());
+      model->generations.try_emplace(generation_key(plan.keys, plan.stands_in), rest, generated.end());
     }
   }
-  if (!is_sound) return give_up_tail(step, false);
+  if (!is_usable) return give_up_tail(step, false);
   return question_of(step.plan, QuestionKind::kTail, step.whole, step.base);
 }
 
@@ -458,10 +404,10 @@ PromptTokens::Lookup PromptTokens::State::learn_tail(const QuestionStep& step, c
   {
     const MutexLock lock(mu);
     ModelState* const model = model_locked(plan.keys.model);
-    // Another request may have seen a difference meanwhile: then nothing joined is trusted.
-    const bool is_off = model == nullptr || model->is_off;
+    // Another request may have seen a difference meanwhile: then nothing that was planned before is trusted.
+    const bool is_off = model == nullptr || model->is_off || model->differences != plan.differences;
     TailTrust* const trust = is_off ? nullptr : trust_locked(*model, plan.keys, plan.tail_kind);
-    const TokenVector* const generation = is_off ? nullptr : generation_of(*model, plan.keys);
+    const TokenVector* const generation = is_off ? nullptr : generation_of(*model, plan.keys, plan.stands_in);
     const bool is_usable = trust != nullptr && generation != nullptr && ends_with(prefix, *generation);
     if (is_usable && is_sound) {
       joined->reserve(prefix.size() - generation->size() + tail.size() - step.base->size());
@@ -473,22 +419,23 @@ PromptTokens::Lookup PromptTokens::State::learn_tail(const QuestionStep& step, c
       ASHLAR_CHECK(step.whole != nullptr, "the whole is asked before a tail that is compared with it");
       ++counters.trials;
       if (!is_sound || *joined != *step.whole) {
-        differ_locked(plan.keys.model, plan.stands_in);
+        differ_locked(plan.keys.model, plan.stood_in);
       } else {
         trust->equal = std::min(trust->equal + 1, kTrials);
+        if (plan.stands_in)
+          cache.put(plan.tried, std::make_shared<const TokenVector>(), plan.keys.model, true);
       }
     } else if (is_usable && !is_sound) {
-      differ_locked(plan.keys.model, plan.stands_in);
+      differ_locked(plan.keys.model, plan.stood_in);
     } else if (is_usable) {
       ++counters.joined;
-      cache.put(plan.keys.whole, joined, plan.keys.model, true);
+      cache.put(plan.keys.whole, joined, plan.keys.model, true, plan.stood_in);
       return KnownPrompt{.tokens = std::move(joined),
                          .source = KnownPrompt::Source::kJoined,
                          .key = plan.keys.whole,
                          .hashed = plan.hashed,
-                         .shared = prefix.size() - generation->size()};
-    } else if (trust != nullptr && !model->is_off) {
-      trust->is_refused = true;  // the prefix does not end with the generation prompt
+                         .shared = prefix.size() - generation->size(),
+                         .stood_in = plan.stood_in};
     }
   }
   return give_up_tail(step, false);
@@ -521,7 +468,7 @@ PromptTokens::Lookup PromptTokens::look_up(const RequestView& view, std::string_
   const bool is_text = view.endpoint == Endpoint::kCompletions;
   if (is_chat ? view.messages.empty() : !is_text || view.prompt.empty())
     return NoTokens{"the request has no prompt"};
-  return state_->look_up_keyed(view, body, state_->keys_of(view, body));
+  return state_->look_up_keyed(view, body, keys_of(state_->text_hash, view, body));
 }
 
 Result<PromptTokens::Lookup> PromptTokens::learn(const TokenQuestion& question, TokenEndpoint endpoint,
@@ -576,17 +523,24 @@ Result<PromptTokens::Lookup> PromptTokens::learn(const TokenQuestion& question, 
 bool PromptTokens::check(std::string_view model, const KnownPrompt& known, std::uint64_t counted) {
   if (known.tokens->size() == counted) return true;
   if (known.source == KnownPrompt::Source::kGiven) return false;
-  const std::uint64_t key = state_->model_key(model);
+  const std::uint64_t key = model_key(state_->text_hash, model);
   const MutexLock lock(state_->mu);
-  if (known.source != KnownPrompt::Source::kRendered) state_->differ_locked(key, false);
+  if (known.source != KnownPrompt::Source::kRendered) state_->differ_locked(key, known.stood_in);
   // One of them is wrong, and which others are is not known: its template may be new.
-  if (known.source != KnownPrompt::Source::kJoined) state_->cache.drop_all(key);
+  if (known.source != KnownPrompt::Source::kJoined && !known.stood_in) state_->cache.drop_all(key);
   return false;
 }
 
-void PromptTokens::keep(const KnownPrompt& known, std::shared_ptr<const HashedPrompt> hashed) {
-  const MutexLock lock(state_->mu);
-  state_->cache.set_hashed(known.key, known.tokens, std::move(hashed));
+std::shared_ptr<const HashedPrompt> PromptTokens::hash(const KnownPrompt& known,
+                                                       const tokens::SequenceHasher& hasher,
+                                                       std::uint32_t block_size) {
+  auto hashed = hash_from(known.hashed, known.shared, *known.tokens, hasher, block_size);
+  // A tail that completes no block has those of its prefix, which are not yet its own.
+  if (hashed != known.hashed || known.source == KnownPrompt::Source::kJoined) {
+    const MutexLock lock(state_->mu);
+    state_->cache.set_hashed(known.key, known.tokens, hashed);
+  }
+  return hashed;
 }
 
 PromptTokensCounters PromptTokens::counters() const {

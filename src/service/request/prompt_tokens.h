@@ -8,8 +8,9 @@
 // message. Whether it does is learned per model and per kind of tail (which roles stand where, and whether
 // messages have more than a text): the first follow-ups are asked whole and compared with their joined form;
 // only after kTrials equal ones, and no unequal one, is a tail trusted; one in kSample is still compared, and
-// the engine's own count of prompt tokens checks every one (check()). A difference ends it for that model,
-// and is counted. A kind of tail that the template refuses is not asked again.
+// the engine's own count of prompt tokens checks every one (check()). Where a short message stands in, so is
+// the first tail of every first message. A difference ends it for that model, and is counted: stand-ins
+// first, if one had part in it. A kind of tail that the template refuses is not asked again.
 //
 // What /tokenize cannot say (tools and items of /v1/responses, tool blocks of /v1/messages, images,
 // documents) a render endpoint can: it takes the request itself. Such prompts are asked whole; they are
@@ -50,6 +51,7 @@ struct KnownPrompt {
   PromptDigest key = {};                            // under which it is remembered
   std::shared_ptr<const HashedPrompt> hashed = {};  // the blocks of it, or of a prompt that begins as it does
   std::size_t shared = 0;                           // tokens, as far as it does
+  bool stood_in = false;  // joined, and another message stood in for its first one in a question
 };
 
 // "given", "remembered", "asked", "joined", "rendered": for receipts.
@@ -109,12 +111,13 @@ class PromptTokens {
   Result<Lookup> learn(const TokenQuestion& question, TokenEndpoint endpoint, unsigned status,
                        std::string_view answer);
   // An engine said how many prompt tokens it counted. False: they differ, and what was known of that model's
-  // tails is dropped.
+  // tails is dropped; if a message stood in for another, the next ones are learned without.
   // `model`: of the request, as it was looked up.
   bool check(std::string_view model, const KnownPrompt& known, std::uint64_t counted);
 
-  // Remembers the blocks of a prompt beside its tokens, if it is remembered.
-  void keep(const KnownPrompt& known, std::shared_ptr<const HashedPrompt> hashed);
+  // The blocks of a prompt. They are remembered beside its tokens, if it is remembered.
+  std::shared_ptr<const HashedPrompt> hash(const KnownPrompt& known, const tokens::SequenceHasher& hasher,
+                                           std::uint32_t block_size);
 
   PromptTokensCounters counters() const;
 

@@ -307,6 +307,18 @@ unsigned message_kind(const RequestView& view, std::string_view body, std::size_
   return is_plain ? role : role + static_cast<unsigned>(kRoles.size()) + 1;
 }
 
+std::uint64_t tail_kind_of(const RequestView& view, std::string_view body, std::size_t prefix) {
+  static_assert(kMessageKinds <= 16, "a set of kinds has sixteen bits");
+  std::uint64_t middle = 0;
+  std::uint64_t tail = 0;
+  unsigned last = 0;
+  for (std::size_t i = 1; i < view.messages.size(); ++i) {
+    last = message_kind(view, body, i);
+    (i < prefix ? middle : tail) |= std::uint64_t{1} << last;
+  }
+  return message_kind(view, body, 0) | middle << 8 | tail << 24 | std::uint64_t{last} << 40;
+}
+
 std::string_view stand_in_of(unsigned kind) noexcept {
   if (kind == 0) return R"({"role":"system","content":"."})";
   return kind == 1 ? R"({"role":"user","content":"."})" : std::string_view();

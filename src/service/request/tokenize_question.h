@@ -44,6 +44,9 @@ Result<RenderedPrompt> read_render_answer(std::string_view answer);
 // and a text. Below kMessageKinds.
 inline constexpr unsigned kMessageKinds = 10;
 unsigned message_kind(const RequestView& view, std::string_view body, std::size_t message);
+// Of the tail that begins behind `prefix` messages: the kinds of the first message, of those between, of the
+// new ones, and of the last. Below 2^44.
+std::uint64_t tail_kind_of(const RequestView& view, std::string_view body, std::size_t prefix);
 // A short message of that kind, which is a system's or a user's plain text; empty for others.
 std::string_view stand_in_of(unsigned kind) noexcept;
 

@@ -1,11 +1,15 @@
-// Receipts are bounded in number and in bytes, as the allocator counts them.
+// Receipts are bounded in number and in bytes, as the allocator counts them; so are remembered prompts.
 #include "service/gateway/receipts.h"
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "ashlar/base/random.h"
+#include "ashlar/tokens/salt.h"
+#include "service/request/prompt_cache.h"
 #include "support/live_bytes.h"
 
 namespace ashlar::service {
@@ -67,6 +71,23 @@ TEST(Receipts, AreBoundedInBytes) {
     EXPECT_TRUE(receipts.find(DecisionId(5001)));
   }
   EXPECT_EQ(g_live_bytes.load(), before);
+}
+
+// A salt may be as long as the body of its request.
+TEST(PromptCache, HoldsNoSaltsOfItsPrompts) {
+  const auto list = std::make_shared<const std::vector<tokens::Token>>(64);
+  (void)hash_from(nullptr, 0, *list, {}, 16);  // what it makes once
+  const std::size_t before = g_live_bytes.load();
+  PromptCache cache(1 << 20);
+  for (std::uint64_t i = 0; i < 16; ++i) {
+    const std::string salt((1 << 20) + i, 's');
+    cache.put({i, 0}, list, 1, false);
+    cache.set_hashed({i, 0}, list,
+                     hash_from(nullptr, 0, *list, tokens::SequenceHasher(tokens::Salt("", salt)), 16));
+    ASSERT_NE(cache.hashed({i, 0}), nullptr);
+  }
+  EXPECT_EQ(cache.size(), 16u);
+  EXPECT_LE(g_live_bytes.load() - before, cache.bytes());
 }
 
 }  // namespace

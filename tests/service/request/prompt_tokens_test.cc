@@ -41,6 +41,7 @@ class Engine {
     kAlternates,  // refuses an assistant right behind the system
     kNoPrompt,    // nothing stands behind the last message
     kObeys,       // where the system begins with "hush", words that begin with ~ are left out of answers
+    kGreets,      // where it does, the generation prompt has a word more
   };
 
   explicit Engine(Template style) : style_(style) {}
@@ -82,18 +83,19 @@ class Engine {
     if (messages[0]["role"].text != "system")
       out.insert(out.end(), {word_id("<system>"), word_id("default"), 2});
     for (const Json& tool : request["tools"].list) out.push_back(word_id(tool["name"].text));
+    const bool is_hushed = messages[0]["content"].text.starts_with("hush");
     std::size_t last_user = 0;
     for (std::size_t i = 0; i < messages.size(); ++i)
       if (messages[i]["role"].text == "user") last_user = i;
     for (std::size_t i = 0; i < messages.size(); ++i) {
       out.push_back(word_id("<" + messages[i]["role"].text + ">"));
       std::string content = messages[i]["content"].text;
-      if (style_ == Template::kForgets && messages[i]["role"].text == "user" && i != last_user)
+      const bool forgets =
+          style_ == Template::kForgets && messages[i]["role"].text == "user" && i != last_user;
+      const bool obeys = style_ == Template::kObeys && messages[i]["role"].text == "assistant" && is_hushed;
+      if (forgets || obeys)
         for (std::size_t at; (at = content.find('~')) != std::string::npos;)
           content.erase(at, content.find(' ', at) - at);
-      if (style_ == Template::kObeys && messages[i]["role"].text == "assistant" &&
-          messages[0]["content"].text.starts_with("hush"))
-        content.erase(content.find('~'), content.find(' ', content.find('~')) - content.find('~'));
       const Ids ids = words(content);
       out.insert(out.end(), ids.begin(), ids.end());
       out.push_back(2);
@@ -101,6 +103,7 @@ class Engine {
     if (add_generation_prompt && style_ != Template::kNoPrompt)
       out.insert(out.end(),
                  {word_id("<assistant>"), word_id(request["chat_template_kwargs"]["effort"].text)});
+    if (add_generation_prompt && style_ == Template::kGreets && is_hushed) out.push_back(word_id("<hush>"));
     return out;
   }
   static std::string write(const Ids& ids) {
@@ -132,7 +135,7 @@ struct Answered {
 };
 
 Answered resolve(PromptTokens& prompts, Engine& engine, const std::string& body,
-                 Endpoint endpoint = Endpoint::kChat) {
+                 Endpoint endpoint = Endpoint::kChat, std::uint32_t block_size = kBlock) {
   Answered out;
   PromptTokens::Lookup lookup = prompts.look_up(*read_request(endpoint, body), body);
   while (const auto* const question = std::get_if<TokenQuestion>(&lookup)) {
@@ -150,9 +153,8 @@ Answered resolve(PromptTokens& prompts, Engine& engine, const std::string& body,
   EXPECT_NE(known, nullptr);
   if (known == nullptr) return out;
   out.known = *known;
-  out.blocks = hash_from(known->hashed, known->shared, *known->tokens, {}, kBlock);
-  EXPECT_EQ(out.blocks->locals, hash_prompt(*known->tokens, {}, {}, kBlock));
-  prompts.keep(*known, out.blocks);
+  out.blocks = prompts.hash(*known, {}, block_size);
+  EXPECT_EQ(out.blocks->locals, hash_prompt(*known->tokens, {}, {}, block_size));
   return out;
 }
 
@@ -263,61 +265,40 @@ TEST(PromptTokens, WhatWasAskedOnceIsRemembered) {
   EXPECT_EQ(resolve(prompts, engine, text, Endpoint::kCompletions).known.source, Source::kRemembered);
 }
 
+// Blocks that a turn completes, and blocks that many turns complete.
 TEST(PromptTokens, BlocksAreHashedOnce) {
-  PromptTokens prompts({});
-  Engine engine(Engine::Template::kAdditive);
-  Random random(13);
-  Conversation conversation = first_turn(random, true);
-  Answered last;
-  for (int turn = 0; turn < 12; ++turn, next_turn(conversation, random)) {
-    const Answered asked = resolve(prompts, engine, chat_body(conversation));
-    EXPECT_EQ(resolve(prompts, engine, chat_body(conversation)).blocks, asked.blocks)
-        << "as it is remembered";
-    // A follow-up turn goes on where the one before ended, all but what stood behind its last message.
-    if (asked.known.source == Source::kJoined) {
-      EXPECT_EQ(asked.known.hashed, last.blocks);
-      EXPECT_EQ(asked.known.shared, last.known.tokens->size() - 2);
+  for (const std::uint32_t block_size : {kBlock, 64u}) {
+    PromptTokens prompts({});
+    Engine engine(Engine::Template::kAdditive);
+    Random random(13);
+    Conversation conversation = first_turn(random, true);
+    Answered last;
+    for (int turn = 0; turn < 12; ++turn, next_turn(conversation, random)) {
+      const std::string body = chat_body(conversation);
+      const Answered asked = resolve(prompts, engine, body, Endpoint::kChat, block_size);
+      EXPECT_EQ(resolve(prompts, engine, body, Endpoint::kChat, block_size).blocks, asked.blocks)
+          << "as it is remembered";
+      // A follow-up turn goes on where the one before ended, all but what stood behind its last message.
+      if (asked.known.source == Source::kJoined) {
+        EXPECT_EQ(asked.known.hashed, last.blocks);
+        EXPECT_EQ(asked.known.shared, last.known.tokens->size() - 2);
+      }
+      last = asked;
     }
-    last = asked;
+    ASSERT_EQ(last.known.source, Source::kJoined);
+    // Other sizes and salts have blocks of their own.
+    const std::vector<tokens::Token>& all = *last.known.tokens;
+    const tokens::SequenceHasher salted(tokens::Salt("adapter", "tenant"));
+    EXPECT_EQ(hash_from(last.blocks, all.size(), all, {}, 5)->locals, hash_prompt(all, {}, {}, 5));
+    const auto with_salt = hash_from(last.blocks, all.size(), all, salted, block_size);
+    EXPECT_EQ(with_salt->locals, hash_prompt(all, {}, salted, block_size));
+    const tokens::SequenceHasher same(tokens::Salt("adapter", "tenant"));
+    EXPECT_EQ(hash_from(with_salt, all.size(), all, same, block_size), with_salt);
+    const tokens::SequenceHasher other(tokens::Salt("adaptert", "enant"));
+    EXPECT_NE(hash_from(with_salt, all.size(), all, other, block_size), with_salt);
+    EXPECT_EQ(hash_from(last.blocks, 9, std::span(all).first(30), {}, block_size)->locals,
+              hash_prompt(std::span(all).first(30), {}, {}, block_size));
   }
-  EXPECT_EQ(last.known.source, Source::kJoined);
-  // Other sizes and salts have blocks of their own.
-  const std::vector<tokens::Token>& all = *last.known.tokens;
-  const tokens::SequenceHasher salted(tokens::Salt("adapter", "tenant"));
-  EXPECT_EQ(hash_from(last.blocks, all.size(), all, {}, 5)->locals, hash_prompt(all, {}, {}, 5));
-  EXPECT_EQ(hash_from(last.blocks, all.size(), all, salted, kBlock)->locals,
-            hash_prompt(all, {}, salted, kBlock));
-  EXPECT_EQ(hash_from(last.blocks, 9, std::span(all).first(30), {}, kBlock)->locals,
-            hash_prompt(std::span(all).first(30), {}, {}, kBlock));
-}
-
-TEST(PromptCache, CountsWhatIsKeptOfBlocks) {
-  const auto list = [](std::uint32_t first) {
-    std::vector<tokens::Token> ids;
-    for (std::uint32_t i = 0; i < 100; ++i) ids.emplace_back(first + i);
-    return std::make_shared<const std::vector<tokens::Token>>(std::move(ids));
-  };
-  const std::size_t each = PromptCache::bytes_of(*list(0));
-  PromptCache cache(3 * each);
-  for (std::uint64_t i = 1; i <= 3; ++i) cache.put({i, 0}, list(static_cast<std::uint32_t>(i)), 1, false);
-  EXPECT_EQ(cache.size(), 3u);
-  const TokenList third = cache.find({3, 0});
-  const auto hashed = hash_from(nullptr, 0, *third, {}, kBlock);
-  cache.set_hashed({3, 0}, list(3), hashed);
-  EXPECT_EQ(cache.hashed({3, 0}), nullptr) << "another list, though an equal one";
-  cache.set_hashed({4, 0}, third, hashed);
-  EXPECT_EQ(cache.size(), 3u);
-  cache.set_hashed({3, 0}, third, hashed);
-  EXPECT_EQ(cache.hashed({3, 0}), hashed);
-  EXPECT_EQ(cache.size(), 2u) << "the oldest made room";
-  EXPECT_EQ(cache.find({1, 0}), nullptr);
-  EXPECT_GT(cache.bytes(), 2 * each);
-  EXPECT_LE(cache.bytes(), 3 * each);
-  cache.put({3, 0}, list(5), 1, false);
-  EXPECT_EQ(cache.hashed({3, 0}), nullptr) << "of other tokens";
-  EXPECT_EQ(cache.bytes(), 2 * each);
-  cache.drop_all(1);
-  EXPECT_EQ(cache.bytes(), 0u);
 }
 
 TEST(PromptTokens, ATailIsAskedOnceTheTemplateIsKnown) {
@@ -414,6 +395,126 @@ TEST(PromptTokens, AStandInThatMakesADifferenceIsGivenUp) {
   }
   EXPECT_EQ(prompts.counters().differences, 1u);
   EXPECT_GE(joined, 10u);
+}
+
+// What a stand-in does for one first message says nothing of another.
+TEST(PromptTokens, EveryFirstMessageIsTriedWithItsStandIn) {
+  PromptTokens prompts({});
+  Engine engine(Engine::Template::kObeys);
+  Random random(14);
+  const auto talk = [&](const std::string& begin) {
+    Conversation conversation = agent_turn(random, begin);
+    for (int turn = 0; turn < 12; ++turn, next_turn(conversation, random)) {
+      const std::string body = chat_body(conversation);
+      ASSERT_EQ(ids_of(resolve(prompts, engine, body).known), engine.tokens(body));
+    }
+  };
+  for (int i = 0; i < 4; ++i) talk("you are a mason");  // each kind of tail is trusted
+  const std::uint64_t before = prompts.counters().joined;
+  EXPECT_GT(before, 20u);
+  talk("hush");
+  EXPECT_EQ(prompts.counters().differences, 1u);
+  EXPECT_GE(prompts.counters().joined, before + 5) << "with its first message itself";
+}
+
+// The engine's count of a prompt that was joined with a stand-in, also when it is remembered.
+TEST(PromptTokens, ACountThatDiffersEndsStandInsFirst) {
+  for (const bool is_remembered : {false, true}) {
+    PromptTokens prompts({});
+    Engine engine(Engine::Template::kAdditive);
+    Random random(15);
+    Conversation conversation = agent_turn(random, "you are a mason");
+    const auto joined = [&] {
+      Answered answered;
+      for (int turn = 0; turn < 8; ++turn, next_turn(conversation, random)) {
+        answered = resolve(prompts, engine, chat_body(conversation));
+        EXPECT_EQ(ids_of(answered.known), engine.tokens(chat_body(conversation)));
+        if (is_remembered) answered.known = resolve(prompts, engine, chat_body(conversation)).known;
+      }
+      EXPECT_EQ(answered.known.source, is_remembered ? Source::kRemembered : Source::kJoined);
+      return answered;
+    };
+    const Answered first = joined();
+    EXPECT_TRUE(first.known.stood_in);
+    EXPECT_FALSE(prompts.check("m", first.known, first.known.tokens->size() - 1));
+    const std::uint64_t before = prompts.counters().joined;
+    const Answered second = joined();
+    EXPECT_GE(prompts.counters().joined, before + 3);
+    EXPECT_FALSE(second.known.stood_in);
+    EXPECT_GT(second.bytes, std::size_t{8} << 10) << "the first message itself";
+    // What was found before changes nothing; what was joined without ends tails.
+    EXPECT_FALSE(prompts.check("m", first.known, first.known.tokens->size() - 1));
+    const Answered third = joined();
+    EXPECT_GE(prompts.counters().joined, before + 10);
+    EXPECT_FALSE(prompts.check("m", third.known, third.known.tokens->size() - 1));
+    EXPECT_EQ(prompts.counters().differences, 3u);
+    EXPECT_EQ(resolve(prompts, engine, chat_body(conversation)).known.source, Source::kAsked);
+  }
+}
+
+// What was asked before a difference was seen is answered after it.
+TEST(PromptTokens, TailsInFlightEndWithADifference) {
+  PromptTokens prompts({});
+  Engine engine(Engine::Template::kObeys);
+  Random random(16);
+  const auto ask = [&](const Conversation& conversation) {
+    const std::string body = chat_body(conversation);
+    return prompts.look_up(*read_request(Endpoint::kChat, body), body);
+  };
+  const auto answer = [&](const PromptTokens::Lookup& lookup) {
+    const auto& question = std::get<TokenQuestion>(lookup);
+    const auto [status, text] = engine.answer(question.body);
+    return prompts.learn(question, TokenEndpoint::kTokenize, status, text).value();
+  };
+  Conversation early = agent_turn(random, "you are a mason");
+  resolve(prompts, engine, chat_body(early));
+  next_turn(early, random);
+  // Behind the whole and the stand-in: the generation prompt.
+  PromptTokens::Lookup early_lookup = answer(answer(ask(early)));
+  Conversation late = agent_turn(random, "hush");
+  for (int turn = 0; turn < 8; ++turn) {
+    resolve(prompts, engine, chat_body(late));
+    next_turn(late, random);
+    std::string& said = late[late.size() - 2].content;
+    if (turn < 7) std::erase(said, '~');  // until then nothing is left out
+  }
+  EXPECT_GT(prompts.counters().joined, 0u);
+  PromptTokens::Lookup late_lookup = ask(late);
+  ASSERT_LT(std::get<TokenQuestion>(late_lookup).body.size(), 400u) << "a tail with the stand-in";
+  Conversation other = agent_turn(random, "hush, all");
+  for (int turn = 0; turn < 8; ++turn, next_turn(other, random))
+    ASSERT_EQ(ids_of(resolve(prompts, engine, chat_body(other)).known), engine.tokens(chat_body(other)));
+  EXPECT_EQ(prompts.counters().differences, 1u);
+  const auto finish = [&](PromptTokens::Lookup lookup, const Conversation& conversation) {
+    while (std::holds_alternative<TokenQuestion>(lookup)) lookup = answer(lookup);
+    EXPECT_EQ(std::get<KnownPrompt>(lookup).source, Source::kAsked);
+    EXPECT_EQ(ids_of(std::get<KnownPrompt>(lookup)), engine.tokens(chat_body(conversation)));
+  };
+  early_lookup = answer(early_lookup);
+  finish(late_lookup, late);
+  finish(early_lookup, early);
+  EXPECT_EQ(prompts.counters().differences, 1u);
+}
+
+// A template that writes the generation prompt otherwise for what the first message says.
+TEST(PromptTokens, AGenerationPromptOfAStandInIsNotThatOfOthers) {
+  for (const bool begins_hushed : {false, true}) {
+    PromptTokens prompts({});
+    Engine engine(Engine::Template::kGreets);
+    Random random(17);
+    for (const bool is_hushed : {begins_hushed, !begins_hushed}) {
+      Conversation conversation = agent_turn(random, is_hushed ? "hush" : "you are a mason");
+      std::size_t joined = 0;
+      for (int turn = 0; turn < 12; ++turn, next_turn(conversation, random)) {
+        const KnownPrompt known = resolve(prompts, engine, chat_body(conversation)).known;
+        ASSERT_EQ(ids_of(known), engine.tokens(chat_body(conversation)));
+        joined += known.source == Source::kJoined;
+        EXPECT_EQ(known.stood_in, known.source == Source::kJoined && !is_hushed);
+      }
+      EXPECT_GE(joined, 5u) << is_hushed;
+    }
+    EXPECT_EQ(prompts.counters().differences, 0u);
+  }
 }
 
 TEST(PromptTokens, AnotherConversationAsksForItsFirstMessageOnly) {
