@@ -6,7 +6,7 @@ it is made: a machine without room says so at the start, not by a signal in the 
 
 Head: magic, version, ranks, slots, bytes of a slot, the fingerprint of what lies in the slots; then the
 greetings of the manager and of each rank; then for each rank a ring of the jobs that it has ended, and for
-each of its slots a seal: the job that wrote it, and a checksum of what that wrote.
+each of its slots a seal: the mark of the job that wrote it (HostStore), and a checksum of what that wrote.
 """
 
 from __future__ import annotations
@@ -176,14 +176,14 @@ class HostRegion:
         """Whether some rank has reported that it failed."""
         return bool((self._done[:, job % RING] == np.uint64(job) | _FAILED).any())
 
-    def seal(self, rank: int, slots: list[int], job: int, checksums: list[int]) -> None:
+    def seal(self, rank: int, slots: list[int], marks: list[int], checksums: list[int]) -> None:
         """A rank has written its part of these slots."""
         self._seals[rank, slots, 0] = 0
         self._seals[rank, slots, 1] = checksums
-        self._seals[rank, slots, 0] = job & 0xFFFFFFFF
+        self._seals[rank, slots, 0] = marks
 
     def seals(self, rank: int, slots: list[int]) -> np.ndarray:
-        """The (job, checksum) of each slot as this rank left it."""
+        """The (mark, checksum) of each slot as this rank left it."""
         return self._seals[rank, slots]
 
     def close(self) -> None:

@@ -42,9 +42,11 @@ def limit_of(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -> int:
     limit = 0 if str(asked).strip() == "0" else bytes_of(asked, "sync_load_bytes")
     groups = kv_cache_config.kv_cache_groups
     # vLLM takes failed blocks of one group only; and it must not plan the next step before it hears of them.
+    # Its model runner V2 goes on with a running request where it was, whatever has to be computed again.
     possible = (len(groups) == 1 and isinstance(groups[0].kv_cache_spec, FullAttentionSpec)
                 and not vllm_config.scheduler_config.async_scheduling
-                and vllm_config.speculative_config is None)
+                and vllm_config.speculative_config is None
+                and not getattr(vllm_config, "use_v2_model_runner", False))
     return limit if possible else 0
 
 
@@ -53,6 +55,7 @@ class _Load(NamedTuple):
 
     status: TransferJobStatus
     blocks: frozenset[int]
+    behind: frozenset[int]  # these, and those of what the step computes behind them
 
 
 class InStepLoads:
@@ -104,15 +107,17 @@ class InStepLoads:
                               for each in each_block[first:]]
         return SimpleNamespace(blocks=(each_block,))
 
-    def begun(self, request: Request) -> None:
+    def begun(self, request: Request, blocks: Any) -> None:
         """vLLM's connector has made the job of the load that was shown last."""
         self._chosen.discard(request.request_id)
         number, job = next(reversed(self._scheduler._current_batch_load_jobs.items()))
         assert job.req_id == request.request_id and isinstance(job.src_spec, SlotSpec)
         job.src_spec.in_step = True
-        blocks = frozenset(int(each) for each in job.dst_spec.block_ids)
-        self._planned += len(blocks) * self._block_bytes
-        self._loads[number] = _Load(self._scheduler._jobs[number], blocks)
+        loaded = frozenset(int(each) for each in job.dst_spec.block_ids)
+        held = [each.block_id for each in blocks.blocks[self._group.group_idx]]
+        first = next((i for i, block in enumerate(held) if block in loaded), len(held))
+        self._planned += len(loaded) * self._block_bytes
+        self._loads[number] = _Load(self._scheduler._jobs[number], loaded, frozenset(held[first:]))
 
     def plan(self, build: Callable[[], Any]) -> Any:
         """build(), with which vLLM's connector ends the plan of a step. It takes for granted that a request
@@ -134,11 +139,10 @@ class InStepLoads:
         for load in self._loads.values():
             if load.blocks.isdisjoint(invalid):
                 continue
-            name = load.status.req_id
-            [held] = cache.get_block_ids(name)
-            first = next((i for i, block in enumerate(held) if block in invalid), len(held))
-            cache.evict_blocks(set(held[first:]))
-            status = self._scheduler._req_status[name]
+            # The request may have ended since the step was planned, and holds none of them then. They are not
+            # another's yet: vLLM allocates blocks only while it plans a step, the next one after this.
+            cache.evict_blocks(set(load.behind))
+            status = self._scheduler._req_status[load.status.req_id]
             # A request that ends here would store its last block too, which may be computed in part.
             status.max_offload_tokens = 0
             for number in status.transfer_jobs:

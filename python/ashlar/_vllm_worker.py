@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
+import re
 import threading
 import time
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
@@ -16,7 +19,32 @@ from ashlar._host_region import HostRegion
 from ashlar._page_copies import PageCopier
 
 # Of a load that the engine's step waits for; the cores that compute are idle meanwhile.
-_THREADS = max(1, min(4, len(os.sched_getaffinity(0))))
+_MOST_THREADS = 4
+# Where vLLM names a worker's cores for OpenMP, which then binds the worker's thread to the first of them.
+_NAMED_CORES = {"KMP_AFFINITY": r"proclist=\[([\d, -]+)\]", "GOMP_CPU_AFFINITY": r"^([\d, -]+)$",
+                "OMP_PLACES": r"^\{([\d, ]+)\}$"}
+
+
+def named_cores(environment: Mapping[str, str]) -> set[int]:
+    """The cores that OpenMP was told to use; empty: all of the process, or they are named in another way."""
+    for name, form in _NAMED_CORES.items():
+        found = re.search(form, environment.get(name, ""))
+        if found:
+            ranges = re.findall(r"(\d+)(?:-(\d+))?", found[1])
+            return {core for first, last in ranges for core in range(int(first), int(last or first) + 1)}
+    return set()
+
+
+@contextlib.contextmanager
+def spread(cores: set[int]) -> Iterator[int]:
+    """Lets this thread and those that it starts use these cores; yields how many of them there are."""
+    own = os.sched_getaffinity(0)
+    try:
+        with contextlib.suppress(OSError):  # none of them is this process's
+            os.sched_setaffinity(0, own | cores)
+        yield len(os.sched_getaffinity(0))
+    finally:
+        os.sched_setaffinity(0, own)
 
 
 class SlotSpec(LoadStoreSpec):
@@ -25,7 +53,7 @@ class SlotSpec(LoadStoreSpec):
     def __init__(self, job: int, slots: list[int], writers: list[int] | None = None):
         self.job = job
         self.slots = slots
-        self.writers = writers or []  # of a load: the job that stored each
+        self.writers = writers or []  # of a load: the mark of each slot's store (HostStore)
         self.in_step = False  # a load right before the forward pass that uses it
 
     def __repr__(self) -> str:
@@ -37,6 +65,7 @@ class AshlarOffloadingWorker(OffloadingWorker):
 
     def __init__(self, copier: PageCopier, region: HostRegion, rank: int, cuda: bool,
                  part: tuple[int, int] | None):
+        self._cores = named_cores(os.environ)
         self._part = part  # of a slot, of this rank: begin and size; None: loads are not checked
         self._copier = copier
         self._region = region
@@ -63,7 +92,9 @@ class AshlarOffloadingWorker(OffloadingWorker):
         assert isinstance(src_spec, SlotSpec)
         begun = time.perf_counter()
         after = self._passed()
-        size, done = self._load(src_spec, self._places(dst_spec, src_spec), after, _THREADS)
+        places = self._places(dst_spec, src_spec)
+        with spread(self._cores) as cores:
+            size, done = self._load(src_spec, places, after, min(cores, _MOST_THREADS))
         self._region.ended(self._rank, src_spec.job, not done)
         return TransferResult(job_id, done, size, time.perf_counter() - begun)
 
@@ -115,7 +146,7 @@ class AshlarOffloadingWorker(OffloadingWorker):
             return 0, False  # a window left a hole in a chunk: it is not stored
         size = self._copier.store(places, after)
         if self._part is not None:
-            self._region.seal(self._rank, spec.slots, spec.job,
+            self._region.seal(self._rank, spec.slots, _native._slot_marks(spec.job, spec.slots),
                               _native._checksums(self._parts(spec.slots), self._part[1]))
         return size, True
 

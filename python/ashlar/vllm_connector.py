@@ -157,7 +157,7 @@ class AshlarConnector(OffloadingConnector):
         super().update_state_after_alloc(request, blocks if shown is None else shown, num_external_tokens)
         if shown is not None:
             assert self._in_step is not None
-            self._in_step.begun(request)
+            self._in_step.begun(request, blocks)
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
         """As of OffloadingConnector."""

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -174,7 +175,13 @@ void in_threads(std::size_t count, std::uint64_t bytes, std::size_t threads, F&&
     for (std::size_t i = 0; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) f(i);
   };
   std::vector<std::jthread> others;
-  for (std::uint64_t more = 1; more < threads && more < bytes / kLeast; ++more) others.emplace_back(work);
+  for (std::uint64_t more = 1; more < threads && more < bytes / kLeast; ++more) {
+    try {
+      others.emplace_back(work);
+    } catch (const std::exception&) {
+      break;  // no thread, or no memory for one: those that are there do it all
+    }
+  }
   work();
 }
 
@@ -324,7 +331,8 @@ peer.)")
       .def("begin_load", &begin_load, "request"_a, "keys"_a,
            nb::sig("def begin_load(self, request: int, keys: collections.abc.Sequence[bytes]) -> tuple[int, "
                    "list[int], list[int]]"),
-           "The job, the slots of G2 to read, and the job that stored each. NotFound: a key was no hit.")
+           "The job, the slots of G2 to read, and for each a mark of the job and slot of its store. "
+           "NotFound: a key was no hit.")
       .def(
           "end_job",
           [](const HostStoreRef& self, std::uint64_t job, bool done) {
@@ -354,6 +362,16 @@ peer.)")
              "Copies pieces of memory given by their addresses, without the GIL, in parts where there are "
              "megabytes for several threads. For workers that have checked every address.");
   module.def("_checksums", &checksums, "sources"_a, "size"_a, "XXH3 of pieces of one size, likewise.");
+  module.def(
+      "_slot_marks",
+      [](std::uint64_t job, const std::vector<std::uint32_t>& slots) {
+        std::vector<std::uint32_t> marks;
+        marks.reserve(slots.size());
+        for (const std::uint32_t slot : slots)
+          marks.push_back(HostStore::mark(HostStore::JobId(job), block::BlockId(slot)));
+        return marks;
+      },
+      "job"_a, "slots"_a, "What a load of blocks that this job stored has as their marks.");
   module.def("_copy_checked", &copy_checked, "parts"_a, "size"_a, "to"_a, "sources"_a, "sizes"_a,
              "threads"_a = 1,
              "_copy_pieces(), part by part, each with as many pieces as the others; returns the XXH3 of each "

@@ -367,6 +367,11 @@ SequenceHash HostStore::name(const SequenceHash& hash) const {
 
 // ---- jobs
 
+std::uint32_t HostStore::mark(JobId job, block::BlockId slot) noexcept {
+  // The odd factor sends slots that are near each other far apart: jobs that follow each other stay between.
+  return static_cast<std::uint32_t>(job.value() + std::uint64_t{0x9E3779B1} * slot.value());
+}
+
 Result<HostStore::Job> HostStore::begin_store(std::span<const HostBlock> blocks) {
   State& state = *state_;
   const MutexLock lock(state.mu);
@@ -466,7 +471,7 @@ Result<void> HostStore::end_job(JobId id, bool done) {
       block::BlockIdentity identity;
       identity.hash = block.hash;
       identity.prefix = state_->digest(block.prefix);
-      identity.metadata = static_cast<std::uint32_t>(id.value());
+      identity.metadata = mark(id, job.empty[i].block_id());
       auto registered = state_->kv.g2()->register_block(
           std::move(job.empty[i]).stage(identity, block::KvReady::asserted_by_caller()));
       if (registered)

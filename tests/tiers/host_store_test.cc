@@ -303,6 +303,23 @@ TEST_F(HostStoreTest, ForgottenBlocksAreFoundNowhere) {
   EXPECT_THAT(settled(again, blocks), Each(HostAnswer::kHit));
 }
 
+// A worker that has kept the marks of what it stored tells a slot's own block from another of the same job.
+TEST_F(HostStoreTest, ABlockHasTheMarkOfItsJobAndSlot) {
+  open({});
+  const auto blocks = host_blocks(1, 3);
+  const HostStore::Job stored = store_->begin_store(blocks).value();
+  ASSERT_TRUE(store_->end_job(stored.job, true));
+  const auto request = store_->begin_request();
+  ASSERT_THAT(settled(request, blocks), Each(HostAnswer::kHit));
+  const HostStore::Job load = store_->begin_load(request, blocks).value();
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    for (const block::BlockId slot : stored.slots)
+      EXPECT_EQ(load.writers[i] == HostStore::mark(stored.job, slot), slot == stored.slots[i]);
+    EXPECT_NE(load.writers[i], HostStore::mark(load.job, stored.slots[i]));
+  }
+  ASSERT_TRUE(store_->end_job(load.job, true));
+}
+
 // While another request pins the block it stays in G2, but nobody finds it any more.
 TEST_F(HostStoreTest, DamagedBlocksAreNotFoundAgain) {
   open({.disk = false});

@@ -130,6 +130,50 @@ def cancelled_after_a_load_within_the_step(lab):
     engine.close()
 
 
+@unit("3")
+def model_runner_v2_loads_between_steps(lab):
+    """It does not go back with a running request, so damage within a step could not be computed again."""
+    import os
+
+    from ashlar._vllm_in_step import limit_of
+
+    engine = checking_stepper(lab)
+    config = engine.scheduler.vllm_config
+    assert not config.use_v2_model_runner and limit_of(config, engine.cache_config) > 0
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1"
+    assert config.use_v2_model_runner and limit_of(config, engine.cache_config) == 0
+    engine.close()
+
+
+@unit("3")
+def load_within_the_step_uses_the_cores_of_openmp(lab):
+    """OpenMP binds the thread that loads to one core; the copy may use all that vLLM named."""
+    import os
+
+    from ashlar._vllm_worker import named_cores
+
+    for name, value, cores in (
+            ("GOMP_CPU_AFFINITY", "0 1 5", {0, 1, 5}), ("GOMP_CPU_AFFINITY", "0-2,7", {0, 1, 2, 7}),
+            ("KMP_AFFINITY", "granularity=fine,explicit,proclist=[4,6]", {4, 6}),
+            ("OMP_PLACES", "{2,3}", {2, 3}), ("OMP_PLACES", "cores", set()), ("PATH", "0", set())):
+        assert named_cores({name: value}) == cores, (name, value)
+    every = os.sched_getaffinity(0)
+    os.environ["GOMP_CPU_AFFINITY"] = " ".join(map(str, every))
+    engine = checking_stepper(lab)
+    ids, seen = tokens("cores", 700), []
+    engine.run(ids)
+    assert engine.reset()
+    worker = engine.workers[0].connector.connector_worker.worker
+    load = worker._load
+    worker._load = lambda *args: (seen.append((os.sched_getaffinity(0), args[3])), load(*args))[1]
+    bound = {min(every)}
+    os.sched_setaffinity(0, bound)
+    assert engine.run(ids) == whole(700, 32)
+    assert seen == [(every, min(4, len(every)))], seen
+    assert os.sched_getaffinity(0) == bound
+    engine.close()
+
+
 # ---- loads that fail
 
 
@@ -161,6 +205,45 @@ def damage_within_the_step_is_computed_again(lab):
     assert engine.reset()
     assert engine.run(longer) == whole(1200, 32), "it is not stored again"
     assert engine.workers[0].seen["rubbish"] == 1
+    engine.close()
+
+
+@unit("6")
+def damage_of_a_request_that_was_cancelled_meanwhile(lab):
+    """Cancelled between the workers' end and the scheduler's: its blocks are free, and found by nobody."""
+    from vllm.v1.request import RequestStatus
+
+    for policy in ("recompute", "fail"):
+        engine = checking_stepper(lab, policy=policy)
+        ids = tokens(f"cancelled damage, {policy}", 1000)
+        stored_and_damaged(engine, ids)
+        longer = ids + tokens("goes on", 200)
+        name = engine.add(longer, 8)
+        engine.step(lambda: engine.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED))
+        assert engine.workers[0].seen["rubbish"] == 1
+        engine.finish()  # its store, which nobody finds, ends before those blocks are stored again
+        assert engine.run(longer) == 0, "a block of the request that was cancelled is found"
+        assert engine.reset()
+        assert engine.run(longer) == whole(1200, 32), "it is not stored again"
+        assert engine.workers[0].seen["rubbish"] == 1
+        engine.close()
+
+
+@unit("6")
+def slots_that_g3_fills_are_not_taken_for_damaged(lab):
+    """A slot keeps the seal of what was stored in it, also where another block of that job comes into it."""
+    engine = lab.stepper(connector=dict(kv_connector="AshlarConnector",
+                                        kv_connector_module_path="ashlar.vllm_connector",
+                                        kv_load_failure_policy="fail"),
+                         g2_bytes=64 * full().page_size_bytes * 2)
+    prompts = [tokens(f"around {i}", 330) for i in range(10)]
+    for _ in range(6):
+        for ids in prompts:
+            engine.run(ids)
+            assert engine.reset()
+    counters = manager_of(engine)._store.counters
+    assert counters["hits_disk"] > 100 and counters["loaded"] > 100, counters
+    assert counters["damaged"] == 0, counters
     engine.close()
 
 

@@ -226,7 +226,8 @@ class Stepper:
 
     # ---- steps
 
-    def step(self):
+    def step(self, before_update=lambda: None):
+        """before_update: what happens between the workers' end and the scheduler's, as aborts do."""
         from vllm.v1.outputs import ModelRunnerOutput
 
         plan = self.scheduler.schedule()
@@ -255,6 +256,7 @@ class Stepper:
         outputs = [ModelRunnerOutput(
             req_ids=names, req_id_to_index={name: i for i, name in enumerate(names)},
             sampled_token_ids=sampled, kv_connector_output=worker.transfer(plan)) for worker in self.workers]
+        before_update()
         self.scheduler.update_from_output(plan, self.aggregator.aggregate(outputs))
         self.seen["steps"] += 1
         if not names:

@@ -3,6 +3,8 @@
     PYTHONPATH=$PWD/build/vllm-site PYTHON -B -m unittest tests/vllm/test_page_copies.py
 """
 import random
+import subprocess
+import sys
 import unittest
 
 import numpy as np
@@ -16,14 +18,14 @@ PAGE, BLOCKS, SLOTS = 256, 40, 12
 class Pages:
     """Tensors of random pages, and slots for chunks of them."""
 
-    def __init__(self, device, tensors=3, chunk=1, seed=1, gap=0, writers=1, writer=0):
+    def __init__(self, device, tensors=3, chunk=1, seed=1, gap=0, writers=1, writer=0, page=PAGE):
         generator = torch.Generator().manual_seed(seed)
-        self.tensors = [torch.randint(-128, 128, (BLOCKS, PAGE), dtype=torch.int8, generator=generator)
+        self.tensors = [torch.randint(-128, 128, (BLOCKS, page), dtype=torch.int8, generator=generator)
                         .to(device) for _ in range(tensors)]
         # Behind each page `gap` bytes of the slot are another's.
-        self.pieces = [Piece(i, 0, i * chunk * (PAGE + gap), PAGE, PAGE + gap, writers, writer)
+        self.pieces = [Piece(i, 0, i * chunk * (page + gap), page, page + gap, writers, writer)
                        for i in range(tensors)]
-        self.slots = np.full((SLOTS, tensors * chunk * (PAGE + gap)), 7, np.uint8)
+        self.slots = np.full((SLOTS, tensors * chunk * (page + gap)), 7, np.uint8)
         self.copier = PageCopier(self.tensors, [self.pieces], self.slots, chunk)
 
     def page(self, tensor, block):
@@ -102,7 +104,7 @@ class OnHost(PageCopiesTest):
     def test_one_pass_copies_and_checks(self):
         """Whatever the number of threads; of slots without an address there is no checksum."""
         for threads in (1, 2, 5):
-            pages = Pages("cpu")
+            pages = Pages("cpu", page=384 << 10)  # a megabyte for each of four threads
             blocks, slots = [3, 8, 1, 30], [9, 0, 11, 4]
             places = self.places(pages, blocks, slots)
             pages.copier.store(places)
@@ -131,6 +133,24 @@ class OnHost(PageCopiesTest):
             _native._copy_pieces(to.ctypes.data + at, source.ctypes.data + at,
                                  np.full(at.size, step, np.uint64), threads)
             self.assertTrue((to == source).all(), threads)
+
+    def test_copies_where_no_thread_can_be_had(self):
+        """Then those that there are do it: here without memory for the stack of another."""
+        program = """if True:
+            import pathlib, resource
+            import numpy as np
+            from ashlar import _native
+            source = np.random.default_rng(1).integers(0, 256, 16 << 20, np.uint8)
+            to, at = np.zeros_like(source), np.arange(0, 16 << 20, 64 << 10, dtype=np.uint64)
+            places = to.ctypes.data + at, source.ctypes.data + at, np.full(at.size, 64 << 10, np.uint64)
+            pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+            now = pages * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (now, resource.getrlimit(resource.RLIMIT_AS)[1]))
+            _native._copy_pieces(*places, 7)
+            resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            assert (to == source).all()
+        """
+        subprocess.run([sys.executable, "-B", "-c", program], check=True)
 
     def test_chunks_have_no_single_pass(self):
         pages = Pages("cpu", chunk=2)

@@ -91,11 +91,14 @@ class HostStore {
     JobId job;
     std::vector<std::size_t> chosen;    // of the blocks that were given, those to copy
     std::vector<block::BlockId> slots;  // one for each chosen block
-    // Of a load: the job that stored each block, its low 32 bits. A worker that keeps checksums of what it
-    // stored finds it by them; where the slot was filled from another tier, the number is not that of the
-    // slot.
+    // Of a load: the mark() of each block's store. A worker that keeps checksums of what it stored keeps the
+    // mark beside them; where the slot was filled from another tier since, its mark is not the block's.
     std::vector<std::uint32_t> writers;
   };
+
+  // Tells apart what a slot was given: never the same of two slots in one job, or of two jobs in one slot,
+  // as far as 32 bits tell jobs apart.
+  static std::uint32_t mark(JobId job, block::BlockId slot) noexcept;
 
   // The manager must outlive the store. Errors: kInvalidArgument: it has no G2; the options.
   static Result<std::unique_ptr<HostStore>> create(KvBlockManager& kv, const HostStoreOptions& options);
