@@ -15,7 +15,7 @@ struct BenchmarkEntry {
   std::string_view target;  // empty: it has none, and prints what it finds
 };
 
-inline constexpr std::array<BenchmarkEntry, 19> kBenchmarks = {{
+inline constexpr std::array<BenchmarkEntry, 20> kBenchmarks = {{
     {"block_bench", "blocks beside a map, a list and shared_ptr under a mutex",
      "share of independent managers: 0.85 on 2 threads, 0.65 on 16 (--scaling)"},
     {"c_bench", "calls through the C interface beside the same calls in C++", ""},
@@ -26,6 +26,7 @@ inline constexpr std::array<BenchmarkEntry, 19> kBenchmarks = {{
      "LRU: 3 times as fast at a million blocks"},
     {"index_bench", "router indexes: store, remove, find, memory",
      "0.80 of private copies beside a churning writer (--scaling)"},
+    {"lines_bench", "instructions and cache lines per block, for bench/count_lines under valgrind", ""},
     {"nats_feed_bench", "events through NATS, beside plain cnats", "0.80 of it in batches of 100"},
     {"proxy_bench", "ashlar serve beside nginx and routers of the field",
      "at most 60 us added; half the latency and 2.5 times the throughput of the routers"},

@@ -2,8 +2,8 @@
 //
 // An array of 16-byte entries leads from a name to a record of one cache line; records lie in chunks, side by
 // side in the order in which they came, and do not move. The first 8 MiB of them lie in small chunks, the
-// rest in chunks of 8 MiB, most of which can be huge pages. What the blocks of a sequence share is kept once, by number. prefetch()
-// hides the miss of a look-up: events name blocks by the dozen.
+// rest in chunks of 8 MiB, most of which can be huge pages. What the blocks of a sequence share is kept once,
+// by number. prefetch() hides the miss of a look-up: events name blocks by the dozen.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) expected, but for the steps that double or halve the array.

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 // Events of the turn before may be late on a busy machine; a claim is right once they have come.
-constexpr const char* kPatience = "5s";
+constexpr const char* kPatience = "60s";
 // And its workers stay EXACT.
 constexpr const char* kLate = "60s";
 

