@@ -78,10 +78,11 @@ bool share_something(const layout::Shard& a, const layout::Shard& b) {
   return intersect(a.layers, b.layers).count != 0 && intersect(a.heads, b.heads).count != 0;
 }
 
-Ranks writers_of(const ShardedModel& model, const std::vector<layout::Shard>& shards, const Hashes& hashes) {
+Ranks writers_of(const ShardedModel& model, const std::vector<layout::Shard>& shards, const Hashes& hashes,
+                 const KvOptions& options = node({}, 8)) {
   Ranks ranks;
   for (const layout::Shard& shard : shards) {
-    ranks.push_back(std::make_unique<FleetRank>(model, node({}, 8), shard));
+    ranks.push_back(std::make_unique<FleetRank>(model, options, shard));
     store(*ranks.back(), hashes);
   }
   return ranks;
@@ -556,11 +557,7 @@ TEST(RemotePushTest, WhoWaitsForRoomTriesAFewBlocks) {
   options.remote->landing_blocks = 24;
   FleetRank target(kModel, options, undivided());
   const Hashes hashes = KvWorkload::sequence(22, 17);
-  Ranks writers;
-  for (const layout::Shard& shard : kModel.fleet(2)) {
-    writers.push_back(std::make_unique<FleetRank>(kModel, patient(), shard));
-    store(*writers.back(), hashes);
-  }
+  const Ranks writers = writers_of(kModel, kModel.fleet(2), hashes, patient());
   const auto push_all = [&](FleetRank& rank) {
     const auto done = remote_of(rank).push(meet(rank, target), hashes, Clock::real().now() + minutes(5));
     ASSERT_TRUE(done) << done.error();
@@ -585,11 +582,7 @@ TEST(RemotePushTest, RanksWaitForEachOther) {
   options.remote->landing_blocks = 3;
   FleetRank target(kModel, options, undivided());
   const Hashes hashes = KvWorkload::sequence(14, 24);
-  Ranks writers;
-  for (const layout::Shard& shard : kModel.fleet(2)) {
-    writers.push_back(std::make_unique<FleetRank>(kModel, patient(), shard));
-    store(*writers.back(), hashes);
-  }
+  const Ranks writers = writers_of(kModel, kModel.fleet(2), hashes, patient());
   std::vector<std::thread> threads;
   for (const auto& writer : writers)
     threads.emplace_back([&, rank = writer.get()] {
