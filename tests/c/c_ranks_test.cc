@@ -121,7 +121,9 @@ std::string refusal_of(const ashlar_tiers_options& options) {
   ashlar_tiers tiers = {};
   const ashlar_status status = ashlar_tiers_create(&options, &tiers);
   EXPECT_EQ(status, ASHLAR_INVALID_ARGUMENT);
-  if (status == ASHLAR_OK) EXPECT_EQ(ashlar_tiers_destroy(tiers), ASHLAR_OK);
+  if (status == ASHLAR_OK) {
+    EXPECT_EQ(ashlar_tiers_destroy(tiers), ASHLAR_OK);
+  }
   return status == ASHLAR_OK ? "" : ashlar_last_error();
 }
 
