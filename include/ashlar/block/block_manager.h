@@ -258,6 +258,12 @@ class BlockManager {
   [[nodiscard]] Result<Hold> hold(const tokens::SequenceHash& hash) {
     return store_->hold(hash).transform([](detail::HoldRef hold) { return Hold(std::move(hold)); });
   }
+  // The same, empty where hold() would make an error: for callers that expect misses.
+  [[nodiscard]] std::optional<Hold> try_hold(const tokens::SequenceHash& hash) {
+    detail::NotHeld why{};
+    std::optional<detail::HoldRef> held = store_->try_hold(hash, &why);
+    return held ? std::optional(Hold(*std::move(held))) : std::nullopt;
+  }
   // What is known of a held block beyond its hash: parent, root, local hash, location and metadata where an
   // event log or an observer wants them. O(1).
   BlockIdentity identity(const Hold& hold) const { return store_->identity(hold.hold_); }

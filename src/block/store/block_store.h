@@ -141,6 +141,7 @@ class BlockStore final : public StoreFace,
 
   // holds (hold.cc)
   Result<HoldRef> hold(const tokens::SequenceHash& hash) override;
+  std::optional<HoldRef> try_hold(const tokens::SequenceHash& hash, NotHeld* why) override;
   void end_hold(std::uint32_t slot) noexcept;
   void end_hold(std::uint32_t slot, std::optional<EvictedBlock>& gone) noexcept;  // without the observers
 

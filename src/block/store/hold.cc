@@ -4,24 +4,37 @@
 
 namespace ashlar::block::detail {
 
-Result<HoldRef> BlockStore::hold(const tokens::SequenceHash& hash) {
+std::optional<HoldRef> BlockStore::try_hold(const tokens::SequenceHash& hash, NotHeld* why) {
   try {
     Operation operation(*this);
     expire_pins_locked(operation.retired);
     const std::uint32_t slot = find_confirmed(hash);
-    if (slot == kNone) {
-      return make_error(ErrorCode::kNotFound, "no block of hash %s is registered in %s",
-                        hash.to_string().c_str(), tier_name_.c_str());
-    }
-    if (slots_.holds[slot] == UINT16_MAX) {
-      return make_error(ErrorCode::kCapacity, "block %u is held %u times already", slot,
-                        unsigned{UINT16_MAX});
+    if (slot == kNone || slots_.holds[slot] == UINT16_MAX) {
+      *why = slot == kNone ? NotHeld::kAbsent : NotHeld::kTooOften;
+      return std::nullopt;
     }
     if (slots_.holds[slot]++ == 0 && slots_.listing[slot] == Listing::kInactive) ++held_inactive_;
     return HoldRef{weak_from_this(), hash, slot};
   } catch (const std::bad_alloc&) {
-    return out_of_memory_error();
+    *why = NotHeld::kNoMemory;
+    return std::nullopt;
   }
+}
+
+Result<HoldRef> BlockStore::hold(const tokens::SequenceHash& hash) {
+  NotHeld why = NotHeld::kAbsent;
+  if (std::optional<HoldRef> held = try_hold(hash, &why)) return *std::move(held);
+  switch (why) {
+    case NotHeld::kAbsent:
+      return make_error(ErrorCode::kNotFound, "no block of hash %s is registered in %s",
+                        hash.to_string().c_str(), tier_name_.c_str());
+    case NotHeld::kTooOften:
+      return make_error(ErrorCode::kCapacity, "the block of hash %s is held %u times already",
+                        hash.to_string().c_str(), unsigned{UINT16_MAX});
+    case NotHeld::kNoMemory:
+      break;
+  }
+  return out_of_memory_error();
 }
 
 void BlockStore::end_hold(std::uint32_t slot) noexcept {

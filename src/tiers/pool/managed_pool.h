@@ -76,11 +76,7 @@ class ManagedPool : public Base {
   events::TierId tier() const noexcept final { return events::kTierId<Tier>; }
   std::string_view name() const noexcept final { return Tier::kName; }
 
-  std::optional<block::Hold> hold(const tokens::SequenceHash& hash) final {
-    auto held = manager_.hold(hash);
-    if (!held) return std::nullopt;
-    return *std::move(held);
-  }
+  std::optional<block::Hold> hold(const tokens::SequenceHash& hash) final { return manager_.try_hold(hash); }
   bool has(const tokens::SequenceHash& hash) final { return manager_.contains(hash); }
   std::size_t capacity() const noexcept final { return manager_.total_blocks(); }
   TierRecord record(const block::Hold& hold) const final {

@@ -136,11 +136,15 @@ TEST_F(HoldTest, OutlivesTheManagerAndSaysWhatIsMissing) {
   const auto missing = manager_.hold(hash(0));
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code(), ErrorCode::kNotFound);
+  EXPECT_FALSE(manager_.try_hold(hash(0)));
   Hold hold;
   {
     Manager other = value_of(builder_of(4).build());
     const Immutable stored = store_one(other, sequence_.blocks()[0]);
     hold = value_of(other.hold(hash(0)));
+    const std::optional<Hold> tried = other.try_hold(hash(0));
+    ASSERT_TRUE(tried);
+    EXPECT_EQ(tried->block_id(), hold.block_id());
   }
   hold = Hold();
 }

@@ -80,6 +80,9 @@ struct HoldRef {
   std::uint32_t slot = 0;
 };
 
+// Why there is no hold.
+enum class NotHeld : std::uint8_t { kAbsent, kTooOften, kNoMemory };
+
 // Requires (all): the caller holds a reference to the slot.
 RegistrationHandle registration_handle_of(const SlotRef& slot);
 std::uint32_t use_count_of(const SlotRef& slot) noexcept;

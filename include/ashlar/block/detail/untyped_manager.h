@@ -75,6 +75,8 @@ class UntypedManager {
   virtual bool contains(const tokens::SequenceHash& hash) noexcept = 0;
   virtual Result<PinRef> pin(const tokens::SequenceHash& hash, Clock::Duration ttl) = 0;
   virtual Result<HoldRef> hold(const tokens::SequenceHash& hash) = 0;
+  // Sets `why` when it returns nothing.
+  virtual std::optional<HoldRef> try_hold(const tokens::SequenceHash& hash, NotHeld* why) = 0;
   virtual Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) = 0;
   virtual Result<void> set_metadata(const tokens::SequenceHash& hash, std::uint32_t metadata) = 0;
   virtual Result<BlockDescription> describe(BlockId id) = 0;
