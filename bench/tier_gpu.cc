@@ -54,12 +54,12 @@ int run_gpu_tiers() {
         "G1 to G2, offload",
         duel_prepared(
             kGib, [&] { setup.clear(1); }, [&] { setup.offload(1); }, nothing, [&] { contiguous(true); }),
-        0.85);
+        0.95);
     met &= print_duel(
         "G2 to G1, onboard",
         duel_prepared(
             kGib, [&] { setup.clear(0); }, [&] { setup.onboard(); }, nothing, [&] { contiguous(false); }),
-        0.85);
+        0.95);
   }
   cudaFree(plain_device);
   cudaFreeHost(plain_host);

@@ -21,6 +21,11 @@ namespace {
 // Blocks onboarded at a time: enough for the disk, few enough to leave G2 to others.
 constexpr std::size_t kBatchBlocks = 64;
 constexpr std::uint64_t kBatchBytes = std::uint64_t{32} << 20;
+// Of blocks in G2. The first copy begins, and the last one ends, with few of them; those between are copied
+// without a pause.
+constexpr std::size_t kFewBlocks = 16;
+constexpr std::uint64_t kFewBytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t kHostBatchBytes = std::uint64_t{64} << 20;
 
 }  // namespace
 
@@ -319,15 +324,25 @@ void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
   call->finish(std::move(table));
 }
 
-std::size_t Onboarder::batch_size(const OnboardCall& call, std::size_t left) const {
+std::size_t Onboarder::batch_size(const OnboardCall& call, std::size_t first, std::size_t end) const {
+  const std::size_t left = end - first;
   // Two batches are in flight at once, unless layers must arrive together; offload workers hold blocks too.
   const std::size_t blocks = stack_.g2_manager->total_blocks();
   std::size_t most =
       call.options.by_layer ? blocks / 2 : std::max(std::min<std::size_t>(4, blocks / 2), blocks / 8);
   most = std::max<std::size_t>(1, most);
-  if (!call.options.by_layer)
-    most = std::min<std::size_t>(
-        most, std::max<std::uint64_t>(kBatchBlocks, kBatchBytes / stack_.g1->block_bytes()));
+  if (!call.options.by_layer) {
+    const std::uint64_t bytes = stack_.g1->block_bytes();
+    const auto worth = [&](std::uint64_t batch) {
+      return std::max<std::size_t>(kBatchBlocks, batch / bytes);
+    };
+    if (left != 0 && stack_.g2->has(call.hashes()[first])) {
+      const std::size_t few = std::max<std::size_t>(kFewBlocks, kFewBytes / bytes);
+      most = std::min({most, worth(kHostBatchBytes), std::max(few, std::min(first, left / 2))});
+    } else {
+      most = std::min(most, worth(kBatchBytes));
+    }
+  }
   if (!call.to_g2) most = std::min(most, stack_.g1_manager->available_blocks());
   return std::min(left, most);
 }
@@ -374,7 +389,7 @@ OnboardTable Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
         why = call.stopped() ? Miss::kCancelled : Miss::kLate;
         break;
       }
-      const std::size_t size = stack_.g2 == nullptr ? 0 : batch_size(call, wanted - table.size());
+      const std::size_t size = stack_.g2 == nullptr ? 0 : batch_size(call, table.size(), wanted);
       if (size == 0) {
         why = stack_.g2 == nullptr ? Miss::kGone : Miss::kNoRoom;
         break;
@@ -385,7 +400,7 @@ OnboardTable Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
     // The next batch is copied while this one finishes.
     const std::size_t after = table.size() + batch->hashes.size();
     if (!call.options.by_layer && !alone && after < wanted && !call.stopped() && !call.late()) {
-      const std::size_t size = batch_size(call, wanted - after);
+      const std::size_t size = batch_size(call, after, wanted);
       if (size > 0 && claim(&call, hashes.subspan(after, size), false))
         next = begin(call, hashes.subspan(after, size), after + size == wanted);
     }
@@ -427,7 +442,7 @@ void Onboarder::run_prefetch(OnboardCall& call, std::size_t wanted) {
   };
   const auto begin_part = [&](std::size_t first, bool wait) -> std::optional<Part> {
     if (first >= wanted || call.stopped() || call.late()) return std::nullopt;
-    const std::span<const SequenceHash> some = call.hashes().subspan(first, batch_size(call, wanted - first));
+    const std::span<const SequenceHash> some = call.hashes().subspan(first, batch_size(call, first, wanted));
     if (!claim(&call, some, wait)) return std::nullopt;
     std::vector<SequenceHash> below;
     for (const SequenceHash& hash : some)

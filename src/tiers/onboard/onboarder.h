@@ -161,7 +161,8 @@ class Onboarder {
   MoveOptions move_options(OnboardCall& call) const;
   // Why the tier's block of this name is not the one that the call wants; kNone: it is, as far as is known.
   static Miss other_content(const OnboardCall& call, TierPool& pool, const tokens::SequenceHash& hash);
-  std::size_t batch_size(const OnboardCall& call, std::size_t left) const;
+  // Of the blocks from `first` on, up to `end`.
+  std::size_t batch_size(const OnboardCall& call, std::size_t first, std::size_t end) const;
   // False when the call was cancelled or is late, when `until` has passed, or when another call has some of
   // them and this one is not to wait. A call that holds a claim does not wait: two calls could deadlock.
   bool claim(const OnboardCall* call, std::span<const tokens::SequenceHash> hashes, bool wait,

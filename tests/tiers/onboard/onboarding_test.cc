@@ -157,6 +157,38 @@ TEST_F(OnboardingTest, CallsForTheSameBlocksShareOneCopy) {
   EXPECT_EQ(first[1].block_id(), second[1].block_id());
 }
 
+// The first copy begins, and the last one ends, with few blocks; those between are larger.
+TEST_F(OnboardingTest, WhatIsInG2ComesInBatchesThatGrowAndShrink) {
+  const std::uint64_t bytes = std::uint64_t{256} << 10;
+  options_.model.num_layers *= static_cast<std::uint32_t>(bytes / kv_->g1_blocks()->block_bytes());
+  options_.g1.block_count = 100;
+  options_.g2->block_count = 256;
+  options_.g3.reset();
+  open();
+  ASSERT_EQ(kv_->g1_blocks()->block_bytes(), bytes);
+  const auto hashes = KvWorkload::sequence(1, 100);
+  {
+    auto fresh = kv_->get_mutable_blocks(hashes.size()).value();
+    block::BlockList<block::CompleteBlock<events::G1>> complete;
+    for (std::size_t i = 0; i < hashes.size(); ++i)
+      complete.push_back(std::move(fresh[i]).stage(hashes[i], block::KvReady::asserted_by_caller()));
+    const auto registered = kv_->register_blocks(std::move(complete)).value();
+    ASSERT_TRUE(kv_->drain());
+  }
+  kv_->reset(kG1).value();
+  Mutex mu;
+  std::vector<std::uint64_t> batches;
+  watch([&](const transfer::TransferPlan& plan) {
+    if (!into_g1(plan, *kv_)) return;
+    const MutexLock lock(mu);
+    batches.push_back(plan.bytes() / bytes);
+  });
+  EXPECT_EQ(kv_->onboard(hashes).size(), hashes.size());
+  watch(nullptr);
+  const MutexLock lock(mu);
+  EXPECT_EQ(batches, (std::vector<std::uint64_t>{16, 16, 32, 18, 16, 2}));
+}
+
 TEST_F(OnboardingTest, CancelGivesBackWhatWasReserved) {
   const auto hashes = computed(1, 4);
   for (const events::TierId below : {kG3, kG2}) {
