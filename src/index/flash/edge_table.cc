@@ -204,6 +204,7 @@ void EdgeTable::insert(Node* node) {
   if (prepared_ == 0) prepare(1);
   --prepared_;
   const std::uint64_t hash = hash_of(node);
+  if (node->parent == kRootId) roots_.add(hash);
   put(bucket_at(bucket_of(hash, buckets())), cell_of(node, hash));
   ++size_;
 }
@@ -213,6 +214,7 @@ void EdgeTable::erase(Node* node) {
   Bucket* bucket = nullptr;
   std::atomic<std::uint64_t>* const cell = cell_for(node, &first, &bucket);
   clear_cell(first, bucket, static_cast<std::size_t>(cell - bucket->cells.data()));
+  if (node->parent == kRootId) roots_.remove(hash_of(node));
   if (--size_ == 0) unlink_all();
 }
 

@@ -22,6 +22,7 @@
 #include "base/table_seed.h"
 #include "index/flash/era_domain.h"
 #include "index/flash/flash_node.h"
+#include "index/flash/root_filter.h"
 
 namespace ashlar::index::detail {
 
@@ -38,6 +39,8 @@ class EdgeTable {
     bool era_over = false;  // the reader must start again
   };
   Found find(std::uint32_t parent, std::uint64_t local, const EraDomain::Guard& guard) const noexcept;
+  // False: the root has no child that begins with this hash. For readers, inside the domain or not.
+  bool may_have_root(std::uint64_t local) const noexcept { return roots_.may_have(hash_of(kRootId, local)); }
   // The same for the writer.
   Node* find(std::uint32_t parent, std::uint64_t local) const noexcept;
 
@@ -126,6 +129,7 @@ class EdgeTable {
   alignas(kApart) std::atomic<std::uint64_t> state_{0};  // version << 32 | buckets
   const TableSeed seed_;
   std::array<std::atomic<Group*>, kGroups> groups_{};
+  RootFilter roots_;
   alignas(kApart) EraDomain& domain_;
   std::size_t size_ = 0;
   std::size_t bytes_ = 0;

@@ -32,6 +32,15 @@ std::uint32_t early_depth(const MatchScores& scores) noexcept {
 
 }  // namespace
 
+bool FlashTree::is_unknown(std::span<const LocalHash> locals, MatchScores& scores) const {
+  const std::uint64_t assignment = slots_.assignment();
+  // Scores of another assignment need its workers, from the roster.
+  if (locals.empty() || scores.assignment() != assignment || edges_.may_have_root(locals[0].value()))
+    return false;
+  scores.begin(assignment, scores.slots());
+  return true;
+}
+
 bool FlashTree::find(std::span<const LocalHash> locals, MatchScores& scores, bool early_exit,
                      EraDomain::Guard& guard) const {
   FlashWalk& walk = walks()[0];
@@ -68,7 +77,9 @@ bool FlashTree::find_batch(std::span<const std::span<const LocalHash>> queries, 
     std::array<FlashWalk, kTurns>& turns = walks();
     std::array<FlashWalk::Step, kTurns> steps{};
     for (std::size_t i = 0; i < count; ++i)
-      steps[i] = turns[i].start(*this, queries[first + i], scores[first + i], false, guard);
+      steps[i] = is_unknown(queries[first + i], scores[first + i])
+                     ? FlashWalk::Step::kDone
+                     : turns[i].start(*this, queries[first + i], scores[first + i], false, guard);
     for (bool on = true; on;) {
       on = false;
       for (std::size_t i = 0; i < count; ++i) {

@@ -74,6 +74,7 @@ void FlashIndex::remove_worker(WorkerId worker) {
 
 void FlashIndex::find_matches(std::span<const LocalHash> locals, MatchScores& scores,
                               const FindOptions& options) const {
+  if (state_->tree.is_unknown(locals, scores)) return;
   state_->read([&](detail::EraDomain::Guard& guard) {
     return state_->tree.find(locals, scores, options.early_exit, guard);
   });

@@ -189,6 +189,7 @@ void FlashSlots::publish(std::unique_ptr<Roster> fresh, const Pages& replaced) n
   fresh->birth = domain_.birth(fresh->bytes());
   bytes_ += fresh->bytes();
   const Roster* const old = roster_.load(std::memory_order_relaxed);
+  assignment_.store(fresh->assignment, std::memory_order_relaxed);
   // release: pairs with the acquire in roster().
   roster_.store(fresh.release(), std::memory_order_release);
   if (old == nullptr) return;

@@ -105,6 +105,8 @@ class FlashSlots {
 
   // acquire: pairs with the release in publish().
   const Roster* roster() const noexcept { return roster_.load(std::memory_order_acquire); }
+  // Of the current roster; for readers, inside the domain or not. relaxed: it is compared, not followed.
+  std::uint64_t assignment() const noexcept { return assignment_.load(std::memory_order_relaxed); }
   std::size_t bytes() const noexcept;
 
  private:
@@ -144,6 +146,7 @@ class FlashSlots {
 
   // Fields that readers load are kept apart from fields that every event writes.
   alignas(kApart) std::atomic<const Roster*> roster_{nullptr};
+  std::atomic<std::uint64_t> assignment_{0};
   alignas(kApart) EraDomain& domain_;
   const std::uint32_t most_;
   std::vector<std::unique_ptr<Page>> pages_;

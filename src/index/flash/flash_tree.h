@@ -91,6 +91,9 @@ class FlashTree {
 
   // --- Readers. ---
   const EraDomain& domain() const noexcept { return domain_; }
+  // Whether no worker has the first block, told without entering the domain; then the answer is in `scores`.
+  // False: find() knows.
+  bool is_unknown(std::span<const LocalHash> locals, MatchScores& scores) const;
   // False when era after era ended before the query finished; the scores are then invalid.
   bool find(std::span<const LocalHash> locals, MatchScores& scores, bool early_exit,
             EraDomain::Guard& guard) const;

@@ -69,6 +69,59 @@ TEST_P(FlashBatchTest, AnswersAsSingleQueriesDo) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, FlashBatchTest, ::testing::Values(0, 1, 2, 7, 8, 9, 40));
 
+// --- Misses. ---
+
+// Chains come and go; each query goes to an answer that was used before, and to a new one.
+TEST(FlashIndexTest, WhatBeginsNoChainIsAMissAndWhatBeginsOneIsNot) {
+  FlashIndex index;
+  Random random(3);
+  std::vector<Chain> chains;
+  for (std::uint64_t i = 0; i < 200; ++i) chains.push_back(chain_of(1 + i, 3));
+  std::vector<bool> stored(chains.size());
+  MatchScores used;
+  for (int step = 0; step < 5'000; ++step) {
+    const std::size_t i = random.below(chains.size());
+    if (random.below(2) == 0) {
+      if (stored[i]) {
+        remove(index, worker(i % 7), chains[i]);
+      } else {
+        ASSERT_EQ(store(index, worker(i % 7), chains[i]), StoreVerdict::kApplied);
+      }
+      stored[i] = !stored[i];
+    }
+    const std::size_t asked = random.below(chains.size());
+    MatchScores fresh;
+    for (MatchScores* const scores : {&used, &fresh}) {
+      index.find_matches(chains[asked].locals, *scores, {});
+      ASSERT_EQ(scores->matched(), stored[asked] ? 1u : 0u);
+      if (stored[asked]) ASSERT_EQ(scores->of(worker(asked % 7))->depth, 3u);
+    }
+    ASSERT_EQ(used.slots(), fresh.slots());
+  }
+}
+
+// A miss says which workers there are, also after one came or left.
+TEST(FlashIndexTest, AMissHasTheWorkersOfItsTime) {
+  FlashIndex index;
+  const Chain known = chain_of(1, 5);
+  const Chain unknown = chain_of(2, 5);
+  MatchScores scores;
+  for (std::uint64_t id = 1; id <= 70; ++id) {
+    ASSERT_EQ(store(index, worker(id), known), StoreVerdict::kApplied);
+    index.find_matches(known.locals, scores, {});
+    EXPECT_EQ(scores.matched(), id);
+    index.find_matches(unknown.locals, scores, {});
+    EXPECT_EQ(scores.matched(), 0u);
+    EXPECT_EQ(scores.slots(), id);
+    EXPECT_EQ(scores.worker(id - 1), worker(id));
+  }
+  index.remove_worker(worker(3).id);
+  index.find_matches(known.locals, scores, {});
+  EXPECT_EQ(scores.matched(), 69u);
+  index.find_matches(unknown.locals, scores, {});
+  EXPECT_EQ(scores.matched(), 0u);
+}
+
 // --- Limits. ---
 
 TEST(FlashIndexTest, OneWorkerTooManyIsRefusedAndNothingOfItIsLeft) {
