@@ -136,8 +136,8 @@ Result<void> ContentHasher::hash(const EngineRun& run, const BlockContent* paren
   if (!has_extras && run.window == run.block_size) {
     out.blocks.resize(count);
     const Result<std::size_t> hashed =
-        hasher.hash_blocks(begins ? std::nullopt : std::optional(out.parent),
-                           run.tokens.first(count * run.block_size), run.block_size, out.blocks);
+        hasher.hash_names(begins ? std::nullopt : std::optional(out.parent),
+                          run.tokens.first(count * run.block_size), run.block_size, out.blocks);
     if (!hashed) {
       out.blocks.clear();
       done = hashed.error();

@@ -250,8 +250,11 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
   if (!hashed)
     ++(hashed.error().code() == ErrorCode::kAlreadyExists ? turn.counters.collisions
                                                           : turn.counters.too_deep);
+  std::size_t placed = 0;
+  if (!may_be_report && run.gone.empty() && waiting_.empty())
+    placed = place_new(run, parent, is_indexed, turn);
   std::uint32_t sequence = 0;
-  for (std::size_t i = 0; i < content_.blocks.size(); ++i) {
+  for (std::size_t i = placed; i < content_.blocks.size(); ++i) {
     const EngineKey key = run.key(i);
     EngineBlock* at = blocks_.find(key);
     if (at == nullptr) {
@@ -291,6 +294,51 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
       add(*at, run.tier, turn);
     }
   }
+}
+
+// One pass, which writes each record and event where it stays.
+std::size_t EngineRank::place_new(const EngineRun& run, const BlockContent* parent, bool is_indexed,
+                                  Turn& turn) {
+  const std::size_t count = content_.blocks.size();
+  if (count == 0 || blocks_.find(run.key(0)) != nullptr) return 0;
+  const std::uint32_t sequence =
+      blocks_.sequence(content_.root, content_.hasher, parent == nullptr ? 0 : parent->sequence);
+  const std::size_t before = turn.out.size();
+  turn.out.resize(before + count);
+  std::size_t placed = 0;
+  const auto finish = [&] {
+    turn.out.resize(before + placed);
+    next_sequence_ += placed;
+    present_ += placed;
+    turn.counters.stored += placed;
+  };
+  try {
+    for (; placed < count; ++placed) {
+      const EngineKey key = run.key(placed);
+      EngineBlock* const place = blocks_.add(key, sequence);
+      if (place == nullptr) break;
+      const bool has_parent = content_.has_parent_of(placed);
+      const EngineBlock& held = *std::construct_at(
+          place, EngineBlock{.name = key.name,
+                             .local = content_.blocks[placed].local,
+                             .hash = content_.blocks[placed].sequence,
+                             .parent = has_parent ? content_.parent_of(placed) : tokens::SequenceHash(),
+                             .sequence = sequence,
+                             .copies = run.tier == kDevice ? 1u : 0u,
+                             .group = static_cast<std::uint16_t>(key.group),
+                             .tiers = static_cast<std::uint8_t>(1u << run.tier),
+                             .has_parent = has_parent,
+                             .has_extras = content_.has_extras(placed),
+                             .indexed = is_indexed});
+      fill(turn.out[before + placed], KvEventKind::kStored, held, content_.root, run.tier,
+           next_sequence_ + placed);
+    }
+  } catch (const std::bad_alloc&) {
+    finish();
+    throw;
+  }
+  finish();
+  return placed;
 }
 
 EngineBlock& EngineRank::add_block(const EngineKey& key, const BlockContent& content) {
@@ -444,10 +492,14 @@ void EngineRank::forget() {
 void EngineRank::tell(KvEventKind kind, const EngineBlock& held, std::size_t tier,
                       std::vector<KvEvent>& out) {
   const std::uint64_t sequence = next_sequence_++;  // also if there is no memory for it: it is lost then
-  KvEvent& event = out.emplace_back();
+  fill(out.emplace_back(), kind, held, blocks_.sequence(held.sequence).root, tier, sequence);
+}
+
+void EngineRank::fill(KvEvent& event, KvEventKind kind, const EngineBlock& held,
+                      const tokens::SequenceHash& root, std::size_t tier, std::uint64_t sequence) const {
   event.hash = held.hash;
   if (held.has_parent) event.parent_bits = held.parent;
-  event.root_bits = blocks_.sequence(held.sequence).root;
+  event.root_bits = root;
   if (held.group != 0) {
     event.hash = held.hash.in_group(held.group);
     if (held.has_parent) event.parent_bits = held.parent.in_group(held.group);

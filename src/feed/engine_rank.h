@@ -87,6 +87,9 @@ class EngineRank {
   // Places the blocks of a run with an unknown parent, as far as they are known themselves. Returns how many.
   std::size_t store_known(const EngineRun& run, Turn& turn);
   void place(const EngineRun& run, const BlockContent* parent, Turn& turn);
+  // Places the blocks of content_ up to the first that is held. Requires: no block waits, and none of the run
+  // is gone. Returns how many.
+  std::size_t place_new(const EngineRun& run, const BlockContent* parent, bool is_indexed, Turn& turn);
   void settle(Turn& turn);
   void wait(const EngineRun& run, Turn& turn);
   bool is_report(const EngineRun& run) const;
@@ -103,6 +106,9 @@ class EngineRank {
   void drop_all(EngineBlock& held, std::size_t tier, Turn& turn);
   void tell(events::KvEventKind kind, const EngineBlock& held, std::size_t tier,
             std::vector<events::KvEvent>& out);
+  // `event` is new.
+  void fill(events::KvEvent& event, events::KvEventKind kind, const EngineBlock& held,
+            const tokens::SequenceHash& root, std::size_t tier, std::uint64_t sequence) const;
 
   std::uint32_t rank_;
   std::uint32_t block_size_;

@@ -108,17 +108,23 @@ class HeldBlocks {
   }
   // Requires: its key is absent, and a sequence. Throws std::bad_alloc with nothing changed.
   EngineBlock& add(const EngineBlock& block) {
+    EngineBlock* const place = add(block.key(), block.sequence);
+    ASHLAR_DCHECK(place != nullptr, "a block is added that is there; %zu are", size());
+    return *std::construct_at(place, block);
+  }
+  // Memory for the record of a block of a sequence, which the caller fills; null when the key is there.
+  // Throws std::bad_alloc with nothing changed.
+  EngineBlock* add(const EngineKey& key, std::uint32_t sequence) {
     if (free_.empty() && end_ == room_) add_chunk();
     const std::uint32_t number = free_.empty() ? end_ + 1 : free_.back();
     if (number + kAhead <= room_) __builtin_prefetch(&record(number + kAhead), 1);  // for those that follow
-    const bool fresh = places_.insert({block.name, block.group, number}).second;
-    ASHLAR_DCHECK(fresh, "a block is added that is there; %zu are", size());
+    if (!places_.insert({key.name, key.group, number}).second) return nullptr;
     if (free_.empty())
       ++end_;
     else
       free_.pop_back();
-    ++sequences_[block.sequence - 1].blocks;
-    return *std::construct_at(&record(number), block);
+    ++sequences_[sequence - 1].blocks;
+    return &record(number);
   }
   void erase(const EngineBlock& block) noexcept {
     Place* const place = places_.find(block.key());

@@ -74,6 +74,10 @@ void IndexFeeder::apply(std::span<const KvEvent> events) {
   counters_.events += events.size();
   while (!events.empty()) {
     const std::uint32_t number = EngineIngest::rank_of(events.front());
+    const std::uint32_t metadata = events.front().metadata;
+    if (EngineIngest::for_index(events.front()) &&
+        std::ranges::all_of(events, [=](const KvEvent& event) { return event.metadata == metadata; }))
+      return apply_needed(rank_of(number), events);
     const auto of_rank = static_cast<std::size_t>(
         std::ranges::find_if(events,
                              [&](const KvEvent& event) { return EngineIngest::rank_of(event) != number; }) -
@@ -121,14 +125,19 @@ void IndexFeeder::apply_needed(FeederRank& rank, std::span<const KvEvent> events
 std::size_t IndexFeeder::store_run(FeederRank& rank, std::span<const KvEvent> events) {
   if (!tells_ || rank.groups.size() != 1 || !rank.entries.empty() || !rank.orphans.empty()) return 0;
   if (!begin_run(rank, events.front())) return 0;
+  const std::uint16_t group = rank.groups.front();
+  run_names_.clear();
   for (const KvEvent& event : events.first(std::min(events.size(), kRound))) {
     if (event.kind != KvEventKind::kStored || event.tier.value() != run_tier_ || !event.has_local ||
-        event.group != rank.groups.front())
+        event.group != group)
       break;
     const SequenceHash hash = plain_hash(event);
     if (!run_.empty() && (!event.has_parent || plain_parent(event) != run_end_)) break;
-    rank.names.prefetch(hash.chain());
-    run_.push_back({.local = *event.local(), .name = plain_name(event)});
+    const std::uint64_t chain = hash.chain();
+    rank.names.prefetch(chain);
+    const BlockName name = event.has_name ? event.name() : BlockName(chain);
+    run_names_.emplace_back(chain, name);
+    run_.push_back({.local = *event.local(), .name = name});
     run_end_ = hash;
   }
   const std::size_t count = run_.size();
@@ -140,8 +149,7 @@ std::size_t IndexFeeder::store_run(FeederRank& rank, std::span<const KvEvent> ev
                                             .blocks = run_});
   run_.clear();
   if (verdict != StoreVerdict::kApplied) return 0;
-  for (const KvEvent& event : events.first(count))
-    rank.names.add(plain_hash(event).chain(), plain_name(event));
+  for (const auto& [chain, name] : run_names_) rank.names.add(chain, name);
   ++counters_.stores;
   ++counters_.verdicts[static_cast<std::size_t>(verdict)];
   counters_.stored_blocks += count;

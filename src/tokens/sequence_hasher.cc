@@ -197,14 +197,14 @@ struct SequenceHasher::State {
   }
 
   // The same for many blocks under the xxh3 chain.
-  void hash_xxh3_blocks(std::uint32_t first, const BlockBefore& before, std::span<const Token> tokens,
-                        std::size_t block_size, std::span<BlockHashes> out) const {
+  void hash_xxh3_blocks(std::uint32_t first, const std::optional<SequenceHash>& before, PrefixDigest prefix,
+                        std::span<const Token> tokens, std::size_t block_size,
+                        std::span<BlockHashes> out) const {
     // The kernel writes objects of this shape.
     static_assert(sizeof(BlockHashes) == sizeof(Xxh3BlockHashes) &&
                   std::is_trivially_copyable_v<BlockHashes>);
     const std::size_t count = tokens.size() / block_size;
-    std::uint64_t previous = before.name ? before.name->chain() : 0;
-    PrefixDigest prefix = prefix_of(before);
+    std::uint64_t previous = before ? before->chain() : 0;
     for (std::size_t done = 0; done < count;) {
       const std::uint64_t position = first + done;
       const SequenceHash name = SequenceHash::make(position, 0, 0).value();
@@ -314,6 +314,18 @@ Result<BlockHashes> SequenceHasher::hash_block(const BlockBefore& parent, std::s
 
 Result<std::size_t> SequenceHasher::hash_blocks(const BlockBefore& parent, std::span<const Token> tokens,
                                                 std::uint32_t block_size, std::span<BlockHashes> out) const {
+  return hash_blocks(parent, state_->prefix_of(parent), tokens, block_size, out);
+}
+
+Result<std::size_t> SequenceHasher::hash_names(const std::optional<SequenceHash>& parent,
+                                               std::span<const Token> tokens, std::uint32_t block_size,
+                                               std::span<BlockHashes> out) const {
+  return hash_blocks(parent, PrefixDigest(), tokens, block_size, out);
+}
+
+Result<std::size_t> SequenceHasher::hash_blocks(const BlockBefore& parent, const PrefixDigest& prefix,
+                                                std::span<const Token> tokens, std::uint32_t block_size,
+                                                std::span<BlockHashes> out) const {
   ASHLAR_RETURN_IF_ERROR(validate_block_size(block_size));
   const std::size_t count = tokens.size() / block_size;
   ASHLAR_CHECK(out.size() >= count, "%zu blocks do not fit into %zu places", count, out.size());
@@ -329,7 +341,7 @@ Result<std::size_t> SequenceHasher::hash_blocks(const BlockBefore& parent, std::
     return count;
   }
 
-  state_->hash_xxh3_blocks(first, parent, tokens.first(count * block_size), block_size, out);
+  state_->hash_xxh3_blocks(first, parent.name, prefix, tokens.first(count * block_size), block_size, out);
   return count;
 }
 

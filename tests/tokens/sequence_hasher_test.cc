@@ -109,6 +109,12 @@ TEST_P(EveryScheme, ABatchEqualsBlockByBlock) {
         EXPECT_EQ(out.back(), BlockHashes());
         out.pop_back();
         EXPECT_EQ(out, hash_one_by_one(hasher, before, tokens, block_size));
+        std::vector<BlockHashes> names(blocks);
+        EXPECT_EQ(hasher.hash_names(before.name, tokens, block_size, names).value(), blocks);
+        for (std::size_t i = 0; i < blocks; ++i) {
+          EXPECT_EQ(names[i].local, out[i].local);
+          EXPECT_EQ(names[i].sequence, out[i].sequence);
+        }
       }
     }
   }

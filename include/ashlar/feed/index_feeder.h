@@ -27,6 +27,7 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ashlar/events/index_sink.h"
@@ -130,6 +131,7 @@ class IndexFeeder {
   std::uint32_t run_position_ = 0;
   tokens::SequenceHash run_end_;
   std::vector<events::StoredBlock> run_;
+  std::vector<std::pair<std::uint64_t, events::BlockName>> run_names_;  // by chain hash
   std::vector<events::BlockName> removals_;
 };
 

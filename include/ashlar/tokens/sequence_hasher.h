@@ -83,11 +83,17 @@ class SequenceHasher {
   // when the block size is not in 1..65536; `out` is then unchanged.
   Result<std::size_t> hash_blocks(const BlockBefore& parent, std::span<const Token> tokens,
                                   std::uint32_t block_size, std::span<BlockHashes> out) const;
+  // The same for callers that need no prefix digests: those of `out` may be unknown.
+  Result<std::size_t> hash_names(const std::optional<SequenceHash>& parent, std::span<const Token> tokens,
+                                 std::uint32_t block_size, std::span<BlockHashes> out) const;
 
   friend bool operator==(const SequenceHasher& a, const SequenceHasher& b) noexcept;
 
  private:
   struct State;
+  Result<std::size_t> hash_blocks(const BlockBefore& parent, const PrefixDigest& prefix,
+                                  std::span<const Token> tokens, std::uint32_t block_size,
+                                  std::span<BlockHashes> out) const;
   // The position after `parent`, if `blocks` blocks from there on have positions.
   Result<std::uint32_t> first_position(const std::optional<SequenceHash>& parent, std::size_t blocks) const;
 
