@@ -83,7 +83,7 @@ class ManagedPool : public Base {
   }
   bool has(const tokens::SequenceHash& hash) final { return manager_.contains(hash); }
   std::size_t capacity() const noexcept final { return manager_.total_blocks(); }
-  TierRecord record(const block::Hold& hold) const final {
+  TierRecord record(const block::Hold& hold) const override {
     TierRecord record = TierRecord::of(manager_.identity(hold));
     record.retention = manager_.retention(hold);
     record.checksum = records_.checksum(hold);

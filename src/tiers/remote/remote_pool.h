@@ -75,6 +75,7 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
 
   events::StorageTier storage_tier() const noexcept override { return events::StorageTier::kRemote; }
   std::uint64_t block_bytes() const noexcept override { return blocks_->block_bytes(); }
+  TierRecord record(const block::Hold& hold) const override;
   bool knows_values(const block::Hold&) const override { return false; }
   // Forgets the block; its owners keep it.
   Result<void> remove(const tokens::SequenceHash& hash) override;
@@ -229,6 +230,7 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   // Whether others than those of its parts have the blocks of a chunk.
   bool has_others(const Chunk& chunk);
   bool lease_parts(Chunk& chunk, const Limits& limits);
+  bool is_one_text(Chunk& chunk, std::size_t k);
   bool copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& options, const Limits& limits);
   void settle(Chunk& chunk, BytePool& to, const Limits& limits);
 
@@ -255,7 +257,12 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   mutable Mutex mu_;  // a leaf
   Sources sources_ ASHLAR_GUARDED_BY(mu_);
   Number next_ ASHLAR_GUARDED_BY(mu_) = 0;
-  std::vector<std::vector<Number>> holders_ ASHLAR_GUARDED_BY(mu_);  // by block
+  // Of a block: who has it, and what they say it stands for. Holders agree with each other.
+  struct Known {
+    std::vector<Number> holders;
+    BlockText text;
+  };
+  std::vector<Known> known_ ASHLAR_GUARDED_BY(mu_);  // by block
   // Withdrawn while peers are being asked: their answers may be older.
   // With the number of the withdrawal; those before the oldest question that is open are dropped.
   std::map<std::pair<Number, tokens::SequenceHash>, std::uint64_t> withdrawn_ ASHLAR_GUARDED_BY(mu_);

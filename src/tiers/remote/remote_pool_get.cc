@@ -293,7 +293,28 @@ bool RemotePool::lease_parts(Chunk& chunk, const Limits& limits) {
       return true;
     });
   }
+  std::erase_if(chunk.left, [&](std::size_t k) { return !is_one_text(chunk, k); });
   return !chunk.left.empty();
+}
+
+// Whether the owners lease what was found under this name, and the same. Unknown salts and digests agree with
+// any, but the parts of a block with each other too.
+bool RemotePool::is_one_text(Chunk& chunk, std::size_t k) {
+  BlockText text;
+  if (const std::optional<block::Hold> held = hold(chunk.hashes[k])) text = record(*held).text();
+  BlockText leased;
+  for (std::size_t p = 0; p < chunk.parts.size(); ++p) {
+    const BlockText its = chunk.leased[p].answer.blocks[k].record.text();
+    const bool is_found = text.agrees_with(its);
+    if (is_found && leased.agrees_with(its)) {
+      leased.learn(its);
+      continue;
+    }
+    chunk.fail(k, is_found ? Moved::kOtherShards : Moved::kGone, p);
+    failed(*chunk.parts[p].source, 1);
+    return false;
+  }
+  return true;
 }
 
 Moved RemotePool::failure_of(const Error& error, const Limits& limits) const {
@@ -415,9 +436,8 @@ void RemotePool::settle(Chunk& chunk, BytePool& to, const Limits& limits) {
       } else if (record.empty()) {
         record = its;
         if (!part.whole) record.checksum.reset();
-      } else if (record.prefix != its.prefix || record.salt != its.salt) {
-        good = false;
-        chunk.fail(k, Moved::kOtherShards, p);
+      } else {
+        record.learn_text(its.text());  // they agree: is_one_text()
       }
     }
     if (good) records[n] = record;
