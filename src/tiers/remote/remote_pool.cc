@@ -180,6 +180,7 @@ Result<void> RemotePool::adopt(const std::shared_ptr<RemotePeer>& peer, const Re
       made->number = old->number;
       made->got.add(old->got.value());
       made->failed.add(old->failed.value());
+      made->cost = old->cost;
     } else {
       do {
         made->number = next_++ % EventLocation::kFirstPeer;
@@ -349,17 +350,25 @@ TierRecord RemotePool::record(const block::Hold& hold) const {
   return record;
 }
 
-RemotePool::Sources RemotePool::holders(const SequenceHash& hash) {
+std::vector<RemotePool::Number> RemotePool::numbers_of(const SequenceHash& hash) {
   const std::optional<block::Hold> held = hold(hash);
-  Sources out;
-  if (!held) return out;
+  if (!held) return {};
   const MutexLock lock(mu_);
-  const std::vector<Number>& numbers = known_[held->block_id().value()].holders;
+  return known_[held->block_id().value()].holders;
+}
+
+RemotePool::Sources RemotePool::sources_of(std::span<const Number> numbers) const {
+  Sources out;
+  const MutexLock lock(mu_);
   for (const auto& source : sources_)
     if (source->peer->alive() && source->set != nullptr && source->refusal.empty() &&
         std::ranges::find(numbers, source->number) != numbers.end())
       out.push_back(source);
   return out;
+}
+
+RemotePool::Sources RemotePool::holders(const SequenceHash& hash) {
+  return sources_of(numbers_of(hash));
 }
 
 Result<std::vector<RemotePool::Part>> RemotePool::recipe(const Sources& sources) const {
@@ -474,6 +483,7 @@ void RemotePool::add_to(RemoteStatus& status) const {
                             .failed = source->failed.value(),
                             .known = known[source->number],
                             .load = source->load.load(),
+                            .block_seconds = source->cost.seconds(block_bytes()),
                             .refusal = source->refusal});
 }
 
