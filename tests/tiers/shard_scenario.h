@@ -365,9 +365,27 @@ inline void expect_shards_keep_their_identity(const KvOptions& base) {
     EXPECT_EQ(mixed.onboard(names), 0u) << "also for those who trust names";
     mixed.expect_counts_exact();
   }
-  FleetRank same(model, base, model.fleet(2)[1], model.fleet(4));
-  EXPECT_EQ(matched(same, 5000), 16u);
-  EXPECT_EQ(matched(same, 6000), 0u);
+  {
+    FleetRank same(model, base, model.fleet(2)[1], model.fleet(4));
+    EXPECT_EQ(matched(same, 5000), 16u);
+    EXPECT_EQ(matched(same, 6000), 0u);
+  }
+  // An object that was stored by name alone goes with any, and does not bring two texts together.
+  names.clear();
+  const std::vector<layout::Shard> four = model.fleet(4);
+  store(four[0], 7000);
+  store(four[2], 8000);
+  for (const std::size_t rank : {1u, 3u}) FleetRank(model, base, four[rank]).store(names);
+  for (const std::uint32_t half : {0u, 1u}) {
+    FleetRank one(model, base, model.fleet(2)[half], four);
+    EXPECT_EQ(matched(one, half == 0 ? 7000 : 8000), 16u) << one.kv().status().shard_refusal;
+    EXPECT_EQ(matched(one, half == 0 ? 8000 : 7000), 0u);
+    one.expect_counts_exact();
+  }
+  FleetRank all(model, base, model.fleet(1)[0], four);
+  EXPECT_EQ(matched(all, 7000), 0u);
+  EXPECT_THAT(all.kv().status().shard_refusal, ::testing::HasSubstr("hold different texts"));
+  all.expect_counts_exact();
 }
 
 // All of it, as each kind of volume should do it. `number`: of names that nobody has used on this volume.

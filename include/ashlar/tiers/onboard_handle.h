@@ -60,7 +60,7 @@ enum class Miss : std::uint8_t {
   kFailed,        // it could not be read
   kSaltMismatch,  // its hash matches, its salt does not
   kOtherTokens,   // its hash matches, its prefix digest does not
-  kOtherShards,   // volumes have it in shards of other ranks, which do not make one of this rank
+  kOtherShards,   // volumes or peers have it in parts of other ranks, which do not make one of this rank
   kCancelled,
   kLate,         // the deadline passed first
   kRefused,      // the peer that has it lets this node have no more now

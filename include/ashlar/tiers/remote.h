@@ -133,6 +133,7 @@ struct RemotePeerStatus {
   std::uint64_t failed = 0;  // blocks that it was thought to have, and that could not be read
   std::uint64_t known = 0;   // blocks that it is known to have
   std::uint64_t load = 0;    // bytes leased from it, as it last said
+  double block_seconds = 0;  // that reading one block from it takes, by what was measured; 0: nothing was
   std::string refusal;       // why its blocks cannot be used here; empty: they can
 };
 

@@ -47,14 +47,15 @@ void Onboarder::account(TierPool& pool, const MoveReport& report) {
   counters.onboarded.add(report.count(Moved::kArrived));
   counters.damaged.add(report.count(Moved::kDamaged));
   counters.failed.add(report.count(Moved::kFailed));
-  if (!report.error) stack_.costs.observe(pool.tier(), report.bytes, seconds_of(report.copying));
+  if (!report.error && &pool != stack_.remote.get())
+    stack_.costs.observe(pool.tier(), report.bytes, seconds_of(report.copying));
 }
 
-// The missing blocks that a tier can supply.
-std::vector<std::size_t> Onboarder::offered_by(TierPool& pool, const OnboardCall& call, ToHost& to_host) {
+std::vector<std::size_t> Onboarder::offered_by(TierPool& pool, bool as_best, const OnboardCall& call,
+                                               ToHost& to_host) {
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < to_host.hashes.size(); ++i) {
-    if (to_host.missing[i] == Miss::kNone) continue;
+    if (to_host.missing[i] == Miss::kNone || (to_host.best[i] == &pool) != as_best) continue;
     const std::optional<block::Hold> hold = pool.hold(to_host.hashes[i]);
     if (!hold) continue;
     if (const Miss other = other_content(call, pool, to_host.hashes[i]); other != Miss::kNone) {
@@ -71,10 +72,11 @@ Onboarder::ToHost Onboarder::begin_to_host(OnboardCall& call, std::vector<Sequen
   ToHost to_host;
   to_host.hashes = std::move(hashes);
   to_host.missing.assign(to_host.hashes.size(), Miss::kGone);
-  const std::vector<TierPool*> below = below_g2();
-  if (to_host.hashes.empty() || below.empty() || below[0] != stack_.g3.get()) return to_host;
+  RemotePool::BlockCost remote;
+  for (const SequenceHash& hash : to_host.hashes) to_host.best.push_back(best_below_g2(hash, remote));
+  if (stack_.g3 == nullptr) return to_host;
   std::vector<block::Hold> holds;
-  for (const std::size_t i : offered_by(*stack_.g3, call, to_host))
+  for (const std::size_t i : offered_by(*stack_.g3, true, call, to_host))
     if (std::optional<block::Hold> hold = stack_.g3->hold(to_host.hashes[i])) {
       holds.push_back(*std::move(hold));
       to_host.places.push_back(i);
@@ -92,26 +94,25 @@ std::vector<Miss> Onboarder::finish_to_host(OnboardCall& call, ToHost& to_host) 
     account(pool, report);
   };
   if (to_host.move != nullptr) note(*stack_.g3, to_host.places, to_host.move->finish());
-  const auto bring = [&](TierPool& pool, auto&& move) {
-    if (call.stopped()) return;
-    const std::vector<std::size_t> places = offered_by(pool, call, to_host);
-    std::vector<SequenceHash> wanted;
-    wanted.reserve(places.size());
-    for (const std::size_t i : places) wanted.push_back(to_host.hashes[i]);
-    if (!wanted.empty()) note(pool, places, move(wanted));
+  const auto move = [&](TierPool& pool, std::span<const SequenceHash> some) {
+    if (&pool == stack_.g3.get()) return stack_.mover->move(*stack_.g3, *stack_.g2, some, move_options(call));
+    const LateValues::Before before = stack_.values.before();
+    MoveReport report = &pool == stack_.g4.get() ? stack_.g4->get(some, *stack_.g2, move_options(call))
+                                                 : stack_.remote->get(some, *stack_.g2, move_options(call));
+    stack_.values.arrived(before, pool, *stack_.g2, some);
+    return report;
   };
-  for (TierPool* const pool : below_g2()) {
-    if (pool == stack_.g3.get() && to_host.move != nullptr) continue;
-    bring(*pool, [&](std::span<const SequenceHash> some) {
-      if (pool == stack_.g3.get())
-        return stack_.mover->move(*stack_.g3, *stack_.g2, some, move_options(call));
-      const LateValues::Before before = stack_.values.before();
-      MoveReport report = pool == stack_.g4.get() ? stack_.g4->get(some, *stack_.g2, move_options(call))
-                                                  : stack_.remote->get(some, *stack_.g2, move_options(call));
-      stack_.values.arrived(before, *pool, *stack_.g2, some);
-      return report;
-    });
-  }
+  // Each block is asked for once of each tier, first of the best.
+  for (const bool as_best : {true, false})
+    for (TierPool* const pool : below_g2()) {
+      if (call.stopped()) break;
+      if (as_best && pool == stack_.g3.get() && to_host.move != nullptr) continue;
+      const std::vector<std::size_t> places = offered_by(*pool, as_best, call, to_host);
+      std::vector<SequenceHash> wanted;
+      wanted.reserve(places.size());
+      for (const std::size_t i : places) wanted.push_back(to_host.hashes[i]);
+      if (!wanted.empty()) note(*pool, places, move(*pool, wanted));
+    }
   return to_host.missing;
 }
 

@@ -154,20 +154,43 @@ void Onboarder::drop_arrived() {
     if (const std::shared_ptr<OnboardCall> call = one.lock()) call->cancel();
 }
 
+double Onboarder::block_seconds(const TierPool& pool) const {
+  return &pool == stack_.remote.get() ? stack_.remote->least_block_seconds()
+                                      : stack_.costs.seconds(pool.tier(), stack_.g1->block_bytes());
+}
+
 std::vector<TierPool*> Onboarder::below_g2() const {
-  const std::uint64_t bytes = stack_.g1->block_bytes();
   const std::vector<TierPool*> pools = stack_.pools();
   std::vector<TierPool*> below;
   for (TierPool* const pool : pools)
     if (pool != stack_.g1.get() && pool != stack_.g2.get()) below.push_back(pool);
   // One that is measured goes before another that is measured and slower; the others stay.
   const auto faster = [&](const TierPool& a, const TierPool& b) {
-    const double its = stack_.costs.seconds(a.tier(), bytes);
-    return its > 0 && its < stack_.costs.seconds(b.tier(), bytes);
+    const double its = block_seconds(a);
+    return its > 0 && its < block_seconds(b);
   };
   for (std::size_t i = 1; i < below.size(); ++i)
     for (std::size_t k = i; k > 0 && faster(*below[k], *below[k - 1]); --k) std::swap(below[k], below[k - 1]);
   return below;
+}
+
+TierPool* Onboarder::best_below_g2(const SequenceHash& hash, RemotePool::BlockCost& remote) const {
+  TierPool* best = nullptr;
+  const auto seconds = [&](const TierPool& pool) {
+    return &pool == stack_.remote.get() ? stack_.remote->block_seconds(hash, remote) : block_seconds(pool);
+  };
+  const auto consider = [&](TierPool* pool) {
+    if (pool == nullptr || !pool->has(hash)) return;
+    if (best != nullptr) {
+      const double its = seconds(*pool);
+      if (its == 0 || its >= seconds(*best)) return;
+    }
+    best = pool;
+  };
+  consider(stack_.remote.get());
+  consider(stack_.g3.get());
+  consider(stack_.g4.get());
+  return best;
 }
 
 std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const CallLimits& limits,
@@ -221,8 +244,8 @@ std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const
 }
 
 bool Onboarder::may_be_slower(const TierPool& tier, bool if_unmeasured) const {
-  const double its = stack_.costs.seconds(tier.tier(), stack_.g1->block_bytes());
-  const double remote = stack_.costs.seconds(kTierId<Remote>, stack_.g1->block_bytes());
+  const double its = block_seconds(tier);
+  const double remote = block_seconds(*stack_.remote);
   return its > 0 && remote > 0 ? remote < its : if_unmeasured;
 }
 
@@ -246,29 +269,31 @@ std::size_t Onboarder::ask_for_known(RemotePool::Question question, const TierPo
 
 std::vector<TierRun> Onboarder::find_where(std::span<const SequenceHash> hashes, const Ask& ask) {
   const std::uint64_t bytes = stack_.g1->block_bytes();
-  std::vector<TierPool*> tiers = {stack_.g1.get()};
-  if (stack_.g2 != nullptr) tiers.push_back(stack_.g2.get());
-  for (TierPool* const pool : below_g2()) tiers.push_back(pool);
   std::vector<TierRun> runs;
+  RemotePool::BlockCost remote;
   for (std::size_t i = 0; i < hashes.size(); ++i) {
-    const auto has = [&](TierPool* pool) { return pool->has(hashes[i]); };
-    auto found = std::ranges::find_if(tiers, has);
-    if (found == tiers.end() || is_local_below_g2(**found)) {
-      const TierPool* const best = found == tiers.end() ? nullptr : *found;
+    const auto look = [&]() -> TierPool* {
+      if (stack_.g1->has(hashes[i])) return stack_.g1.get();
+      if (stack_.g2 != nullptr && stack_.g2->has(hashes[i])) return stack_.g2.get();
+      return best_below_g2(hashes[i], remote);
+    };
+    TierPool* found = look();
+    if (found == nullptr || is_local_below_g2(*found)) {
+      const TierPool* const best = found;
       interleaving_point("onboarder.seen");
       ask(i, best);
-      found = std::ranges::find_if(tiers, has);
+      found = look();
       // It was evicted meanwhile: then it is looked for as one that no tier has.
-      if (found == tiers.end() && best != nullptr) {
+      if (found == nullptr && best != nullptr) {
         ask(i, nullptr);
-        found = std::ranges::find_if(tiers, has);
+        found = look();
       }
     }
-    if (found == tiers.end()) break;
-    if (!runs.empty() && runs.back().tier == (*found)->tier()) {
+    if (found == nullptr) break;
+    if (!runs.empty() && runs.back().tier == found->tier()) {
       ++runs.back().count;
     } else {
-      runs.push_back({(*found)->tier(), i, 1});
+      runs.push_back({found->tier(), i, 1});
     }
   }
   ASHLAR_DCHECK(runs.empty() || runs[0].first == 0, "a prefix begins at block %zu", runs[0].first);
@@ -276,7 +301,11 @@ std::vector<TierRun> Onboarder::find_where(std::span<const SequenceHash> hashes,
     if (run.tier == kTierId<G1>) continue;
     const std::uint64_t all = run.count * bytes;
     run.seconds = stack_.costs.seconds(kTierId<G2>, all);
-    if (run.tier != kTierId<G2>) run.seconds += stack_.costs.seconds(run.tier, all);
+    if (run.tier == kTierId<Remote>) {
+      run.seconds += stack_.remote->seconds(hashes.subspan(run.first, run.count));
+    } else if (run.tier != kTierId<G2>) {
+      run.seconds += stack_.costs.seconds(run.tier, all);
+    }
   }
   return runs;
 }

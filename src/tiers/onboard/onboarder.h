@@ -99,6 +99,7 @@ class Onboarder {
   // Blocks in flight to G2.
   struct ToHost {
     std::vector<tokens::SequenceHash> hashes;
+    std::vector<const TierPool*> best;          // the tier that each is asked for first; null: none had it
     std::vector<Miss> missing;                  // why each is absent; kNone: present
     std::unique_ptr<BlockMover::Running> move;  // from G3
     std::vector<std::size_t> places;            // indices of its blocks
@@ -154,10 +155,16 @@ class Onboarder {
   void abandon(std::optional<Batch> batch);
   ToHost begin_to_host(OnboardCall& call, std::vector<tokens::SequenceHash> hashes);
   std::vector<Miss> finish_to_host(OnboardCall& call, ToHost& to_host);
-  std::vector<std::size_t> offered_by(TierPool& pool, const OnboardCall& call, ToHost& to_host);
+  // The missing blocks that a tier can supply: those for which it is the best, or the others.
+  std::vector<std::size_t> offered_by(TierPool& pool, bool as_best, const OnboardCall& call, ToHost& to_host);
   void account(TierPool& pool, const MoveReport& report);
   // The tiers below G2, the fastest first as far as measured.
   std::vector<TierPool*> below_g2() const;
+  // The tier below G2 to have a block from, by who has it: a peer may be slow, and another one fast. Null: no
+  // tier has it. `remote`: for all blocks of a loop.
+  TierPool* best_below_g2(const tokens::SequenceHash& hash, RemotePool::BlockCost& remote) const;
+  // Expected seconds of one block; 0: not measured.
+  double block_seconds(const TierPool& pool) const;
   MoveOptions move_options(OnboardCall& call) const;
   // Why the tier's block of this name is not the one that the call wants; kNone: it is, as far as is known.
   static Miss other_content(const OnboardCall& call, TierPool& pool, const tokens::SequenceHash& hash);

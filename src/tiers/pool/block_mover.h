@@ -38,7 +38,7 @@ enum class Moved : std::uint8_t {
   kDamaged,      // its bytes did not match their checksum; removed from the source
   kFailed,       // see the error
   kStopped,      // by the control, or at the deadline
-  kOtherShards,  // a volume has it in objects of other ranks, which do not make one of this rank
+  kOtherShards,  // a volume or peers have it in parts of other ranks, which do not make one of this rank
   kRefused,      // the peer that has it lets this node have no more now
   kUnreachable,  // the peer that had it does not answer
   kUnwritten,    // the precondition of its registration in the source has not passed

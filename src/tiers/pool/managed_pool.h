@@ -79,7 +79,7 @@ class ManagedPool : public Base {
   std::optional<block::Hold> hold(const tokens::SequenceHash& hash) final { return manager_.try_hold(hash); }
   bool has(const tokens::SequenceHash& hash) final { return manager_.contains(hash); }
   std::size_t capacity() const noexcept final { return manager_.total_blocks(); }
-  TierRecord record(const block::Hold& hold) const final {
+  TierRecord record(const block::Hold& hold) const override {
     TierRecord record = TierRecord::of(manager_.identity(hold));
     record.retention = manager_.retention(hold);
     record.checksum = records_.checksum(hold);

@@ -54,18 +54,17 @@ class TierPool {
   virtual Result<void> save_values(std::span<const tokens::SequenceHash>) { return {}; }
   // Whether the tier has the block with another salt. Unknown salts are not compared.
   bool has_other_salt(const tokens::SequenceHash& hash, const tokens::SaltFingerprint& salt) {
-    const tokens::SaltFingerprint unknown;
-    if (salt == unknown || !has(hash)) return false;
-    const std::optional<block::Hold> held = hold(hash);
-    if (!held) return false;
-    const tokens::SaltFingerprint its = record(*held).salt;
-    return its != unknown && its != salt;
+    return has_other_text(hash, {.salt = salt});
   }
   // Whether the tier has the block with another prefix digest. Unknown digests are not compared.
   bool has_other_prefix(const tokens::SequenceHash& hash, const tokens::PrefixDigest& prefix) {
-    if (!prefix.is_known() || !has(hash)) return false;
+    return has_other_text(hash, {.prefix = prefix});
+  }
+  // Either of the two.
+  bool has_other_text(const tokens::SequenceHash& hash, const BlockText& text) {
+    if (text == BlockText() || !has(hash)) return false;
     const std::optional<block::Hold> held = hold(hash);
-    return held && !record(*held).prefix.agrees_with(prefix);
+    return held && !record(*held).text().agrees_with(text);
   }
   virtual const RecordTable& records() const noexcept = 0;
   virtual RecordTable& records() noexcept = 0;

@@ -7,10 +7,12 @@
 #include <optional>
 #include <span>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/clock.h"
 #include "ashlar/block/block_identity.h"
 #include "ashlar/block/block_retention.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
+#include "ashlar/tokens/prefix_digest.h"
 #include "ashlar/tokens/salt.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/tokens/token.h"
@@ -40,6 +42,30 @@ struct BlockLineage {
   std::uint16_t group = 0;                          // group of layers
 };
 
+// What a name stands for, as far as it is known: the salt, and the digest of all tokens up to the block's
+// end.
+struct BlockText {
+  tokens::SaltFingerprint salt = {};
+  tokens::PrefixDigest prefix = {};
+
+  // False only when both salts, or both prefix digests, are known and differ: the text is not the same. Of
+  // three, two may each agree with an unknown one and not with each other: see learn().
+  bool agrees_with(const BlockText& other) const noexcept {
+    const tokens::SaltFingerprint unknown;
+    return prefix.agrees_with(other.prefix) &&
+           (salt == other.salt || salt == unknown || other.salt == unknown);
+  }
+  // Takes over what only `other` knows, so that the next is compared with all before it. Requires: they
+  // agree.
+  void learn(const BlockText& other) noexcept {
+    ASHLAR_DCHECK(agrees_with(other), "a salt or a prefix digest would be lost for another one");
+    if (salt == tokens::SaltFingerprint()) salt = other.salt;
+    if (!prefix.is_known()) prefix = other.prefix;
+  }
+
+  friend bool operator==(const BlockText&, const BlockText&) = default;
+};
+
 struct TierRecord {
   tokens::SequenceHash hash = {};    // zero: no block
   tokens::SequenceHash parent = {};  // its predecessor; zero for the first of a sequence, or when unknown
@@ -54,11 +80,14 @@ struct TierRecord {
   Clock::TimePoint since = {};                           // when it entered its tier
 
   bool empty() const noexcept { return hash == tokens::SequenceHash(); }
-  // False only when both salts, or both prefix digests, are known and differ: the text is not the same.
-  bool agrees_with(const TierRecord& other) const noexcept {
-    const tokens::SaltFingerprint unknown;
-    return prefix.agrees_with(other.prefix) &&
-           (salt == other.salt || salt == unknown || other.salt == unknown);
+  BlockText text() const noexcept { return {salt, prefix}; }
+  bool agrees_with(const TierRecord& other) const noexcept { return text().agrees_with(other.text()); }
+  // As BlockText::learn().
+  void learn_text(const BlockText& other) noexcept {
+    BlockText its = text();
+    its.learn(other);
+    salt = its.salt;
+    prefix = its.prefix;
   }
   // The identity under which a block of this record is staged. `location` goes into its events.
   block::BlockIdentity identity(std::uint16_t location = 0) const {

@@ -33,6 +33,12 @@ std::string text_of(const RemotePart& part) {
          ", heads " + std::to_string(part.heads.first) + " to " + std::to_string(part.heads.end() - 1);
 }
 
+Error is_another(const SequenceHash& hash) {
+  return make_error(ErrorCode::kInvalidArgument,
+                    "block %s is here with another text than the pushed one; it stays until it is removed",
+                    hash.to_string().c_str());
+}
+
 Error was_dropped(const SequenceHash& hash) {
   return make_error(ErrorCode::kNotReady, "block %s was dropped while its parts came; push it again",
                     hash.to_string().c_str());
@@ -98,7 +104,9 @@ Result<std::vector<Result<Pushed>>> PushAssembly::add(const Peer& peer, const Re
   for (std::size_t i = 0; i < records.size(); ++i) {
     if (records[i].empty()) {
       outcomes[i] = make_error(ErrorCode::kNotFound, "nothing was written");
-    } else if (g2_.has(records[i].hash)) {
+    } else if (std::optional<Result<Pushed>> known = in_g2(g2_, records[i])) {
+      outcomes[i] = *std::move(known);
+      if (!outcomes[i]) refuse_one();
       here.push_back(records[i].hash);
     } else {
       left.push_back(i);
@@ -114,6 +122,17 @@ Result<std::vector<Result<Pushed>>> PushAssembly::add(const Peer& peer, const Re
     settle(request, claims, registered);
   }
   return outcomes;
+}
+
+std::optional<Result<Pushed>> PushAssembly::in_g2(BytePool& g2, const TierRecord& record) {
+  if (!g2.has(record.hash)) return std::nullopt;
+  if (g2.has_other_text(record.hash, record.text())) return is_another(record.hash);
+  return Pushed::kRegistered;
+}
+
+void PushAssembly::refuse_one() {
+  const MutexLock lock(mu_);
+  ++refused_;
 }
 
 std::size_t PushAssembly::begun_by(const Peer& peer) const {
@@ -183,10 +202,8 @@ std::vector<PushAssembly::Claim> PushAssembly::claim(const Request& request, std
 
 void PushAssembly::reserve(const Request& request, Claim& claim) {
   // It may have come whole meanwhile.
-  if (g2_.has(request.records[claim.place].hash)) {
-    claim.outcome = Pushed::kRegistered;
-    return;
-  }
+  claim.outcome = in_g2(g2_, request.records[claim.place]);
+  if (claim.outcome) return;
   Block& block = *claim.block;
   if (block.target != nullptr) return;
   Result<std::unique_ptr<Reservation>> reserved = g2_.reserve(1);
@@ -282,8 +299,7 @@ void PushAssembly::settle(const Request& request, std::span<Claim> claims,
         continue;
       }
       if (block.record.empty()) block.record = record;
-      if (!block.record.prefix.is_known()) block.record.prefix = record.prefix;
-      if (block.record.salt == tokens::SaltFingerprint()) block.record.salt = record.salt;
+      block.record.learn_text(record.text());
       block.parts.push_back(request.part);
       if (std::ranges::find(block.peers, request.peer) == block.peers.end()) {
         block.peers.push_back(request.peer);

@@ -8,10 +8,10 @@
 //   absent ── first part ──> incomplete ── last part ──> registered
 //                                └── time, reset, removal, death of the only peer ──> gone
 //
-// A block that G2 has, however it came, needs no part: any part of it counts as registered, and what had come
-// is dropped. A part that is here already is not copied again. One that overlaps with another and brings
-// something new is refused. A part whose checksum does not match changes nothing: its place is written again
-// by the next one.
+// A block that G2 has, however it came, needs no part: any part of it counts as registered, unless it is of
+// another text, and what had come is dropped. A part that is here already is not copied again. One that
+// overlaps with another and brings something new is refused. A part whose checksum does not match changes
+// nothing: its place is written again by the next one.
 //
 // Thread safety: thread-safe. Holds no lock while it copies, reserves and registers.
 // Complexity:    O(incomplete blocks) per call, and one pass over the bytes of the parts.
@@ -60,6 +60,9 @@ class PushAssembly {
                                           std::span<const std::uint32_t> slots,
                                           std::span<const TierRecord> records,
                                           std::vector<TierRecord>& registered);
+  // What becomes of a block that is pushed, or of a part of it, where G2 has one of its name. Empty: it has
+  // none.
+  static std::optional<Result<Pushed>> in_g2(BytePool& g2, const TierRecord& record);
   // Drops blocks that only this peer brought parts of.
   void end_peer(const Peer& peer);
   void end_blocks(std::span<const tokens::SequenceHash> hashes);
@@ -103,6 +106,7 @@ class PushAssembly {
   // what is claimed or decided.
   std::vector<Claim> claim(const Request& request, std::vector<std::size_t>& left);
   std::size_t begun_by(const Peer& peer) const ASHLAR_REQUIRES(mu_);
+  void refuse_one() ASHLAR_EXCLUDES(mu_);
   // Of a block that nobody works on. Empty: the part is to be copied.
   static std::optional<Result<Pushed>> decide(const RemotePart& part, const Block& block,
                                               const TierRecord& record);

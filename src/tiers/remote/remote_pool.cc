@@ -39,7 +39,7 @@ RemotePool::RemotePool(block::BlockManager<Remote>& manager, std::shared_ptr<tra
       answers_(options.call_limit),
       reacher_(agent_, {.call_limit = options.call_limit, .rest = options.rest, .clock = options.clock}),
       ends_(std::make_shared<Ends>()),
-      holders_(manager.total_blocks()) {
+      known_(manager.total_blocks()) {
   const MutexLock lock(ends_->mu);
   ends_->pool = this;
 }
@@ -180,6 +180,7 @@ Result<void> RemotePool::adopt(const std::shared_ptr<RemotePeer>& peer, const Re
       made->number = old->number;
       made->got.add(old->got.value());
       made->failed.add(old->failed.value());
+      made->cost = old->cost;
     } else {
       do {
         made->number = next_++ % EventLocation::kFirstPeer;
@@ -342,17 +343,32 @@ transfer::RemoteCallLimits RemotePool::call_limits(const Limits& limits) const {
 
 // ---- who has what
 
-RemotePool::Sources RemotePool::holders(const SequenceHash& hash) {
-  const std::optional<block::Hold> held = hold(hash);
-  Sources out;
-  if (!held) return out;
+TierRecord RemotePool::record(const block::Hold& hold) const {
+  TierRecord record = ManagedPool<Remote, TierPool>::record(hold);
   const MutexLock lock(mu_);
-  const std::vector<Number>& numbers = holders_[held->block_id().value()];
+  record.learn_text(known_[hold.block_id().value()].text);
+  return record;
+}
+
+std::vector<RemotePool::Number> RemotePool::numbers_of(const SequenceHash& hash) {
+  const std::optional<block::Hold> held = hold(hash);
+  if (!held) return {};
+  const MutexLock lock(mu_);
+  return known_[held->block_id().value()].holders;
+}
+
+RemotePool::Sources RemotePool::sources_of(std::span<const Number> numbers) const {
+  Sources out;
+  const MutexLock lock(mu_);
   for (const auto& source : sources_)
     if (source->peer->alive() && source->set != nullptr && source->refusal.empty() &&
         std::ranges::find(numbers, source->number) != numbers.end())
       out.push_back(source);
   return out;
+}
+
+RemotePool::Sources RemotePool::holders(const SequenceHash& hash) {
+  return sources_of(numbers_of(hash));
 }
 
 Result<std::vector<RemotePool::Part>> RemotePool::recipe(const Sources& sources) const {
@@ -379,7 +395,7 @@ bool RemotePool::drop_holder(const SequenceHash& hash, Number number) {
   const std::optional<block::Hold> held = hold(hash);
   if (!held) return false;
   const MutexLock lock(mu_);
-  return std::erase(holders_[held->block_id().value()], number) != 0;
+  return std::erase(known_[held->block_id().value()].holders, number) != 0;
 }
 
 void RemotePool::not_there(const SequenceHash& hash, const Source& source) {
@@ -455,7 +471,7 @@ void RemotePool::add_to(RemoteStatus& status) const {
   std::map<Number, std::uint64_t> known;
   manager_.for_each_registered([&](const SequenceHash&, block::BlockId id) {
     const MutexLock lock(mu_);
-    for (const Number number : holders_[id.value()]) ++known[number];
+    for (const Number number : known_[id.value()].holders) ++known[number];
   });
   const MutexLock lock(mu_);
   for (const auto& source : sources_)
@@ -467,6 +483,7 @@ void RemotePool::add_to(RemoteStatus& status) const {
                             .failed = source->failed.value(),
                             .known = known[source->number],
                             .load = source->load.load(),
+                            .block_seconds = source->cost.seconds(block_bytes()),
                             .refusal = source->refusal});
 }
 
@@ -490,7 +507,7 @@ void RemotePool::check_invariants() const {
   manager_.for_each_registered([&](const SequenceHash& hash, block::BlockId id) {
     const MutexLock lock(mu_);
     ++blocks;
-    ASHLAR_CHECK(!holders_[id.value()].empty(), "block %s of the remote tier has no peer",
+    ASHLAR_CHECK(!known_[id.value()].holders.empty(), "block %s of the remote tier has no peer",
                  hash.to_string().c_str());
   });
   ASHLAR_CHECK(blocks <= manager_.total_blocks(), "%zu blocks in a tier of %zu", blocks,

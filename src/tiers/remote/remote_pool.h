@@ -36,6 +36,7 @@
 #include "tiers/pool/managed_pool.h"
 #include "tiers/pool/tier_pool.h"
 #include "tiers/remote/answer_watch.h"
+#include "tiers/remote/peer_cost.h"
 #include "tiers/remote/peer_finder.h"
 #include "tiers/remote/peer_reacher.h"
 #include "tiers/remote/peer_totals.h"
@@ -75,6 +76,7 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
 
   events::StorageTier storage_tier() const noexcept override { return events::StorageTier::kRemote; }
   std::uint64_t block_bytes() const noexcept override { return blocks_->block_bytes(); }
+  TierRecord record(const block::Hold& hold) const override;
   bool knows_values(const block::Hold&) const override { return false; }
   // Forgets the block; its owners keep it.
   Result<void> remove(const tokens::SequenceHash& hash) override;
@@ -119,6 +121,17 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   Clock::Duration patience() const noexcept { return options_.patience; }
   // Whether probe() may find anything.
   bool probes() const;
+  // Expected seconds of reading these blocks from those who would be asked for them now, at once; blocks that
+  // nobody has take no time. 0: it was not measured.
+  double seconds(std::span<const tokens::SequenceHash> hashes);
+  // What reading one block from a set of peers takes, for block after block: most have the same holders.
+  struct BlockCost {
+    std::vector<std::uint16_t> holders = {};
+    double seconds = 0;  // 0: not measured
+  };
+  double block_seconds(const tokens::SequenceHash& hash, BlockCost& last);
+  // Of the fastest peer that is measured; 0: none is.
+  double least_block_seconds() const;
   // Reads blocks into host memory, from several peers at once. Each block has its own outcome.
   MoveReport get(std::span<const tokens::SequenceHash> hashes, BytePool& to, const MoveOptions& options = {});
   struct Leased {
@@ -161,6 +174,7 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
     std::atomic<std::uint64_t> load{0};
     std::atomic<std::uint64_t> in_flight{0};  // bytes that this node reads from it now
     std::atomic<Clock::TimePoint> rests_until{};
+    PeerCost cost;
     Counter got;
     Counter failed;
   };
@@ -171,6 +185,8 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
     RemotePart part;     // of the model
     bool whole = false;  // of a peer with the same shard: checked with the stored checksum
   };
+  // Whom blocks are read from.
+  class Choice;
   // Blocks with one recipe, read together.
   struct Chunk;
   // What a read owns until its last byte.
@@ -201,6 +217,11 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   // all of it.
   Result<std::vector<Part>> recipe(const Sources& sources) const;
   Sources holders(const tokens::SequenceHash& hash);
+  std::vector<Number> numbers_of(const tokens::SequenceHash& hash);
+  Sources sources_of(std::span<const Number> numbers) const;
+  std::uint64_t part_bytes(const Part& part) const;  // of one block
+  // What a call measured.
+  void learn_costs(const ReadTimes& times);
   // What a probe wants to know, and the answers so far: remote_pool_ask.cc.
   struct Round;
   struct Asked;
@@ -224,11 +245,11 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   std::vector<Chunk> chunks_of(std::span<const tokens::SequenceHash> hashes,
                                std::span<const std::size_t> members, const Refusals& refusals,
                                MoveReport& report);
-  void read(Chunk& chunk, std::span<const tokens::SequenceHash> hashes, BytePool& to,
-            const MoveOptions& options);
+  void read(Chunk& chunk, BytePool& to, const MoveOptions& options);
   // Whether others than those of its parts have the blocks of a chunk.
   bool has_others(const Chunk& chunk);
   bool lease_parts(Chunk& chunk, const Limits& limits);
+  bool is_one_text(Chunk& chunk, std::size_t k);
   bool copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& options, const Limits& limits);
   void settle(Chunk& chunk, BytePool& to, const Limits& limits);
 
@@ -255,7 +276,12 @@ class RemotePool final : public ManagedPool<events::Remote, TierPool> {
   mutable Mutex mu_;  // a leaf
   Sources sources_ ASHLAR_GUARDED_BY(mu_);
   Number next_ ASHLAR_GUARDED_BY(mu_) = 0;
-  std::vector<std::vector<Number>> holders_ ASHLAR_GUARDED_BY(mu_);  // by block
+  // Of a block: who has it, and what they say it stands for. Holders agree with each other.
+  struct Known {
+    std::vector<Number> holders;
+    BlockText text;
+  };
+  std::vector<Known> known_ ASHLAR_GUARDED_BY(mu_);  // by block
   // Withdrawn while peers are being asked: their answers may be older.
   // With the number of the withdrawal; those before the oldest question that is open are dropped.
   std::map<std::pair<Number, tokens::SequenceHash>, std::uint64_t> withdrawn_ ASHLAR_GUARDED_BY(mu_);

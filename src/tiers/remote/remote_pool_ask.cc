@@ -222,17 +222,27 @@ void RemotePool::Round::end() {
   passed_over.request_stop();
 }
 
+// Those that agree in the text with the first and with each other; where peers disagree, the first such group
+// that has all of the block.
 RemotePool::Round::Holding RemotePool::Round::holding(std::size_t i) const {
+  std::vector<const Heard*> left;
+  for (const Heard& one : heard)
+    if (one.answer.blocks[i].miss == Miss::kNone) left.push_back(&one);
   Holding out;
-  for (const Heard& one : heard) {
-    const FoundBlock& block = one.answer.blocks[i];
-    if (block.miss != Miss::kNone) continue;
-    // Ranks of one fleet agree; a peer with another text under this name is left out.
-    if (!out.record.empty() &&
-        (!out.record.prefix.agrees_with(block.record.prefix) || out.record.salt != block.record.salt))
-      continue;
-    if (out.record.empty()) out.record = block.record;
-    out.sources.push_back(one.source);
+  std::vector<bool> placed(left.size());
+  for (std::size_t first = 0; first < left.size(); ++first) {
+    if (placed[first]) continue;
+    Holding some;
+    some.record = left[first]->answer.blocks[i].record;
+    for (std::size_t k = 0; k < left.size(); ++k) {
+      const BlockText text = left[k]->answer.blocks[i].record.text();
+      if (!some.record.text().agrees_with(text)) continue;
+      some.record.learn_text(text);
+      some.sources.push_back(left[k]->source);
+      placed[k] = true;
+    }
+    if (some.sources.size() == left.size() || pool.recipe(some.sources)) return some;
+    if (out.sources.empty()) out = std::move(some);
   }
   return out;
 }
@@ -400,9 +410,13 @@ std::size_t RemotePool::learn(std::vector<TierRecord> records, const std::vector
       continue;
     }
     const MutexLock lock(mu_);
-    std::vector<Number>& numbers = holders_[held->block_id().value()];
+    Known& known = known_[held->block_id().value()];
+    const BlockText text = records[i].text();
+    if (!known.text.agrees_with(text)) continue;  // they have another block of this name
+    known.text.learn(text);
     for (const auto& source : has[i])
-      if (std::ranges::find(numbers, source->number) == numbers.end()) numbers.push_back(source->number);
+      if (std::ranges::find(known.holders, source->number) == known.holders.end())
+        known.holders.push_back(source->number);
   }
   // A tier smaller than the prefix knows its beginning.
   if (fresh.size() > manager_.available_blocks()) fresh.resize(manager_.available_blocks());
@@ -414,9 +428,9 @@ std::size_t RemotePool::learn(std::vector<TierRecord> records, const std::vector
         known.push_back(records[fresh[k]]);
         known.back().checksum.reset();
         const MutexLock lock(mu_);
-        std::vector<Number>& numbers = holders_[taken->ids()[k].value()];
-        numbers.clear();
-        for (const auto& source : has[fresh[k]]) numbers.push_back(source->number);
+        Known& one = known_[taken->ids()[k].value()];
+        one = {.holders = {}, .text = known.back().text()};
+        for (const auto& source : has[fresh[k]]) one.holders.push_back(source->number);
       }
       taken->publish(manager_, records_, known, block::KvReady::asserted_by_caller(),
                      [&](std::size_t k) { return EventLocation::peer(has[fresh[k]][0]->number); });

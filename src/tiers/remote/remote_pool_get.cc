@@ -8,7 +8,7 @@
 #include "ashlar/transfer/block_checksum.h"
 #include "ashlar/transfer/transfer_plan.h"
 #include "base/in_parallel.h"
-#include "base/sort_by_key.h"
+#include "tiers/remote/remote_choice.h"
 #include "tiers/remote/remote_pool.h"
 
 namespace ashlar::tiers {
@@ -19,7 +19,6 @@ using transfer::RemoteBlockSet;
 
 namespace {
 
-constexpr std::size_t kChunkBlocks = 16;
 constexpr std::size_t kChunksAtOnce = 8;
 constexpr int kRounds = 3;  // a block that one peer no longer has may be had from another
 
@@ -55,6 +54,7 @@ struct RemotePool::Chunk {
   std::shared_ptr<Landing> landing;
   std::optional<Error> error;
   std::uint64_t bytes = 0;
+  std::shared_ptr<ReadTimes> times;  // of the call
 
   void fail(std::size_t block, Moved how, std::optional<std::size_t> part = {}) {
     outcomes[block] = how;
@@ -67,13 +67,12 @@ struct RemotePool::Chunk {
   }
 };
 
-// Blocks of one recipe together; sources that have all but one of the most blocks share them by load. What
-// only sources have that rest is reported at once.
+// Blocks of one recipe together. What only sources have that rest is reported at once.
 std::vector<RemotePool::Chunk> RemotePool::chunks_of(std::span<const SequenceHash> hashes,
                                                      std::span<const std::size_t> members,
                                                      const Refusals& refusals, MoveReport& report) {
   std::vector<Sources> has;
-  std::map<std::shared_ptr<Source>, std::size_t> depths;
+  Choice choice(*this, true);
   for (const std::size_t i : members) {
     has.push_back(holders(hashes[i]));
     std::erase_if(has.back(), [&](const auto& source) { return refusals.contains({i, source->number}); });
@@ -81,17 +80,9 @@ std::vector<RemotePool::Chunk> RemotePool::chunks_of(std::span<const SequenceHas
     if (std::erase_if(has.back(), [&](const auto& source) { return rests(*source); }) != 0 &&
         !recipe(has.back()) && recipe(with_resting))
       report.blocks[i] = Moved::kUnreachable;
-    for (const auto& source : has.back()) ++depths[source];
+    choice.add(has.back());
   }
-  std::size_t best = 0;
-  for (const auto& [source, depth] : depths) best = std::max(best, depth);
-  std::map<std::shared_ptr<Source>, std::uint64_t> planned;
-  const auto weight = [&](const std::shared_ptr<Source>& source) {
-    const std::size_t depth = depths[source];
-    const bool good = depth + 1 >= best;
-    return std::tuple(answers_.owes(source->peer->identity()), !good, good ? 0 : best - depth,
-                      source->load + source->in_flight + planned[source], source->number);
-  };
+  choice.compare();
   std::vector<Chunk> chunks;
   std::map<std::vector<Number>, std::size_t> open;  // by who has the block: the chunk that takes more
   for (std::size_t k = 0; k < members.size(); ++k) {
@@ -99,12 +90,9 @@ std::vector<RemotePool::Chunk> RemotePool::chunks_of(std::span<const SequenceHas
     for (const auto& source : has[k]) key.push_back(source->number);
     std::ranges::sort(key);
     const auto found = open.find(key);
-    if (found == open.end() || chunks[found->second].members.size() == kChunkBlocks) {
-      Sources sources = has[k];
-      sort_by_key(sources, weight);  // other threads change the loads
-      Result<std::vector<Part>> parts = recipe(sources);
+    if (found == open.end() || chunks[found->second].members.size() == Choice::kChunkBlocks) {
+      Result<std::vector<Part>> parts = choice.take(has[k]);
       if (!parts) continue;  // no longer known, or its sources rest
-      for (const Part& part : *parts) planned[part.source] += kChunkBlocks * block_bytes();
       open[key] = chunks.size();
       chunks.push_back({});
       chunks.back().parts = *std::move(parts);
@@ -131,9 +119,11 @@ MoveReport RemotePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
     }
   }
   Refusals refusals;
+  const auto times = std::make_shared<ReadTimes>(clock_);
   for (int round = 0; round < kRounds && !wanted.empty(); ++round) {
     std::vector<Chunk> chunks = chunks_of(hashes, wanted, refusals, report);
-    in_parallel(chunks.size(), kChunksAtOnce, [&](std::size_t i) { read(chunks[i], hashes, to, options); });
+    for (Chunk& chunk : chunks) chunk.times = times;
+    in_parallel(chunks.size(), kChunksAtOnce, [&](std::size_t i) { read(chunks[i], to, options); });
     std::vector<std::size_t> again;
     for (const Chunk& chunk : chunks) {
       report.bytes += chunk.bytes;
@@ -163,6 +153,7 @@ MoveReport RemotePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
       report.blocks, [](Moved how) { return how == Moved::kArrived || how == Moved::kPresent; });
   if (all) report.error.reset();  // of a round that another made good
   report.copying = clock_.now() - start;
+  learn_costs(*times);
   return report;
 }
 
@@ -236,7 +227,7 @@ RemotePool::Leased RemotePool::take(const RemoteBlockSet& set, FindAnswer answer
   return out;
 }
 
-void RemotePool::read(Chunk& chunk, std::span<const SequenceHash>, BytePool& to, const MoveOptions& options) {
+void RemotePool::read(Chunk& chunk, BytePool& to, const MoveOptions& options) {
   const Limits limits{.deadline = options.deadline,
                       .stop = options.control == nullptr ? std::stop_token() : options.control->stop_token()};
   chunk.leased.resize(chunk.parts.size());
@@ -264,6 +255,7 @@ bool RemotePool::lease_parts(Chunk& chunk, const Limits& limits) {
     its_limits.deadline = *limits.deadline - (*limits.deadline - clock_.now()) / 2;
   in_parallel(chunk.parts.size(), chunk.parts.size(), [&](std::size_t p) {
     const Part& part = chunk.parts[p];
+    const auto asking = chunk.times->begin(part.source->number);
     Result<Leased> leased =
         lease(*part.source->set, chunk.hashes, part.whole ? RemotePart() : part.part, its_limits);
     if (leased) {
@@ -277,6 +269,7 @@ bool RemotePool::lease_parts(Chunk& chunk, const Limits& limits) {
     if (errors[p]) {
       if (!is_no_answer(*errors[p])) chunk.parts[p].source->rests_until = clock_.now() + options_.rest;
       failed(*chunk.parts[p].source, chunk.left.size());
+      chunk.times->failed(chunk.parts[p].source->number);
       chunk.fail_left(failure_of(*errors[p], limits), *errors[p], p);
       return false;
     }
@@ -293,7 +286,28 @@ bool RemotePool::lease_parts(Chunk& chunk, const Limits& limits) {
       return true;
     });
   }
+  std::erase_if(chunk.left, [&](std::size_t k) { return !is_one_text(chunk, k); });
   return !chunk.left.empty();
+}
+
+// Whether the owners lease what was found under this name, and the same. Unknown salts and digests agree with
+// any, but the parts of a block with each other too.
+bool RemotePool::is_one_text(Chunk& chunk, std::size_t k) {
+  BlockText text;
+  if (const std::optional<block::Hold> held = hold(chunk.hashes[k])) text = record(*held).text();
+  BlockText leased;
+  for (std::size_t p = 0; p < chunk.parts.size(); ++p) {
+    const BlockText its = chunk.leased[p].answer.blocks[k].record.text();
+    const bool is_found = text.agrees_with(its);
+    if (is_found && leased.agrees_with(its)) {
+      leased.learn(its);
+      continue;
+    }
+    chunk.fail(k, is_found ? Moved::kOtherShards : Moved::kGone, p);
+    failed(*chunk.parts[p].source, 1);
+    return false;
+  }
+  return true;
 }
 
 Moved RemotePool::failure_of(const Error& error, const Limits& limits) const {
@@ -325,6 +339,7 @@ bool RemotePool::copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& optio
     transfer::Transfer transfer;
     std::uint64_t number;
     std::uint64_t bytes;
+    std::shared_ptr<ReadTimes::Span> span;
   };
   std::vector<std::optional<Running>> running(chunk.parts.size());
   std::optional<std::pair<std::size_t, Error>> failure;
@@ -345,8 +360,12 @@ bool RemotePool::copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& optio
       break;
     }
     const std::uint64_t bytes = plan->bytes();
+    const auto span = chunk.times->begin(part.source->number);
     const Result<transfer::Transfer> transfer =
-        agent_->executor().submit({.plan = *std::move(plan), .owned = chunk.landing, .deadline = until});
+        agent_->executor().submit({.plan = *std::move(plan),
+                                   .owned = chunk.landing,
+                                   .deadline = until,
+                                   .on_done = [span](const transfer::TransferResult&) { span->done(); }});
     if (!transfer) {
       failure.emplace(p, transfer.error());
       break;
@@ -354,7 +373,7 @@ bool RemotePool::copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& optio
     part.source->in_flight += bytes;
     const MutexLock lock(transfers_mu_);
     std::erase_if(transfers_, [](const auto& one) { return one.second.second.done(); });
-    running[p] = Running{*transfer, next_transfer_++, bytes};
+    running[p] = Running{*transfer, next_transfer_++, bytes, span};
     transfers_.emplace(running[p]->number, std::pair(part.source->peer, *transfer));
   }
   if (options.control != nullptr)
@@ -367,9 +386,12 @@ bool RemotePool::copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& optio
     if (failure) transfer.cancel();
     const transfer::TransferResult moved = transfer.wait_until(until);
     if (!moved && !failure) failure.emplace(p, moved.error());
-    if (moved)
+    running[p]->span->done();  // those that end late tell nobody
+    if (moved) {
       totals_.add(PeerTotals::label(*chunk.parts[p].source->peer), PeerTotals::What::kPulledBytes,
                   running[p]->bytes);
+      chunk.times->arrived(chunk.parts[p].source->number, running[p]->bytes);
+    }
     unfinished |= !transfer.done();
     chunk.parts[p].source->in_flight -= running[p]->bytes;
   }
@@ -379,6 +401,7 @@ bool RemotePool::copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& optio
   const Moved how = failure_of(error, limits);
   Source& source = *chunk.parts[part].source;
   failed(source, chunk.left.size());
+  chunk.times->failed(source.number);
   if (how != Moved::kStopped) source.rests_until = clock_.now() + options_.rest;
   chunk.fail_left(how, error, part);
   if (unfinished) chunk.landing.reset();  // the transfers have it
@@ -388,6 +411,8 @@ bool RemotePool::copy_parts(Chunk& chunk, BytePool& to, const MoveOptions& optio
 // What arrived counts only if it is what the owners had under these names.
 void RemotePool::settle(Chunk& chunk, BytePool& to, const Limits& limits) {
   const transfer::BlockSet& set = *to.blocks();
+  std::vector<std::shared_ptr<ReadTimes::Span>> comparing;  // part of what reading takes
+  for (const Part& part : chunk.parts) comparing.push_back(chunk.times->begin(part.source->number));
   std::vector<std::optional<bool>> leased_still(chunk.parts.size());  // asked once, of who is in doubt
   std::vector<TierRecord> records(chunk.left.size());
   for (std::size_t n = 0; n < chunk.left.size(); ++n) {
@@ -415,9 +440,8 @@ void RemotePool::settle(Chunk& chunk, BytePool& to, const Limits& limits) {
       } else if (record.empty()) {
         record = its;
         if (!part.whole) record.checksum.reset();
-      } else if (record.prefix != its.prefix || record.salt != its.salt) {
-        good = false;
-        chunk.fail(k, Moved::kOtherShards, p);
+      } else {
+        record.learn_text(its.text());  // they agree: is_one_text()
       }
     }
     if (good) records[n] = record;

@@ -505,7 +505,10 @@ std::vector<Result<Pushed>> RemoteServer::register_landed(std::span<const std::u
   for (std::size_t i = 0; i < records.size(); ++i) {
     if (records[i].empty()) {
       outcomes[i] = make_error(ErrorCode::kNotFound, "nothing was written");
-    } else if (!g2_.has(records[i].hash)) {
+    } else if (std::optional<Result<Pushed>> known = PushAssembly::in_g2(g2_, records[i])) {
+      outcomes[i] = *std::move(known);
+      if (!outcomes[i]) push_refused_.add();
+    } else {
       written.push_back(i);
     }
   }

@@ -240,17 +240,19 @@ void VolumePool::read_others(OthersReading& reading, std::size_t first, std::siz
           continue;
         }
         TierRecord& record = reading.records[i];
+        const TierRecord its = TierRecord::read_from(*found);
         if (record.empty()) {
-          record = TierRecord::read_from(*found);
-        } else if (record.prefix != found->prefix || record.salt != found->salt) {
+          record = its;
+        } else if (!record.agrees_with(its)) {
           failed(i,
                  make_error(ErrorCode::kInvalidArgument,
                             "block %s: the objects of its ranks hold different texts; the one of %s has "
                             "another %s",
                             hash_of(i).to_string().c_str(), others.shard(part.source).to_string().c_str(),
-                            record.salt != found->salt ? "salt" : "prefix digest"),
+                            record.prefix.agrees_with(its.prefix) ? "salt" : "prefix digest"),
                  Moved::kOtherShards);
         } else {
+          record.learn_text(its.text());
           record.retention.priority = std::max(record.retention.priority, found->priority);
         }
       }

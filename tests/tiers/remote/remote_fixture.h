@@ -8,7 +8,11 @@
 #include <sys/socket.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <latch>
+#include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -108,5 +112,48 @@ class SilentPlace {
   std::vector<OwnedFd> held_;
   std::string address_;
 };
+
+// A node whose one thread for requests a test can hold: an owner that answers nothing, a reader that hears no
+// withdrawal.
+class HeldNode {
+  static constexpr std::uint16_t kHold = 98;
+  std::latch inside_{1};
+  std::latch open_{1};
+  std::shared_ptr<transfer::RemoteAgent> agent_;
+  transfer::RemoteOffer gate_;
+
+ public:
+  explicit HeldNode(KvOptions options)
+      : agent_(transfer::RemoteAgent::create({.silence = std::chrono::minutes(2), .handler_threads = 1})
+                   .value()) {
+    options.remote->own_agent.reset();
+    options.remote->agent = agent_;
+    rank = std::make_unique<FleetRank>(kModel, options, undivided());
+    gate_ = agent_
+                ->serve(kHold,
+                        [this](const auto&, auto) -> Result<std::vector<std::byte>> {
+                          inside_.count_down();
+                          open_.wait();
+                          return std::vector<std::byte>();
+                        })
+                .value();
+  }
+  // By a message of a peer of it.
+  void hold(FleetRank& from) {
+    const auto peer = from.kv().remote()->agent().connect(agent_->address());
+    ASSERT_TRUE(peer) << peer.error();
+    ASSERT_TRUE((*peer)->notify(kHold, {}));
+    inside_.wait();
+  }
+  void go_on() { open_.count_down(); }
+
+  std::unique_ptr<FleetRank> rank;
+};
+
+inline std::vector<Miss> misses_of(const OnboardHandle& call) {
+  std::vector<Miss> out;
+  for (const BlockOutcome& block : call.blocks()) out.push_back(block.miss);
+  return out;
+}
 
 }  // namespace ashlar::tiers::remote

@@ -48,6 +48,48 @@ TEST(RemoteRefusalsTest, BlocksOfAnotherModelHashSchemeOrPrefixKeyAreRefusedWith
   meets(options, "prefix key");
 }
 
+// ---- options
+
+TEST(RemoteOptionsTest, ThereIsNoRemoteTierUnlessItIsAskedFor) {
+  KvOptions options = node();
+  options.remote.reset();
+  FleetRank alone(kModel, options, undivided());
+  EXPECT_EQ(alone.kv().remote(), nullptr);
+  EXPECT_FALSE(alone.kv().status().remote);
+  const Hashes hashes = KvWorkload::sequence(49, 3);
+  store(alone, hashes);
+  EXPECT_EQ(alone.onboard(hashes), 3u);
+  // A source that is named is nobody's.
+  const OnboardTable none = alone.kv().onboard(KvWorkload::sequence(48, 1), {.sources = {"127.0.0.1:1"}});
+  EXPECT_EQ(none.size(), 0u);
+}
+
+TEST(RemoteOptionsTest, OptionsThatMakeNoSenseAreRefusedByName) {
+  const auto refused = [](const char* what, auto&& change) {
+    KvOptions options = kModel.options(node(), undivided());
+    change(*options.remote);
+    const auto made = KvBlockManager::create(options);
+    ASSERT_FALSE(made) << what;
+    EXPECT_EQ(made.error().code(), ErrorCode::kInvalidArgument) << made.error();
+    EXPECT_THAT(made.error().message(), HasSubstr(what));
+  };
+  const auto agent = transfer::RemoteAgent::create({}).value();
+  refused("own_agent and agent", [&](RemoteShape& shape) { shape.agent = agent; });
+  refused("own_agent and agent", [](RemoteShape& shape) { shape.own_agent.reset(); });
+  refused("group", [](RemoteShape& shape) { shape.group = "fleet"; });
+  refused("block_count", [](RemoteShape& shape) { shape.block_count = 0; });
+  refused("renew", [](RemoteShape& shape) { shape.renew = shape.lease; });
+  refused("lease", [](RemoteShape& shape) { shape.lease = Clock::Duration(0); });
+  refused("call_limit", [](RemoteShape& shape) { shape.call_limit = Clock::Duration(0); });
+  refused("copy_limit", [](RemoteShape& shape) { shape.copy_limit = Clock::Duration(0); });
+  refused("rest", [](RemoteShape& shape) { shape.rest = -seconds(1); });
+  refused("patience", [](RemoteShape& shape) { shape.patience = -seconds(1); });
+  refused("landing_blocks", [](RemoteShape& shape) { shape.serve = false; });
+  refused("limit of 0", [](RemoteShape& shape) { shape.limits.leases = 0; });
+  refused("more than all",
+          [](RemoteShape& shape) { shape.limits.leases_per_peer = shape.limits.leases + 1; });
+}
+
 // ---- hints
 
 std::string fetch_from(const std::vector<std::string>& sources, const std::string& names) {
