@@ -24,6 +24,7 @@ import cases_settings  # noqa: F401
 import cases_stored  # noqa: F401
 import cases_told  # noqa: F401
 import cases_units  # noqa: F401
+import cases_values  # noqa: F401
 from lab import CASES, Lab, Skipped
 
 
