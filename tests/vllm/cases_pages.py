@@ -40,11 +40,10 @@ def slots_have_the_pages_that_the_engine_wrote(lab):
     """One behind the other: the layers of the block's group, rank by rank. Full attention, windows, two
     ranks."""
     both = named([windowed(), full()] * 2)
-    for layers, settings, count in ((attention(2), {}, 21), (both, {}, None), (attention(2), two_ranks(), 21)):
+    for layers, settings in ((attention(2), {}), (both, {}), (attention(2), two_ranks())):
         engine = lab.stepper(layers, blocks=600, settings=settings, g3_path=None, g3_bytes=None)
         seen, rows = stored_pages(engine, tokens("pages", 700))
-        assert count is None or len(seen) == count, len(seen)
-        assert len(seen) >= 21
+        assert len(seen) > 21 if layers is both else len(seen) == 21, len(seen)
         for slot, pages in seen.items():
             ranks = sorted(next(iter(pages.values())))
             assert len(ranks) == len(engine.workers)
@@ -56,7 +55,7 @@ def slots_have_the_pages_that_the_engine_wrote(lab):
 
 @unit("5")
 def canonical_slots_do_not_depend_on_ranks(lab):
-    """Layer by layer the heads of all ranks, as the engine wrote them: the same bytes for one rank and two."""
+    """Layer by layer the heads of all ranks, as the engine wrote them: the same for one rank and two."""
     found = []
     for ranks in (1, 2):
         engine = canonical(lab, ranks)
