@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 from vllm import __version__ as _vllm_version
+from vllm import envs
 from vllm.config import VllmConfig, get_current_vllm_config_or_none
 from vllm.v1.kv_offload.config import OffloadingConfig
 
@@ -104,31 +106,116 @@ def _as_text(value: Any) -> str:
     return str(value)
 
 
+# Settings that change no value in a block: names and places of what counts by its content, how requests are
+# read, answered and scheduled, and which blocks are kept. Every other field of these configurations counts,
+# those of later versions of vLLM too. Kernels, compilation and the sharing of work between devices are
+# elsewhere in vLLM's configuration, and do not count.
+_OF_NO_VALUE = {
+    "model_config": """
+        model model_weights hf_config_path config_format hf_token hf_text_config served_model_name seed
+        is_submodel_config word_embeddings_untied_by_checkpoint
+        tokenizer tokenizer_mode tokenizer_revision skip_tokenizer_init allowed_local_media_path
+        allowed_media_domains enable_prompt_embeds io_processor_plugin renderer_num_workers
+        max_model_len spec_target_max_model_len allow_deprecated_quantization enforce_eager
+        disable_cascade_attn max_logprobs logprobs_mode return_sampling_mask use_fp64_gumbel
+        enable_trace_replay generation_config override_generation_config logits_processors pooler_config
+        enable_sleep_mode sleep_preserve_parameter_names sleep_mode_backend sleep_mode_offload_cudagraph
+        enable_nccl_comm_suspend enable_cumem_allocator multimodal_config""",
+    # Sizes of blocks, pages and hashes are beside the values; their layout too.
+    "cache_config": """
+        block_size user_specified_block_size _block_size_resolved kv_cache_layout prefix_match_unit
+        mamba_page_size_padded skip_page_size_padded hash_block_size effective_attention_block_size
+        gpu_memory_utilization kv_cache_memory_bytes num_gpu_blocks_override num_gpu_blocks num_cpu_blocks
+        kv_cache_size_tokens kv_cache_max_concurrency cache_hit_alignment_tokens enable_prefix_caching
+        prefix_caching_hash_algo prefix_cache_retention_interval enable_mamba_shared_prefix_checkpoint
+        kv_offloading_size kv_offloading_backend""",
+    # Which attention may pack a block in its own way.
+    "attention_config": """
+        hisparse_config minimax_m3_msa_decode_backend flash_attn_max_num_splits_for_cuda_graph
+        tokenspeed_mla_min_split_kv tq_max_kv_splits_for_cuda_graph sparse_mla_prefill_workspace_factor
+        flex_attn_block_m flex_attn_block_n flex_attn_q_block_size flex_attn_kv_block_size""",
+    "mamba_config": "ssu_algorithm",
+    "diffusion_config": "max_denoising_steps",
+    # Which kernel multiplies decides how far activations are quantized.
+    "kernel_config": """
+        ir_op_priority enable_flashinfer_autotune enable_rocm_segmented_attn_autotune enable_cutedsl_warmup
+        enable_jit_warmup""",
+    "load_config": """
+        download_dir safetensors_load_strategy safetensors_prefetch_num_threads
+        safetensors_prefetch_block_size device use_tqdm_on_load pt_load_map_location""",
+    # Adapters are in the names of blocks; requests without one are the same with any of these.
+    "lora_config": """
+        max_lora_rank max_loras fully_sharded_loras max_cpu_loras specialize_active_lora max_lora_cls_labels
+        enable_mixed_moe_lora_format""",
+    "multimodal_config": """
+        limit_per_prompt enable_mm_embeds mm_processor_cache_gb mm_processor_cache_type mm_hasher_algorithm
+        mm_shm_cache_max_object_size_mb mm_encoder_tp_mode mm_encoder_fp8_scale_save_path
+        mm_encoder_fp8_scale_save_margin interleave_mm_strings skip_mm_profiling mm_tensor_ipc
+        mm_ipc_gpu_memory_gb""",
+}
+# What counts of a draft model beside its ModelConfig.
+_OF_DRAFTS = ("method", "kv_cache_dtype", "attention_backend", "moe_backend", "parallel_drafting",
+              "use_heterogeneous_vocab", "index_share_for_mtp_iteration")
+# Variables that change what is computed or how a block is packed.
+_VARIABLES = (
+    "VLLM_SSM_CONV_STATE_LAYOUT", "VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT", "VLLM_FLOAT32_MATMUL_PRECISION",
+    "VLLM_MOE_ROUTING_SIMULATION_STRATEGY", "VLLM_MARLIN_INPUT_DTYPE", "VLLM_CPU_INT4_W4A8",
+    "VLLM_B12X_MOE_FP4_FORCE_A16", "VLLM_HUMMING_ONLINE_QUANT_CONFIG", "VLLM_HUMMING_INPUT_QUANT_CONFIG",
+    "VLLM_USE_DEEP_GEMM_E8M0", "VLLM_DEEPEPLL_NVFP4_DISPATCH", "VLLM_ROCM_USE_AITER_MOE_A4W4_DSV4",
+    "VLLM_FLASHINFER_MOE_A2A_LOW_PRECISION_COMBINE", "VLLM_ROCM_QUICK_REDUCE_QUANTIZATION",
+    "VLLM_ROCM_FP8_MFMA_PAGE_ATTN", "VLLM_USE_MODELSCOPE",
+)
+
+
+def _counted(name: str, config: Any) -> dict[str, str]:
+    """The fields of a configuration of this name that change values, as text."""
+    if config is None:
+        return {}
+    left_out = _OF_NO_VALUE[name].split()
+    return {each.name: _as_text(getattr(config, each.name, None)) for each in dataclasses.fields(config)
+            if each.name not in left_out}
+
+
+def _of_model(model: Any, load: Any) -> dict[str, Any]:
+    """What counts of a model, the main one or a draft, and of how its weights are read."""
+    parts: dict[str, Any] = _counted("model_config", model)
+    parts["load"] = _counted("load_config", load)
+    if str(load.load_format) == "dummy":
+        parts["seed"] = str(model.seed)
+    # Some scale positions by the longest request that is allowed, and one by what it is generated with.
+    if "longrope" in parts["hf_config"] or "llama4" in parts["hf_config"]:
+        parts["max_model_len"] = str(model.max_model_len)
+    if "llama4" in parts["hf_config"]:
+        parts["generation"] = _as_text([model.generation_config, model.override_generation_config])
+    parts["multimodal"] = _counted("multimodal_config", getattr(model, "multimodal_config", None))
+    return parts
+
+
 def values_of(settings: VllmConfig) -> str:
     """What the values in a block depend on beside weights and layout, as a digest: the model's configuration
-    with all overrides (rope scaling, windows), its revision, quantization, draft model. The same in every
-    process of one configuration."""
-    model, load = settings.model_config, settings.load_config
-    names = ("revision", "code_revision", "dtype", "quantization", "quantization_config", "hf_config",
-             "hf_overrides", "disable_sliding_window", "model_impl", "override_attention_dtype")
-    parts = {name: _as_text(getattr(model, name, None)) for name in names}
-    # Some scale positions by the longest request that is allowed.
-    if "longrope" in parts["hf_config"]:
-        parts["max_model_len"] = str(model.max_model_len)
-    parts["load_format"] = str(load.load_format)
-    if parts["load_format"] == "dummy":
-        parts["seed"] = str(model.seed)
-    images = getattr(model, "multimodal_config", None)
-    for name in ("mm_processor_kwargs", "video_pruning_rate", "language_model_only"):
-        parts[name] = _as_text(getattr(images, name, None))
-    parts["cache"] = str(settings.cache_config.cache_dtype)
-    parts["scales"] = str(getattr(settings.cache_config, "calculate_kv_scales", None))
+    with all overrides (rope scaling, windows), its revision, quantization, the cache's dtype, adapters, draft
+    model. The same in every process of one configuration."""
+    model = settings.model_config
+    parts: dict[str, Any] = {"model": _of_model(model, settings.load_config)}
+    for name in ("cache_config", "attention_config", "mamba_config", "diffusion_config", "kernel_config"):
+        parts[name] = _counted(name, getattr(settings, name, None))
+    # An engine that takes adapters shares the blocks of requests without one.
+    adapters = _counted("lora_config", settings.lora_config)
+    same = {"lora_dtype": _as_text(model.dtype)}
+    parts["adapters"] = {name: text for name, text in adapters.items()
+                         if text not in ("None", "False", same.get(name))}
+    more = settings.additional_config  # of the platform
+    parts["more"] = _as_text(more) if isinstance(more, dict) else more.compute_hash()
+    parallel = settings.parallel_config
+    if parallel.prefill_context_parallel_size * parallel.decode_context_parallel_size > 1:
+        parts["interleave"] = [parallel.cp_kv_cache_interleave_size, parallel.dcp_kv_cache_interleave_size]
     draft = settings.speculative_config
     of_draft = getattr(draft, "draft_model_config", None) if draft else None
-    if of_draft is not None:  # its layers are in the blocks too
-        parts["draft"] = json.dumps([str(draft.method), str(of_draft.model), str(of_draft.revision),
-                                     weights_of(of_draft.model, of_draft.revision),
-                                     _as_text(of_draft.hf_config), _as_text(of_draft.quantization)])
+    if draft is not None and of_draft is not None:  # its layers are in the blocks too
+        load = getattr(draft, "draft_load_config", None) or settings.load_config
+        parts["draft"] = [_of_model(of_draft, load), weights_of(of_draft.model, of_draft.revision),
+                          [_as_text(getattr(draft, name, None)) for name in _OF_DRAFTS]]
+    parts["variables"] = [_as_text(getattr(envs, name, None)) for name in _VARIABLES]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -278,6 +278,22 @@ def embeddings_are_separate(lab):
         wait_for("embeddings find their blocks", all_cached, 300)
 
 
+@case("4")
+def answers_are_offloaded_or_not(lab):
+    """`offload_prompt_only` both ways: a turn finds the blocks of the last answer, or the prompt's."""
+    ids = prompt("first turn", 6)
+    turn = ids + lab.expected(ids, 5 * BLOCK)[:-1]
+    for only, expected in ((True, 6), (False, 11)):
+        folder = lab.fresh(f"prompt only {only}")
+        with lab.engine(offloading(folder, offload_prompt_only=only)) as engine:
+            assert lab.same(engine, ids, 5 * BLOCK) == 0
+            lab.until_cached(engine, ids, 6)
+            if not only:  # what is asked here is computed from tokens that are stored: it stores nothing new
+                wait_for("the answer is stored", lambda: engine.metric("vllm:ashlar_stored") >= 11, 300)
+            assert engine.reset()
+            assert lab.same(engine, turn + prompt("second turn", 1)) == expected * BLOCK, only
+
+
 @case("5")
 def speculative_decoding_attached(lab):
     """Drafts by n-grams of the prompt: rejected drafts must not be stored."""

@@ -25,6 +25,10 @@ def check_settings(lab, first, others):
     engine.close()
 
 
+def copy_of_model(lab, name):
+    return shutil.copytree(lab.lab.model, lab.folder / name)
+
+
 @unit("1")
 def restarted_with_other_overrides(lab):
     """`--hf-overrides` of the same weights: other positions, other norms."""
@@ -49,10 +53,7 @@ def restarted_with_dummy_weights(lab):
 @unit("1")
 def restarted_with_a_drafting_model(lab):
     """A draft model's layers are in the blocks: other weights of it are other blocks."""
-    drafts = []
-    for i in range(2):
-        drafts.append(lab.folder / f"draft {i}")
-        shutil.copytree(lab.lab.model, drafts[i])
+    drafts = [copy_of_model(lab, f"draft {i}") for i in range(2)]
     [weights] = drafts[1].glob("*.safetensors")
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1

@@ -10,6 +10,7 @@ class Heard:
 
     def __init__(self):
         self.blocks = {}
+        self.keys = {}  # of vLLM, by the number that events have
         self.tokens = 0
 
     def publish(self, batch):
@@ -44,11 +45,19 @@ def telling(lab, **extra):
     events = KVEventsConfig(enable_kv_cache_events=True, publisher="null")
     engine = lab.stepper(settings=dict(kv_events_config=events), **extra)
     heard = engine.scheduler.kv_event_publisher = Heard()
-    return engine, heard, engine.scheduler.connector.scheduler.manager
+    manager = engine.scheduler.connector.scheduler.manager
+    know = manager._events.know
+
+    def known(key):
+        heard.keys[int.from_bytes(key[:-4], "big") & (1 << 64) - 1] = key
+        know(key)
+    manager._events.know = known
+    return engine, heard, manager
 
 
 def check_told(engine, heard, manager):
-    """What was told of each tier is what it holds. Stores to files run behind: steps until it is so."""
+    """What was told of each tier is what it holds, by number and by name. Stores to files run behind: steps
+    until it is so. Returns the numbers of G2 and G3."""
     for _ in range(20000):
         manager._kv.drain()
         engine.step()
@@ -56,8 +65,16 @@ def check_told(engine, heard, manager):
         held = [tier["pool"].total - tier["pool"].reset for tier in (status["g2"], status["g3"])]
         told = [len(heard.held(medium)) for medium in ("CPU", "STORAGE")]
         if held == told:
+            for tier, medium in ((1, "CPU"), (2, "STORAGE")):
+                assert holds(manager, heard, medium, tier), f"{medium}: names of other blocks were told"
             return held
     raise AssertionError(f"G2 and G3 hold {held} blocks, {told} were told")
+
+
+def holds(manager, heard, medium, tier):
+    """Whether the tier has every block that was told of it."""
+    names = [manager._store.name(heard.keys[each]) for each in heard.held(medium)]
+    return all(int(each) >> tier & 1 for each in manager._kv.presence(names))
 
 
 @unit("7")

@@ -45,11 +45,14 @@ class Unit:
         return [dict(name="shared", kind="directory", location=str(self.folder / "volume"))]
 
     def stepper(self, layers=None, blocks=300, layout="LBHNC", settings=(), connector=(), by_head=False,
-                copies=1, **extra):
+                copies=1, change=None, **extra):
+        """change: what is done to the configuration that vLLM made of the settings."""
         from stepper import Stepper, engine_config
 
         transfer = {**offloading(self.folder, **extra), **dict(connector)}
         config = engine_config(self.lab.model, transfer, **dict(settings))
+        if change:
+            change(config)
         return Stepper(config, layers or attention(2), blocks, layout, by_head, copies)
 
 

@@ -18,12 +18,14 @@ import cases_engine  # noqa: F401  each module registers its cases
 import cases_guide  # noqa: F401
 import cases_in_step  # noqa: F401
 import cases_loads  # noqa: F401
+import cases_pages  # noqa: F401
 import cases_ranks  # noqa: F401
 import cases_serve  # noqa: F401
 import cases_settings  # noqa: F401
 import cases_stored  # noqa: F401
 import cases_told  # noqa: F401
 import cases_units  # noqa: F401
+import cases_values  # noqa: F401
 from lab import CASES, Lab, Skipped
 
 
