@@ -72,8 +72,8 @@ Onboarder::ToHost Onboarder::begin_to_host(OnboardCall& call, std::vector<Sequen
   ToHost to_host;
   to_host.hashes = std::move(hashes);
   to_host.missing.assign(to_host.hashes.size(), Miss::kGone);
-  RemotePool::BlockCost remote;
-  for (const SequenceHash& hash : to_host.hashes) to_host.best.push_back(best_below_g2(hash, remote));
+  BlockCosts costs = block_costs();
+  for (const SequenceHash& hash : to_host.hashes) to_host.best.push_back(best_below_g2(hash, costs));
   if (stack_.g3 == nullptr) return to_host;
   std::vector<block::Hold> holds;
   for (const std::size_t i : offered_by(*stack_.g3, true, call, to_host))

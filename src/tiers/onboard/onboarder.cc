@@ -174,22 +174,24 @@ std::vector<TierPool*> Onboarder::below_g2() const {
   return below;
 }
 
-TierPool* Onboarder::best_below_g2(const SequenceHash& hash, RemotePool::BlockCost& remote) const {
+Onboarder::BlockCosts Onboarder::block_costs() const {
+  return {.g3 = stack_.g3 == nullptr ? 0 : block_seconds(*stack_.g3),
+          .g4 = stack_.g4 == nullptr ? 0 : block_seconds(*stack_.g4)};
+}
+
+TierPool* Onboarder::best_below_g2(const SequenceHash& hash, BlockCosts& costs) const {
   TierPool* best = nullptr;
-  const auto seconds = [&](const TierPool& pool) {
-    return &pool == stack_.remote.get() ? stack_.remote->block_seconds(hash, remote) : block_seconds(pool);
-  };
-  const auto consider = [&](TierPool* pool) {
-    if (pool == nullptr || !pool->has(hash)) return;
-    if (best != nullptr) {
-      const double its = seconds(*pool);
-      if (its == 0 || its >= seconds(*best)) return;
-    }
+  double least = 0;
+  const auto consider = [&](TierPool* pool, double seconds) {
+    const bool is_faster = best == nullptr || (seconds > 0 && seconds < least);
+    if (pool == nullptr || !is_faster || !pool->has(hash)) return;
     best = pool;
+    least = seconds;
   };
-  consider(stack_.remote.get());
-  consider(stack_.g3.get());
-  consider(stack_.g4.get());
+  if (stack_.remote != nullptr && stack_.remote->has(hash))
+    consider(stack_.remote.get(), stack_.remote->block_seconds(hash, costs.remote));
+  consider(stack_.g3.get(), costs.g3);
+  consider(stack_.g4.get(), costs.g4);
   return best;
 }
 
@@ -270,12 +272,12 @@ std::size_t Onboarder::ask_for_known(RemotePool::Question question, const TierPo
 std::vector<TierRun> Onboarder::find_where(std::span<const SequenceHash> hashes, const Ask& ask) {
   const std::uint64_t bytes = stack_.g1->block_bytes();
   std::vector<TierRun> runs;
-  RemotePool::BlockCost remote;
+  BlockCosts costs = block_costs();
   for (std::size_t i = 0; i < hashes.size(); ++i) {
     const auto look = [&]() -> TierPool* {
       if (stack_.g1->has(hashes[i])) return stack_.g1.get();
       if (stack_.g2 != nullptr && stack_.g2->has(hashes[i])) return stack_.g2.get();
-      return best_below_g2(hashes[i], remote);
+      return best_below_g2(hashes[i], costs);
     };
     TierPool* found = look();
     if (found == nullptr || is_local_below_g2(*found)) {

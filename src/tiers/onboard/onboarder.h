@@ -160,9 +160,16 @@ class Onboarder {
   void account(TierPool& pool, const MoveReport& report);
   // The tiers below G2, the fastest first as far as measured.
   std::vector<TierPool*> below_g2() const;
+  // What a block takes from each tier below G2, for a loop over blocks.
+  struct BlockCosts {
+    double g3 = 0;
+    double g4 = 0;
+    RemotePool::BlockCost remote = {};
+  };
+  BlockCosts block_costs() const;
   // The tier below G2 to have a block from, by who has it: a peer may be slow, and another one fast. Null: no
-  // tier has it. `remote`: for all blocks of a loop.
-  TierPool* best_below_g2(const tokens::SequenceHash& hash, RemotePool::BlockCost& remote) const;
+  // tier has it.
+  TierPool* best_below_g2(const tokens::SequenceHash& hash, BlockCosts& costs) const;
   // Expected seconds of one block; 0: not measured.
   double block_seconds(const TierPool& pool) const;
   MoveOptions move_options(OnboardCall& call) const;
