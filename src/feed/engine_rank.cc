@@ -315,7 +315,7 @@ std::size_t EngineRank::place_new(const EngineRun& run, const BlockContent* pare
   try {
     for (; placed < count; ++placed) {
       const EngineKey key = run.key(placed);
-      EngineBlock* const place = blocks_.add(key, sequence);
+      EngineBlock* const place = blocks_.add_unfilled(key, sequence);
       if (place == nullptr) break;
       const bool has_parent = content_.has_parent_of(placed);
       const EngineBlock& held = *std::construct_at(

@@ -108,13 +108,13 @@ class HeldBlocks {
   }
   // Requires: its key is absent, and a sequence. Throws std::bad_alloc with nothing changed.
   EngineBlock& add(const EngineBlock& block) {
-    EngineBlock* const place = add(block.key(), block.sequence);
+    EngineBlock* const place = add_unfilled(block.key(), block.sequence);
     ASHLAR_DCHECK(place != nullptr, "a block is added that is there; %zu are", size());
     return *std::construct_at(place, block);
   }
   // Memory for the record of a block of a sequence, which the caller fills; null when the key is there.
   // Throws std::bad_alloc with nothing changed.
-  EngineBlock* add(const EngineKey& key, std::uint32_t sequence) {
+  EngineBlock* add_unfilled(const EngineKey& key, std::uint32_t sequence) {
     if (free_.empty() && end_ == room_) add_chunk();
     const std::uint32_t number = free_.empty() ? end_ + 1 : free_.back();
     if (number + kAhead <= room_) __builtin_prefetch(&record(number + kAhead), 1);  // for those that follow

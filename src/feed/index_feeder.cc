@@ -74,6 +74,7 @@ void IndexFeeder::apply(std::span<const KvEvent> events) {
   counters_.events += events.size();
   while (!events.empty()) {
     const std::uint32_t number = EngineIngest::rank_of(events.front());
+    // Usually all are of one rank, and needed: one pass tells.
     const std::uint32_t metadata = events.front().metadata;
     if (EngineIngest::for_index(events.front()) &&
         std::ranges::all_of(events, [=](const KvEvent& event) { return event.metadata == metadata; }))

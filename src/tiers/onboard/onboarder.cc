@@ -367,7 +367,7 @@ std::size_t Onboarder::batch_size(const OnboardCall& call, std::size_t first, st
     const auto worth = [&](std::uint64_t batch) {
       return std::max<std::size_t>(kBatchBlocks, batch / bytes);
     };
-    if (left != 0 && stack_.g2->has(call.hashes()[first])) {
+    if (!call.to_g2 && left != 0 && stack_.g2->has(call.hashes()[first])) {
       const std::size_t few = std::max<std::size_t>(kFewBlocks, kFewBytes / bytes);
       most = std::min({most, worth(kHostBatchBytes), std::max(few, std::min(first, left / 2))});
     } else {
