@@ -54,7 +54,6 @@ Result<std::shared_ptr<UcxContext>> UcxContext::create(const UcxOptions& options
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_NAME;
   parameters.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
-  if (shares_memory(options.transports)) parameters.features |= UCP_FEATURE_RMA;
   parameters.mt_workers_shared = 1;
   parameters.name = "ashlar";
   ucp_context_h handle = nullptr;

@@ -53,10 +53,9 @@ const char* named_devices() {
   return std::getenv("UCX_NET_DEVICES");  // NOLINT(concurrency-mt-unsafe): nothing sets it
 }
 
-// UCX asks nobody who is connected by shared memory, or could be: without devices it is reached from this
-// machine alone.
+// UCX lets whoever reaches its ports write memory: nobody does from elsewhere unless devices are named.
 bool is_confined(const UcxOptions& options) {
-  return options.devices.empty() && named_devices() == nullptr && shares_memory(options.transports);
+  return options.devices.empty() && named_devices() == nullptr;
 }
 
 UcxOptions with_devices(UcxOptions options) {
@@ -69,7 +68,6 @@ UcxOptions with_devices(UcxOptions options) {
   return options;
 }
 
-constexpr const char* kLoopbackHost = "127.0.0.1";
 constexpr const char* kAnyHost = "0.0.0.0";
 
 bool is_loopback(const std::string& host) {
@@ -112,11 +110,7 @@ Result<void> Engine::open() {
   const bool at_one = !options_.devices.empty() && !hosts.empty() && hosts.find(',') == std::string::npos;
   ASHLAR_TRY(service_, Responder::create(std::move(worker), table_, std::move(devices), options_.reply_limit,
                                          at_one ? hosts : kAnyHost));
-  {
-    ASHLAR_TRY(std::vector<std::byte> address, encode_address(hosts));
-    const MutexLock lock(mu_);
-    address_ = std::move(address);
-  }
+  ASHLAR_TRY(address_, encode_address(hosts));
   if (epoll_ < 0 || wake_ < 0 || !watch(epoll_, wake_, kWakeEvent) ||
       !watch(epoll_, service_->worker().event_fd(), kServiceEvent))
     return make_error(ErrorCode::kCapacity, "no descriptors for the ucx transport (errno %d)", errno);
@@ -138,59 +132,14 @@ Result<std::vector<std::byte>> Engine::encode_address(std::string hosts) {
   return out;
 }
 
-std::vector<std::byte> Engine::address() const {
-  const MutexLock lock(mu_);
-  return address_;
-}
-
-// UCX finds the device of a connection by its address: 127.0.0.2 is of none, and 127.0.0.1 is reached from
-// wherever that is.
-Result<void> Engine::listen_at(const std::string& host) {
-  if (confined_ && !is_loopback(host))
-    return make_error(ErrorCode::kInvalidArgument,
-                      "with '%s' who reaches this process over UCX reads and writes all of its memory: name "
-                      "the devices of a network that is trusted so far (UcxOptions::devices) to let agents "
-                      "listen at %s, or use tcp alone",
-                      options_.transports.c_str(), host.c_str());
-  if (!options_.devices.empty()) return {};
-  const std::vector<std::string> known = split_list(host_addresses({}));
-  const std::string where = is_loopback(host)                                           ? kLoopbackHost
-                            : std::ranges::find(known, host) != std::ranges::end(known) ? host
-                                                                                        : kAnyHost;
-  {
-    const MutexLock lock(mu_);
-    while (next_host_) listens_.wait(mu_);
-    if (host_ == where) return {};
-    if (!host_.empty())
-      return make_error(ErrorCode::kUnsupported,
-                        "the ucx transport listens at %s for another agent, and not at %s; give each agent a "
-                        "transport",
-                        host_.c_str(), where.c_str());
-    if (where == kAnyHost) {
-      host_ = where;
-      return {};
-    }
-    next_host_ = where;
-    listening_.reset();
-  }
-  attend(nullptr);
-  const MutexLock lock(mu_);
-  while (!listening_) listens_.wait(mu_);
-  return *listening_;
-}
-
-void Engine::listen_anew(const std::string& host) {
-  Result<void> done = service_->listen(host);
-  Result<std::vector<std::byte>> address = encode_address(host);
-  if (done && !address) done = address.error();
-  const MutexLock lock(mu_);
-  if (done) {
-    address_ = *std::move(address);
-    host_ = host;
-  }
-  next_host_.reset();
-  listening_ = std::move(done);
-  listens_.notify_all();
+Result<void> Engine::listen_at(const std::string& host) const {
+  if (!confined_ || is_loopback(host)) return {};
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      "who reaches the ports of UCX can write any memory of this process: name the devices of a "
+      "network in which everyone is trusted so far (UcxOptions::devices, or UCX_NET_DEVICES) to "
+      "let agents listen at %s",
+      host.c_str());
 }
 
 Engine::~Engine() {
@@ -233,6 +182,11 @@ Result<std::shared_ptr<Link>> Engine::connect(const transfer::AgentIdentity& pee
                       "agent %s uses the transports '%s', this process '%s'; give both the same list",
                       peer.to_string().c_str(), address.transports.c_str(), options_.transports.c_str());
   const bool same_machine = address.machine == machine_;
+  if (confined_ && !same_machine)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "agent %s is on another machine, and UCX uses loopback alone here: name devices "
+                      "(UcxOptions::devices, or UCX_NET_DEVICES)",
+                      peer.to_string().c_str());
   const Clock::TimePoint until = std::min(deadline, machine_now() + options_.connect_limit);
   // Only processes of one machine share memory, or have a loopback address in common.
   std::vector<std::string> hosts = split_list(address.hosts);
@@ -271,8 +225,9 @@ Result<Transfer> Engine::submit(transfer::TransferRequest request, const std::sh
   if (std::optional<Error> why = link->failure()) return *std::move(why);
   ASHLAR_TRY(std::shared_ptr<TransferState> state, TransferState::admit(std::move(request), admission_));
   const Transfer handle(state);
-  const bool small = state->bytes_total() <= options_.inline_bytes;
-  const auto job = std::make_shared<Job>(std::move(state), link->strip_bytes());
+  const std::uint64_t bytes = state->bytes_total();
+  const auto job = std::make_shared<Job>(std::move(state), *link);
+  const bool small = bytes <= (job->cursor.is_mapped() ? options_.strip_bytes : options_.inline_bytes);
   if (small && !driving) {
     driving = true;
     const Link::Drive driven = link->drive(job);
@@ -328,15 +283,12 @@ void Engine::warm(const std::shared_ptr<Link>& link) {
 
 void Engine::take_calls() {
   std::vector<std::shared_ptr<Link>> calls;
-  std::optional<std::string> host;
   {
     const MutexLock lock(mu_);
     if (calls_.empty()) return;
     calls.swap(calls_);
     stop_seen_ = stopping_;
-    host = next_host_;
   }
-  if (host) listen_anew(*host);
   for (const std::shared_ptr<Link>& link : calls) {
     if (link == nullptr) continue;
     links_.emplace(link->number(), link);

@@ -39,9 +39,9 @@ class Engine {
   const std::shared_ptr<RegionTable>& table() const noexcept { return table_; }
   bool copies_devices() const noexcept { return options_.device_executor != nullptr; }
   // What a peer's connect() needs.
-  std::vector<std::byte> address() const ASHLAR_EXCLUDES(mu_);
+  const std::vector<std::byte>& address() const noexcept { return address_; }
   // See UcxTransport::listen_at().
-  Result<void> listen_at(const std::string& host) ASHLAR_EXCLUDES(mu_);
+  Result<void> listen_at(const std::string& host) const;
   Result<std::shared_ptr<Link>> connect(const transfer::AgentIdentity& peer, const WorkerAddress& address,
                                         std::function<void(const Error&)> on_failure,
                                         Clock::TimePoint deadline);
@@ -62,8 +62,6 @@ class Engine {
   // Confined to the thread.
   void run();
   void take_calls();
-  // Takes connections at `host` alone.
-  void listen_anew(const std::string& host) ASHLAR_EXCLUDES(mu_);
   bool look_at_links();
   // False when one of them has something to do already.
   bool put_links_to_sleep();
@@ -79,17 +77,13 @@ class Engine {
   const std::shared_ptr<RegionTable> table_ = std::make_shared<RegionTable>();
   std::unique_ptr<Responder> service_;  // confined to the thread while it runs
   std::vector<std::byte> packed_;       // address of its worker; empty without shared memory
+  std::vector<std::byte> address_;      // set before the first call
   const bool shares_memory_;
   const std::uint64_t machine_;
   const int epoll_;
   const int wake_;
 
   mutable Mutex mu_;
-  CondVar listens_;
-  std::vector<std::byte> address_ ASHLAR_GUARDED_BY(mu_);
-  std::string host_ ASHLAR_GUARDED_BY(mu_);                       // of agents; empty: none yet
-  std::optional<std::string> next_host_ ASHLAR_GUARDED_BY(mu_);   // for the thread
-  std::optional<Result<void>> listening_ ASHLAR_GUARDED_BY(mu_);  // what became of it
   std::vector<std::shared_ptr<Link>> calls_ ASHLAR_GUARDED_BY(mu_);
   bool asleep_ ASHLAR_GUARDED_BY(mu_) = false;
   bool stopping_ ASHLAR_GUARDED_BY(mu_) = false;

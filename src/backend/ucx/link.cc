@@ -60,7 +60,8 @@ Error refusal(Verdict verdict, const transfer::AgentIdentity& peer) {
 
 Link::Link(const UcxOptions& options, std::unique_ptr<UcxWorker> worker, Settings settings)
     : settings_(std::move(settings)),
-      strip_bytes_(settings_.messages ? message_bytes(options) : options.strip_bytes),
+      strip_bytes_(options.strip_bytes),
+      message_bytes_(message_bytes(options)),
       inline_limit_(options.inline_limit),
       worker_(std::move(worker)),
       slots_(options.window) {
@@ -259,6 +260,7 @@ void Link::report() {
 Result<std::shared_ptr<const storage::RemoteAccess>> Link::open(const std::shared_ptr<Link>& self,
                                                                 const MemoryKey& key) {
   ucp_rkey_h unpacked = nullptr;
+  void* mapped = nullptr;
   {
     const MutexLock lock(worker_mu_);
     if (const std::optional<Error> why = failure()) return *why;
@@ -272,9 +274,15 @@ Result<std::shared_ptr<const storage::RemoteAccess>> Link::open(const std::share
       return make_error(ErrorCode::kInvalidArgument, "the key of agent %s's memory cannot be used: %s",
                         peer().to_string().c_str(), reason(status).c_str());
     if (status != UCS_OK) unpacked = nullptr;  // messages reach it all the same
+    if (unpacked != nullptr && ucx().ucp_rkey_ptr(unpacked, key.address, &mapped) != UCS_OK) {
+      ucx().ucp_rkey_destroy(unpacked);
+      unpacked = nullptr;
+      mapped = nullptr;
+    }
     if (unpacked != nullptr) keys_.insert(unpacked);
   }
-  return std::shared_ptr<const storage::RemoteAccess>(std::make_shared<UcxAccess>(self, key, unpacked));
+  return std::shared_ptr<const storage::RemoteAccess>(
+      std::make_shared<UcxAccess>(self, key, unpacked, static_cast<std::byte*>(mapped)));
 }
 
 void Link::forget(ucp_rkey_h key) {
@@ -430,12 +438,10 @@ bool Link::start_next(const std::shared_ptr<Job>& job) {
   // acquire: pairs with the release in fail(); a closed path starts nothing more
   if (free_slots_.empty() || broken_ || failed_.load(std::memory_order_acquire)) return false;
   Operation operation;
-  const bool more = job->state->may_continue() && job->cursor.next(&operation);
-  // The end of UCX's put says that its memory is free, not that the peer has the bytes: a flush says that,
-  // also for those that were started before a cancel.
-  const bool flush = !more && job->puts_one_sided;
-  if (!more) job->exhausted = true;
-  if (!more && !flush) return true;
+  if (!job->state->may_continue() || !job->cursor.next(&operation)) {
+    job->exhausted = true;
+    return true;
+  }
   if (!job->started) job->state->start();
   job->started = true;
   Slot* slot = free_slots_.back();
@@ -445,42 +451,42 @@ bool Link::start_next(const std::shared_ptr<Job>& job) {
   slot->local = job->cursor.puts() ? nullptr : operation.local;
   slot->bytes = operation.bytes;
   slot->sent = false;
-  const bool one_sided = flush || operation.access->unpacked() != nullptr;
-  slot->answered = one_sided;
-  slot->verdict = one_sided ? Verdict::kGranted : Verdict::kNotOffered;
-  if (one_sided && job->cursor.puts()) job->puts_one_sided = true;
+  slot->answered = false;
+  slot->verdict = Verdict::kNotOffered;
   ++job->in_flight;
-  ucp_request_param_t parameters{};
-  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  parameters.cb.send = operation_ended;
-  parameters.user_data = slot;
-  ucs_status_ptr_t request = nullptr;
-  if (flush) {
-    request = ucx().ucp_ep_flush_nbx(endpoint_, &parameters);
-  } else if (!one_sided) {
-    request = ask(*slot, operation, job->cursor.puts(), parameters);
-  } else if (job->cursor.puts()) {
-    request = ucx().ucp_put_nbx(endpoint_, operation.local, operation.bytes, operation.remote,
-                                operation.access->unpacked(), &parameters);
+  if (std::byte* const there = operation.access->mapped(operation.remote)) {
+    copy_mapped(*slot, operation, job->cursor.puts(), there);
   } else {
-    request = ucx().ucp_get_nbx(endpoint_, operation.local, operation.bytes, operation.remote,
-                                operation.access->unpacked(), &parameters);
+    ask(*slot, operation, job->cursor.puts());
   }
-  if (!UCS_PTR_IS_PTR(request)) sent(*slot, UCS_PTR_RAW_STATUS(request));
   return true;
 }
 
-ucs_status_ptr_t Link::ask(Slot& slot, const Operation& operation, bool puts,
-                           const ucp_request_param_t& parameters) {
+// Under the lock, because the end of the link unmaps the memory.
+void Link::copy_mapped(Slot& slot, const Operation& operation, bool puts, std::byte* there) {
+  std::memcpy(puts ? there : operation.local, puts ? operation.local : there, operation.bytes);
+  // release: the peer learns through a socket or a message that the bytes are there
+  if (puts) std::atomic_thread_fence(std::memory_order_release);
+  slot.answered = true;
+  slot.verdict = Verdict::kGranted;
+  sent(slot, UCS_OK);
+}
+
+void Link::ask(Slot& slot, const Operation& operation, bool puts) {
   // The slot's number, so that the reply finds it, and a count, so that no other reply does.
   const auto number = static_cast<std::uint64_t>(&slot - slots_.data());
   slot.request =
       operation.access->request(++next_tag_ * slots_.size() + number, operation.remote, operation.bytes);
-  ucp_request_param_t options = parameters;
-  options.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
-  options.flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
-  return ucx().ucp_am_send_nbx(endpoint_, puts ? kPut : kGet, &slot.request, sizeof slot.request,
-                               puts ? operation.local : nullptr, puts ? operation.bytes : 0, &options);
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  parameters.cb.send = operation_ended;
+  parameters.user_data = &slot;
+  parameters.flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
+  ucs_status_ptr_t request =
+      ucx().ucp_am_send_nbx(endpoint_, puts ? kPut : kGet, &slot.request, sizeof slot.request,
+                            puts ? operation.local : nullptr, puts ? operation.bytes : 0, &parameters);
+  if (!UCS_PTR_IS_PTR(request)) sent(slot, UCS_PTR_RAW_STATUS(request));
 }
 
 void Link::take_reply(const ReplyHeader& reply, std::span<const std::byte> bytes) {

@@ -35,16 +35,17 @@
 
 namespace ashlar::backend::ucx {
 
+class Link;
+
 struct Job {
-  explicit Job(std::shared_ptr<transfer::TransferState> its_state, std::uint64_t strip_bytes)
-      : state(std::move(its_state)), cursor(state->plan(), strip_bytes) {}
+  Job(std::shared_ptr<transfer::TransferState> its_state, const Link& link)
+      : state(std::move(its_state)), cursor(state->plan(), link) {}
 
   std::shared_ptr<transfer::TransferState> state;
   OperationCursor cursor;
   std::uint32_t in_flight = 0;
   bool started = false;
-  bool exhausted = false;       // starts no more operations
-  bool puts_one_sided = false;  // which only a flush confirms
+  bool exhausted = false;  // starts no more operations
 };
 using Jobs = std::vector<std::shared_ptr<Job>>;
 
@@ -64,7 +65,7 @@ class Link {
     int epoll = -1;               // where the engine waits
     const void* owner = nullptr;  // the engine
     // True: over TCP, where all bytes travel in messages, and UCX watches the peer. False: over shared
-    // memory, where one-sided operations reach memory that this process maps.
+    // memory, where memory that this process can map is copied by it.
     bool messages = false;
     std::string host = {};  // with messages
     Clock::Duration connect_limit = {};
@@ -80,12 +81,13 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  // Largest operation in messages over TCP.
+  // Largest operation in messages.
   static std::uint64_t message_bytes(const UcxOptions& options) noexcept;
+  std::uint64_t message_bytes() const noexcept { return message_bytes_; }
 
   const transfer::AgentIdentity& peer() const noexcept { return settings_.peer; }
   std::uint64_t number() const noexcept { return settings_.number; }
-  // Largest operation.
+  // Largest copy of mapped memory.
   std::uint64_t strip_bytes() const noexcept { return strip_bytes_; }
   bool belongs_to(const void* engine) const noexcept { return settings_.owner == engine; }
   std::optional<Error> failure() const;
@@ -153,8 +155,9 @@ class Link {
   void start_operations() ASHLAR_REQUIRES(worker_mu_);
   // False when it must wait for an operation in flight.
   bool start_next(const std::shared_ptr<Job>& job) ASHLAR_REQUIRES(worker_mu_);
-  ucs_status_ptr_t ask(Slot& slot, const Operation& operation, bool puts,
-                       const ucp_request_param_t& parameters) ASHLAR_REQUIRES(worker_mu_);
+  void copy_mapped(Slot& slot, const Operation& operation, bool puts, std::byte* there)
+      ASHLAR_REQUIRES(worker_mu_);
+  void ask(Slot& slot, const Operation& operation, bool puts) ASHLAR_REQUIRES(worker_mu_);
   void take_reply(const ReplyHeader& reply, std::span<const std::byte> bytes) ASHLAR_REQUIRES(worker_mu_);
   // UCX has ended its part of an operation.
   void sent(Slot& slot, ucs_status_t status) ASHLAR_REQUIRES(worker_mu_);
@@ -166,6 +169,7 @@ class Link {
 
   const Settings settings_;
   const std::uint64_t strip_bytes_;
+  const std::uint64_t message_bytes_;
   const Clock::Duration inline_limit_;
 
   mutable Mutex mu_;  // taken under worker_mu_, or alone
@@ -200,20 +204,24 @@ class Link {
 
 class UcxAccess final : public storage::RemoteAccess {
  public:
-  // `unpacked` is null where messages are used.
-  UcxAccess(std::shared_ptr<Link> link, const MemoryKey& key, ucp_rkey_h unpacked) noexcept
+  // `mapped` is where `unpacked` has the region in this process; both are null where messages are used.
+  UcxAccess(std::shared_ptr<Link> link, const MemoryKey& key, ucp_rkey_h unpacked, std::byte* mapped) noexcept
       : link_(std::move(link)),
         address_(key.address),
         region_(key.region),
         token_(key.token),
-        unpacked_(unpacked) {}
+        unpacked_(unpacked),
+        mapped_(mapped) {}
   ~UcxAccess() override { link_->forget(unpacked_); }
   UcxAccess(const UcxAccess&) = delete;
   UcxAccess& operator=(const UcxAccess&) = delete;
 
   const std::shared_ptr<Link>& link() const noexcept { return link_; }
-  // Valid while the link is open.
-  ucp_rkey_h unpacked() const noexcept { return unpacked_; }
+  bool is_mapped() const noexcept { return mapped_ != nullptr; }
+  // An address of the owner's in this process, valid while the link is open; null: it is not mapped.
+  std::byte* mapped(std::uint64_t address) const noexcept {
+    return mapped_ == nullptr ? nullptr : mapped_ + (address - address_);
+  }
   // What asks for bytes at an address of the owner's.
   RequestHeader request(std::uint64_t tag, std::uint64_t address, std::uint64_t bytes) const noexcept {
     return {tag, region_, token_, address - address_, bytes};
@@ -225,6 +233,7 @@ class UcxAccess final : public storage::RemoteAccess {
   std::uint64_t region_;
   std::uint64_t token_;
   ucp_rkey_h unpacked_;
+  std::byte* mapped_;
 };
 
 }  // namespace ashlar::backend::ucx

@@ -1,9 +1,8 @@
 // Responder: answers requests of peers (region_table.h) on the worker that serves them.
 //
-// UCX has one-sided operations, and over TCP it emulates them with messages too. Ours are used there instead,
-// because UCX 1.13 ends the process of an owner that finds its reader gone, and because an owner that sees
-// every request can refuse what it did not offer: a request names a region, a token that only its key has,
-// and a range inside it.
+// UCX's own one-sided operations, which it emulates with messages too, are off: UCX 1.13 ends the process of
+// an owner that finds its reader gone, they ask nobody, and an owner that sees every request can refuse what
+// it did not offer: a request names a region, a token that only its key has, and a range inside it.
 //
 // UCX reports peers that are gone, not those that hang. A peer that takes none of its replies for a while is
 // disconnected, because they keep memory and buffers.

@@ -8,16 +8,18 @@ using transfer::BlockSet;
 using transfer::CopyCursor;
 using transfer::CopyPiece;
 
-OperationCursor::OperationCursor(const transfer::TransferPlan& plan, std::uint64_t strip_bytes)
-    : plan_(&plan), strip_bytes_(strip_bytes), puts_(plan.to().kind() == StorageKind::kRemote) {
+OperationCursor::OperationCursor(const transfer::TransferPlan& plan, const Link& link)
+    : plan_(&plan), puts_(plan.to().kind() == StorageKind::kRemote) {
   const BlockSet& remote = puts_ ? plan.to() : plan.from();
   for (const transfer::Plane& plane : remote.planes()) {
     std::vector<const UcxAccess*>& accesses = accesses_.emplace_back();
     for (const transfer::RegionMemory& region : plane.regions) {
       const auto& storage = static_cast<const storage::RemoteStorage&>(*region.storage);
       accesses.push_back(static_cast<const UcxAccess*>(storage.access().get()));
+      is_mapped_ = is_mapped_ && accesses.back()->is_mapped();
     }
   }
+  strip_bytes_ = is_mapped_ ? link.strip_bytes() : link.message_bytes();
 }
 
 bool OperationCursor::next_piece(Operation* out) {

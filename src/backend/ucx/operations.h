@@ -1,6 +1,6 @@
-// OperationCursor: the one-sided operations of a transfer, in the order of its plan.
+// OperationCursor: the gets or puts of a transfer, in the order of its plan.
 //
-// Pieces that follow each other on both sides become one operation, up to strip_bytes.
+// Pieces that follow each other on both sides become one operation, up to what the link allows.
 //
 // Thread safety: thread-compatible. The plan outlives the cursor.
 #pragma once
@@ -15,6 +15,7 @@
 
 namespace ashlar::backend::ucx {
 
+class Link;
 class UcxAccess;
 
 struct Operation {
@@ -26,11 +27,13 @@ struct Operation {
 
 class OperationCursor {
  public:
-  // Requires: the remote side is storage of this transport.
-  OperationCursor(const transfer::TransferPlan& plan, std::uint64_t strip_bytes);
+  // Requires: the remote side is storage of this transport, behind `link`.
+  OperationCursor(const transfer::TransferPlan& plan, const Link& link);
 
   // Whether the local side is read.
   bool puts() const noexcept { return puts_; }
+  // Whether no byte travels in messages.
+  bool is_mapped() const noexcept { return is_mapped_; }
   // False when none is left.
   bool next(Operation* out);
 
@@ -38,9 +41,10 @@ class OperationCursor {
   bool next_piece(Operation* out);
 
   const transfer::TransferPlan* plan_;
-  std::uint64_t strip_bytes_;
   bool puts_;
+  bool is_mapped_ = true;
   std::vector<std::vector<const UcxAccess*>> accesses_;  // by plane and region
+  std::uint64_t strip_bytes_ = 0;
   std::size_t plane_ = 0;
   std::optional<transfer::CopyCursor> cursor_;
   std::optional<Operation> ahead_;

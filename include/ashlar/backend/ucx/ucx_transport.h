@@ -4,10 +4,11 @@
 // more worker serves the peers that access this process; a thread progresses all of them, and sleeps in the
 // kernel when nothing moves. A small transfer is driven by the thread that submits it.
 //
-// Over TCP the owner answers every request, and refuses memory that it does not offer (any more), and writes
-// into memory that it offers for reading. UCX itself asks nobody for a password: keys are trusted because
-// RemoteAgent gets them over an authenticated connection, and the ports belong in a network that only peers
-// can reach. Addresses and keys carry a checksum against accidents.
+// The owner answers every request, and refuses memory that it does not offer (any more), and writes into
+// memory that it offers for reading. UCX itself asks nobody for a password: keys are trusted because
+// RemoteAgent gets them over an authenticated connection, and whoever reaches a port of UCX can write memory
+// of this process, so that it is loopback's unless devices of a trusted network are named. Addresses and keys
+// carry a checksum against accidents.
 //
 // Dead peers are noticed: by their connection, or over shared memory by the end of their process. An owner
 // that hangs is not: deadlines end waits, and RemotePath::close(), which RemoteAgent calls, ends operations.
@@ -38,9 +39,9 @@ struct UcxOptions {
   // As UCX_TLS: "tcp", "tcp,shm", … "tcp" is always in it: peers need a way that works everywhere. Both sides
   // of a path have the same list.
   std::string transports = "tcp";
-  // As UCX_NET_DEVICES: "eth0,eth1". Peers connect at their addresses. Empty: what that variable says, or
-  // all, and peers connect where the agent listens; with shared memory in `transports`, where who connects
-  // can read and write all memory of this process, "lo".
+  // As UCX_NET_DEVICES: "eth0,eth1". Peers connect at their addresses, and whoever else does can write memory
+  // of this process: name devices of a network in which everyone is trusted so far. Empty: what that variable
+  // says, or "lo".
   std::string devices = {};
   // Of TCP; UCX's own default, 8 KiB, costs half the bandwidth. An operation over TCP is one segment: this is
   // 256 KiB and the room for headers.
@@ -49,7 +50,8 @@ struct UcxOptions {
   bool busy = false;
   // How long the thread looks for more work before it sleeps.
   Clock::Duration spin = std::chrono::microseconds(50);
-  // submit() drives transfers up to this size itself, for inline_limit at most.
+  // submit() drives transfers up to this size itself, for inline_limit at most; of memory that is mapped, up
+  // to strip_bytes.
   std::uint64_t inline_bytes = std::uint64_t{256} << 10;
   Clock::Duration inline_limit = std::chrono::microseconds(200);
   // Largest single operation, and how many are in flight on a path.
@@ -86,8 +88,7 @@ class UcxTransport final : public transfer::RemoteTransport {
 
   std::string_view name() const noexcept override { return "ucx"; }
   std::vector<std::byte> address() const override;
-  // Where UcxOptions::devices is empty, connections are taken at this host alone from now on: an IPv4 address
-  // of a device, and 127.0.0.1 for all of loopback. Other hosts, as 0.0.0.0, change nothing.
+  // Errors: kInvalidArgument: the host is not loopback, and no devices are named.
   Result<void> listen_at(std::string_view host) override;
   Result<std::unique_ptr<transfer::MemoryRegistration>> register_memory(
       std::shared_ptr<storage::Storage> storage, storage::AccessMode mode) override;
