@@ -4,6 +4,7 @@
 //   proxy_bench                        all loads, five rounds, with the rivals that are found
 //   proxy_bench --rounds 9 --cases c1  nine rounds of the cases with "c1" in their name
 //   proxy_bench --idle 5000            memory of so many silent streams
+//   taskset -c 4-15 proxy_bench --cores 0,2    proxies on two cores, client and workers on others
 //
 // A round measures every target once (the workers without a proxy, ours, the rivals, in turn), so a busy
 // machine disturbs all. "Added" is what a target measured less what the workers alone did in the same round.
@@ -60,6 +61,7 @@ struct ProxyBenchOptions {
   std::size_t idle = 0;
   std::string cases;
   std::string rivals;  // folder of the virtual environments
+  std::string cores;   // of each proxy, as taskset takes them; empty: those of this process
 };
 
 struct Target {
@@ -83,7 +85,8 @@ struct Sample {
 
 class Field {
  public:
-  explicit Field(const ProxyBenchOptions& options, bool has_events = false) : folder_(make_folder()) {
+  explicit Field(const ProxyBenchOptions& options, bool has_events = false)
+      : folder_(make_folder()), cores_(options.cores) {
     for (int i = 0; i < 2; ++i) workers_.push_back(DummyWorker::start(has_events));
     targets_.push_back({.name = "direct", .port = workers_[0].port()});
     targets_.push_back(start_ours(std::string(kOurs), "true"));
@@ -118,6 +121,10 @@ class Field {
   std::string url(std::size_t worker) const {
     return "http://127.0.0.1:" + std::to_string(workers_[worker].port());
   }
+  Program start(std::vector<std::string> command, const std::string& log = "/dev/null") const {
+    if (!cores_.empty()) command.insert(command.begin(), {"/usr/bin/taskset", "-c", cores_});
+    return Program::start(std::move(command), log);
+  }
   Target start_ours(std::string name, const std::string& tokenize) const {
     const std::string program = program_folder() + "/ashlar";
     if (find_program({program}).empty()) fail(program + " is not there: build ashlar_program first");
@@ -128,7 +135,7 @@ class Field {
       command.emplace_back("--worker");
       command.push_back(url(i) + ",block_size=16" + workers_[i].events());
     }
-    Target target{.name = std::move(name), .program = Program::start(command, folder_ + "/ours.log")};
+    Target target{.name = std::move(name), .program = start(command, folder_ + "/ours.log")};
     while (const auto line = target.program.read_line()) {
       const std::size_t at = line->find("://127.0.0.1:");
       if (at == std::string::npos) continue;
@@ -156,7 +163,7 @@ class Field {
         << "      proxy_buffering off; proxy_read_timeout 600s; } }\n}\n";
     targets_.push_back({.name = "nginx",
                         .port = port,
-                        .program = Program::start({program, "-p", folder_, "-c", folder_ + "/nginx.conf"})});
+                        .program = start({program, "-p", folder_, "-c", folder_ + "/nginx.conf"})});
   }
   void add_router(const std::string& name, const std::string& program, const std::string& verb,
                   const std::string& level) {
@@ -167,7 +174,7 @@ class Field {
     command.insert(command.end(), {"--host", "127.0.0.1", "--port", std::to_string(port), "--worker-urls",
                                    url(0), url(1), "--policy", "cache_aware", "--prometheus-port",
                                    std::to_string(free_port()), "--log-level", level});
-    targets_.push_back({.name = name, .port = port, .program = Program::start(command)});
+    targets_.push_back({.name = name, .port = port, .program = start(command)});
   }
   static void wait_until_ready(Target& target) {
     RequestSet set = requests_of({.name = {}, .body = 200});
@@ -187,6 +194,7 @@ class Field {
   }
 
   const std::string folder_;
+  const std::string cores_;
   std::vector<DummyWorker> workers_;
   std::vector<Target> targets_;
 };
@@ -482,10 +490,12 @@ ProxyBenchOptions parse(int count, char** words) {
       options.cases = value;
     } else if (word == "--rivals" && value != nullptr) {
       options.rivals = value;
+    } else if (word == "--cores" && value != nullptr) {
+      options.cores = value;
     } else {
       fail(
           "usage: proxy_bench [--rounds N] [--seconds S] [--busy SHARE] [--cases TEXT] [--rivals FOLDER] "
-          "[--idle STREAMS]");
+          "[--idle STREAMS] [--cores LIST]");
     }
   }
   return options;
