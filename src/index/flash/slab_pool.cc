@@ -137,7 +137,8 @@ void SlabPool::free(void* slab) noexcept {
 }
 
 void SlabPool::keep(std::size_t bytes) {
-  for (const std::size_t wanted = (bytes + kRegionBytes - 1) / kRegionBytes; kept_ < wanted; ++kept_) {
+  const std::size_t wanted = (bytes + kRegionBytes / 2) / kRegionBytes;
+  for (; kept_ < wanted; ++kept_) {
     if (regions_ > kept_) continue;
     Region* const others = with_room_;
     if (!add_region()) throw std::bad_alloc();

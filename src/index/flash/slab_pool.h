@@ -29,8 +29,8 @@ class SlabPool {
   // Returns kSlabBytes, aligned to their size, not zeroed. Throws std::bad_alloc with nothing changed.
   void* allocate();
   void free(void* slab) noexcept;
-  // Allocates and touches regions for that many bytes, and keeps as many from now on. Throws std::bad_alloc
-  // with some of them kept.
+  // Allocates and touches regions for that many bytes, but for what fills less than half of one, and keeps as
+  // many from now on. Throws std::bad_alloc with some of them kept.
   void keep(std::size_t bytes);
   std::size_t bytes() const noexcept { return bytes_; }
 
