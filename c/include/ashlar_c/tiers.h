@@ -102,9 +102,9 @@ typedef struct ashlar_tiers_options {
   uint32_t remote_blocks;  // of others that are tracked; 0: 65536
   uint32_t reserved;
   // How bytes travel, the same for all agents: null within one machine; "tcp" or "tcp,shm" over UCX where
-  // that is built in, also between machines. With shm whoever reaches the port can read and write this
-  // process's memory: agents elsewhere than on loopback are refused, unless the variable UCX_NET_DEVICES
-  // names devices of a network of peers.
+  // that is built in, also between machines. Whoever reaches a port of UCX can write this process's memory:
+  // agents elsewhere than on loopback are refused, unless the variable UCX_NET_DEVICES names devices of a
+  // network of peers.
   const char* remote_ucx;
   // Which part of the whole model num_layers and num_heads are. Ranks that share volumes or peers must say
   // so, or they take each other's blocks for their own; each needs g3_paths of its own (docs/tiers.md#ranks).
