@@ -581,8 +581,9 @@ volumes; their blocks are cut or put together where this rank has none of its ow
 remote: blocks in the G2 of other processes, as a dict: listen (HOST:PORT, for them), peers (a list of
 HOST:PORT), secret (shared by all; needed beyond this machine), advertise, name, blocks (how many are
 tracked), serve (False: read only), transport ("loopback" within a machine, "ucx" between machines) and
-ucx_transports ("tcp", or "tcp,shm"). UCX serves this machine alone unless the variable UCX_NET_DEVICES names
-devices of a network in which everyone is trusted: who reaches its ports can write all memory of the process.)");
+ucx_transports ("tcp", or "tcp,shm"). UCX serves this machine alone unless the variable UCX_NET_DEVICES
+names devices of a network in which everyone is trusted: who reaches its ports can write all memory of the
+process.)");
   bind_tier_calls(type);
   bind_transfers(module, type);
   bind_memory(module, type);
