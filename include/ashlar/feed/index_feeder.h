@@ -90,6 +90,7 @@ class IndexFeeder {
   // Returns its length; 0: it is no such run, and nothing was done.
   std::size_t store_run(FeederRank& rank, std::span<const events::KvEvent> events);
   bool begin_run(FeederRank& rank, const events::KvEvent& first);
+  std::size_t run_length(const FeederRank& rank, std::span<const events::KvEvent> events) const;
   // Loads what the index tells of the names in these events.
   void prepare(FeederRank& rank, std::span<const events::KvEvent> events);
   void load(FeederRank& rank, std::span<const events::BlockName> names,
@@ -106,10 +107,10 @@ class IndexFeeder {
   // Updates the index to match the entry.
   void sync(FeederRank& rank, events::BlockName name, FeederEntry& entry);
   // Stores the blocks that waited for this one, and their descendants.
-  void adopt(FeederRank& rank, const tokens::SequenceHash& parent);
+  void adopt(FeederRank& rank, const tokens::SequenceHash& parent, events::BlockName parent_name);
   void store(FeederRank& rank, events::BlockName name, FeederEntry& entry, std::size_t tier);
   void remove(std::uint32_t rank_number, events::BlockName name, std::size_t tier);
-  std::optional<events::BlockName> indexed_name(FeederRank& rank, const tokens::SequenceHash& hash);
+  std::optional<events::BlockName> indexed_parent(FeederRank& rank, const FeederEntry& child);
   // Sends the gathered run or removals.
   void flush();
 
@@ -131,7 +132,6 @@ class IndexFeeder {
   std::uint32_t run_position_ = 0;
   tokens::SequenceHash run_end_;
   std::vector<events::StoredBlock> run_;
-  std::vector<std::pair<std::uint64_t, events::BlockName>> run_names_;  // by chain hash
   std::vector<events::BlockName> removals_;
 };
 
