@@ -33,6 +33,41 @@ void unpair(std::span<const tokens::Token> pairs, std::vector<tokens::Token>& ou
   if (pairs.size() >= 2) out.push_back(pairs[pairs.size() / 2 * 2 - 1]);
 }
 
+// What the next events name is on its way while an event is applied: the places of kPlaces names, and for the
+// first half of them that are removed, the records.
+class Lookahead {
+ public:
+  Lookahead(const EngineBatch& batch, const HeldBlocks& blocks) : batch_(batch), blocks_(blocks) {}
+
+  // The event is applied now.
+  [[gnu::always_inline]] void pass(const EngineEvent& event) {
+    passed_ += event.names.count;
+    while (places_.names < passed_ + kPlaces && places_.event < batch_.events.size()) {
+      const EngineEvent& next = batch_.events[places_.event++];
+      places_.names += next.names.count;
+      blocks_.prefetch(next.group.value_or(0), batch_.names_of(next));
+    }
+    while (records_.names < passed_ + kPlaces / 2 && records_.event < batch_.events.size()) {
+      const EngineEvent& next = batch_.events[records_.event++];
+      records_.names += next.names.count;
+      if (next.kind == EngineEventKind::kRemoved)
+        blocks_.prefetch_records(next.group.value_or(0), batch_.names_of(next));
+    }
+  }
+
+ private:
+  static constexpr std::size_t kPlaces = 16;
+  struct Cursor {
+    std::size_t event = 0;
+    std::size_t names = 0;  // of the events before it
+  };
+  const EngineBatch& batch_;
+  const HeldBlocks& blocks_;
+  std::size_t passed_ = 0;
+  Cursor places_;
+  Cursor records_;
+};
+
 }  // namespace
 
 EngineRank::EngineRank(std::uint32_t rank, const EngineIngestOptions& options, ByteBudget& budget)
@@ -50,17 +85,9 @@ void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters,
   Turn turn{.counters = counters, .refusal = refusal, .out = out};
   // acquire: pairs with the release of the one who lets a request pass that asks for a report
   if (full_reports_asked_ != nullptr) full_reports_ = full_reports_asked_->load(std::memory_order_acquire);
-  // The names of an event are on their way while the one before it is applied. always_inline: as
-  // EntryMap::prefetch().
-  const auto prefetch = [&](std::size_t number) __attribute__((always_inline)) {
-    if (number >= batch.events.size()) return;
-    const EngineEvent& event = batch.events[number];
-    blocks_.prefetch(event.group.value_or(0), batch.names_of(event));
-  };
-  prefetch(0);
-  std::size_t next = 0;
+  Lookahead ahead(batch, blocks_);
   for (const EngineEvent& event : batch.events) {
-    prefetch(++next);
+    ahead.pass(event);
     if (event.kind == EngineEventKind::kUnknown) {
       ++counters.unknown_events;
       continue;
@@ -316,7 +343,8 @@ std::size_t EngineRank::place_new(const EngineRun& run, const BlockContent* pare
   const std::uint32_t sequence =
       blocks_.sequence(content_.root, content_.hasher, parent == nullptr ? 0 : parent->sequence);
   const std::size_t before = turn.out.size();
-  KvEvent like = event_like(KvEventKind::kStored, run.group, content_.root, is_indexed, run.tier);
+  KvEvent like;
+  fill_shared(like, KvEventKind::kStored, run.group, content_.root, is_indexed, run.tier);
   like.has_parent = true;
   turn.out.resize(before + count, like);
   // Nothing fails from here on. Records and events share most; each block has its own hashes and names.
@@ -455,13 +483,15 @@ void EngineRank::add(const EngineKey& key, EngineBlock& held, std::size_t tier, 
   tell(KvEventKind::kStored, key, held, tier, turn.out);
 }
 
-void EngineRank::drop_all(const EngineKey& key, EngineBlock& held, std::size_t tier, Turn& turn) {
+void EngineRank::drop_all(const EngineKey& key, const HeldBlocks::Found& found, std::size_t tier,
+                          Turn& turn) {
+  EngineBlock& held = *found.block;
   held.tiers &= static_cast<std::uint8_t>(~(1u << tier));
   if (tier == kDevice) held.copies = 0;
   --present_;
   ++turn.counters.removed;
   tell(KvEventKind::kRemoved, key, held, tier, turn.out);
-  if (held.tiers == 0) blocks_.erase(key);
+  if (held.tiers == 0) blocks_.erase(found);
 }
 
 void EngineRank::on_removed(const EngineBatch& batch, const EngineEvent& event, std::size_t tier,
@@ -469,7 +499,8 @@ void EngineRank::on_removed(const EngineBatch& batch, const EngineEvent& event, 
   const std::uint32_t group = event.group.value_or(0);
   for (const BlockName name : batch.names_of(event)) {
     const EngineKey key{group, name};
-    EngineBlock* const at = blocks_.find(key);
+    const HeldBlocks::Found found = blocks_.look_up(key);
+    EngineBlock* const at = found.block;
     if (at == nullptr || !at->in_tier(tier)) {
       if (waiting_.cancel(key, tier)) {
         ++turn.counters.cancelled;
@@ -481,7 +512,7 @@ void EngineRank::on_removed(const EngineBatch& batch, const EngineEvent& event, 
       --at->copies;
       ++turn.counters.released;
     } else {
-      drop_all(key, *at, tier, turn);
+      drop_all(key, found, tier, turn);
     }
   }
 }
@@ -499,7 +530,7 @@ void EngineRank::on_cleared(std::size_t tier, Turn& turn) {
     if (const auto by = b.second->hash <=> a.second->hash; by != 0) return by < 0;
     return a.first < b.first;
   });
-  for (const auto& [key, block] : held) drop_all(key, *block, tier, turn);
+  for (const auto& [key, block] : held) drop_all(key, blocks_.look_up(key), tier, turn);
   if (tier == kDevice) doubt_ = false;
 }
 
@@ -528,8 +559,8 @@ void EngineRank::forget() {
 void EngineRank::tell(KvEventKind kind, const EngineKey& key, const EngineBlock& held, std::size_t tier,
                       std::vector<KvEvent>& out) {
   const std::uint64_t sequence = next_sequence_++;  // also if there is no memory for it: it is lost then
-  KvEvent& event =
-      out.emplace_back(event_like(kind, key.group, blocks_.sequence(held.sequence).root, held.indexed, tier));
+  KvEvent& event = out.emplace_back();
+  fill_shared(event, kind, key.group, blocks_.sequence(held.sequence).root, held.indexed, tier);
   event.hash = held.hash;
   event.sequence = sequence;
   event.name_bits = key.name.value();
@@ -545,9 +576,8 @@ void EngineRank::tell(KvEventKind kind, const EngineKey& key, const EngineBlock&
   if (key.group != 0) move_to_group(event, key.group);
 }
 
-KvEvent EngineRank::event_like(KvEventKind kind, std::uint32_t group, const tokens::SequenceHash& root,
-                               bool is_indexed, std::size_t tier) const {
-  KvEvent event;
+void EngineRank::fill_shared(KvEvent& event, KvEventKind kind, std::uint32_t group,
+                             const tokens::SequenceHash& root, bool is_indexed, std::size_t tier) const {
   event.root_bits = root;
   event.metadata = rank_ | (is_indexed ? 0 : EngineIngest::kTrackedOnly);
   event.group = static_cast<std::uint16_t>(group);
@@ -556,7 +586,6 @@ KvEvent EngineRank::event_like(KvEventKind kind, std::uint32_t group, const toke
   event.has_root = true;
   event.has_name = true;
   event.has_local = true;
-  return event;
 }
 
 void EngineRank::check_invariants() const {

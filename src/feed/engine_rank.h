@@ -109,12 +109,12 @@ class EngineRank {
   EngineBlock& add_block(const EngineKey& key, const BlockContent& content);
   void add(const EngineKey& key, EngineBlock& held, std::size_t tier, Turn& turn);
   // Requires: it is in that tier. May forget the block.
-  void drop_all(const EngineKey& key, EngineBlock& held, std::size_t tier, Turn& turn);
+  void drop_all(const EngineKey& key, const HeldBlocks::Found& found, std::size_t tier, Turn& turn);
   void tell(events::KvEventKind kind, const EngineKey& key, const EngineBlock& held, std::size_t tier,
             std::vector<events::KvEvent>& out);
-  // An event of that group without what is the block's own. Hashes are those of group 0.
-  events::KvEvent event_like(events::KvEventKind kind, std::uint32_t group, const tokens::SequenceHash& root,
-                             bool is_indexed, std::size_t tier) const;
+  // What events of a group and a sequence share. Hashes are those of group 0.
+  void fill_shared(events::KvEvent& event, events::KvEventKind kind, std::uint32_t group,
+                   const tokens::SequenceHash& root, bool is_indexed, std::size_t tier) const;
 
   std::uint32_t rank_;
   std::uint32_t block_size_;

@@ -73,7 +73,7 @@ class NamesByHash {
     first_.clear();
     more_.clear();
   }
-  std::size_t size() const noexcept { return first_.size() + more_.size(); }
+  bool empty() const noexcept { return first_.empty(); }
 
  private:
   struct Entry {

@@ -53,6 +53,20 @@ struct EngineSequence {
 };
 
 class HeldBlocks {
+  struct Place {
+    using Key = EngineKey;
+    events::BlockName name;
+    std::uint32_t group = 0;
+    std::uint32_t number = 0;  // of the record, from 1 on
+
+    Key key() const noexcept { return {group, name}; }
+    bool empty() const noexcept { return number == 0; }
+    static std::uint64_t hash(const Key& key, std::uint64_t seed) noexcept {
+      return seeded_hash(key.name.value(), key.group, seed);
+    }
+  };
+  static_assert(sizeof(Place) == 16);
+
  public:
   std::size_t size() const noexcept { return places_.size(); }
   bool empty() const noexcept { return places_.empty(); }
@@ -61,6 +75,13 @@ class HeldBlocks {
   [[gnu::always_inline]] void prefetch(std::uint32_t group,
                                        std::span<const events::BlockName> names) const noexcept {
     places_.prefetch(names.size(), [&](std::size_t i) { return EngineKey{group, names[i]}; });
+  }
+  // The records of those that are held. Waits for their places.
+  [[gnu::always_inline]] void prefetch_records(std::uint32_t group,
+                                               std::span<const events::BlockName> names) const noexcept {
+    for (const events::BlockName name : names)
+      if (const Place* const place = places_.find({group, name}))
+        __builtin_prefetch(&const_cast<HeldBlocks*>(this)->record(place->number), 1);
   }
   // Takes memory for that many blocks and touches it; clear() gives it back. Throws std::bad_alloc, with part
   // of it taken.
@@ -72,11 +93,23 @@ class HeldBlocks {
                   chunks_.back().get_deleter().records * sizeof(EngineBlock));
     }
   }
-  // Null when the rank does not hold it.
-  EngineBlock* find(const EngineKey& key) noexcept {
-    const Place* const place = places_.find(key);
-    return place == nullptr ? nullptr : &record(place->number);
+  // A block and its place, until the next change of the table.
+  class Found {
+   public:
+    EngineBlock* block = nullptr;  // null: the rank does not hold it
+
+   private:
+    friend class HeldBlocks;
+    Place* place_ = nullptr;
+  };
+  Found look_up(const EngineKey& key) noexcept {
+    Found found;
+    found.place_ = places_.find(key);
+    if (found.place_ != nullptr) found.block = &record(found.place_->number);
+    return found;
   }
+  // Null when the rank does not hold it.
+  EngineBlock* find(const EngineKey& key) noexcept { return look_up(key).block; }
   const EngineBlock* find(const EngineKey& key) const noexcept {
     return const_cast<HeldBlocks*>(this)->find(key);
   }
@@ -142,13 +175,12 @@ class HeldBlocks {
     sequences_[sequence - 1].blocks += static_cast<std::uint32_t>(added);
     return {place, added};
   }
-  // Requires: the key is there.
-  void erase(const EngineKey& key) noexcept {
-    Place* const place = places_.find(key);
-    const std::uint32_t number = place->number;
-    places_.erase(place);
+  // Requires: it is held.
+  void erase(const Found& found) noexcept {
+    const std::uint32_t number = found.place_->number;
+    EngineBlock& block = *found.block;
+    places_.erase(found.place_);
     if (places_.empty()) return clear();
-    EngineBlock& block = record(number);
     EngineSequence& shared = sequences_[block.sequence - 1];
     if (--shared.blocks == 0) {
       shared = {};
@@ -182,19 +214,6 @@ class HeldBlocks {
   static constexpr std::size_t kChunk = 128;          // records
   static constexpr std::size_t kChunks = 1024;        // of that size
   static constexpr std::size_t kHugeChunk = 131'072;  // records of those that follow
-  struct Place {
-    using Key = EngineKey;
-    events::BlockName name;
-    std::uint32_t group = 0;
-    std::uint32_t number = 0;  // of the record, from 1 on
-
-    Key key() const noexcept { return {group, name}; }
-    bool empty() const noexcept { return number == 0; }
-    static std::uint64_t hash(const Key& key, std::uint64_t seed) noexcept {
-      return seeded_hash(key.name.value(), key.group, seed);
-    }
-  };
-  static_assert(sizeof(Place) == 16);
 
   struct Free {
     void operator()(EngineBlock* chunk) const noexcept { huge_delete(chunk, records * sizeof(EngineBlock)); }

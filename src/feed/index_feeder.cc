@@ -103,8 +103,8 @@ void IndexFeeder::apply(std::uint32_t rank, std::span<const KvEvent> events) {
 
 void IndexFeeder::apply_needed(FeederRank& rank, std::span<const KvEvent> events) {
   while (!events.empty()) {
-    if (const std::size_t stored = store_run(rank, events); stored != 0) {
-      events = events.subspan(stored);
+    if (const std::size_t sent = send_run(rank, events); sent != 0) {
+      events = events.subspan(sent);
       continue;
     }
     std::size_t count = 0;
@@ -121,10 +121,31 @@ void IndexFeeder::apply_needed(FeederRank& rank, std::span<const KvEvent> events
   }
 }
 
-// One group, and no block that waits: then all there is to know lies in the index, and a store that it
-// accepts leaves nothing to remember but names. What it refuses takes the long way.
-std::size_t IndexFeeder::store_run(FeederRank& rank, std::span<const KvEvent> events) {
+// One group, and no block that waits: then all there is to know lies in the index. A store that it accepts
+// leaves nothing to remember but names, and a removal only names to forget. What it refuses takes the long way.
+std::size_t IndexFeeder::send_run(FeederRank& rank, std::span<const KvEvent> events) {
   if (!tells_ || rank.groups.size() != 1 || !rank.entries.empty() || !rank.orphans.empty()) return 0;
+  return events.front().kind == KvEventKind::kRemoved ? remove_run(rank, events) : store_run(rank, events);
+}
+
+std::size_t IndexFeeder::remove_run(FeederRank& rank, std::span<const KvEvent> events) {
+  const KvEvent& first = events.front();
+  if (!rank.names.empty() || first.tier.value() >= events::kStorageTiers) return 0;
+  for (const KvEvent& event : events.first(std::min(events.size(), kRound))) {
+    if (event.kind != KvEventKind::kRemoved || event.tier != first.tier || event.group != rank.groups.front())
+      break;
+    removals_.push_back(plain_name(event));
+  }
+  const std::size_t count = removals_.size();
+  if (count == 0) return 0;
+  counters_.removed_blocks +=
+      sink_.remove({worker_, rank.number}, static_cast<events::StorageTier>(first.tier.value()), removals_);
+  removals_.clear();
+  rank.is_fresh = false;
+  return count;
+}
+
+std::size_t IndexFeeder::store_run(FeederRank& rank, std::span<const KvEvent> events) {
   if (!begin_run(rank, events.front())) return 0;
   const std::size_t count = run_length(rank, events);
   if (count == 0) return 0;

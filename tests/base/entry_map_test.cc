@@ -78,7 +78,7 @@ TYPED_TEST(EntryMapTest, ARunIsInsertedUpToTheFirstKeyThatIsThere) {
     const auto entry_of = [&](std::size_t i) { return TypeParam{keys[i], keys[i] * 2 + 1}; };
     ASSERT_EQ(map.insert_run(keys.size(), entry_of), expected);
     ASSERT_EQ(map.size(), model.size());
-    for (std::size_t i = random.below(15); i > 0 && !model.empty(); --i) {
+    for (std::size_t i = random.below(8); i > 0 && !model.empty(); --i) {
       const auto at = model.lower_bound(random.below(2'000));
       if (at == model.end()) continue;
       ASSERT_TRUE(map.erase(at->first));

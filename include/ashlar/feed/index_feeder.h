@@ -86,9 +86,11 @@ class IndexFeeder {
   void check_invariants(const FeederRank& rank) const;
   FeederRank& rank_of(std::uint32_t number);
   void apply_needed(FeederRank& rank, std::span<const events::KvEvent> events);
-  // Stores the run at the front of the events at once, where nothing needs to be known but its parent.
-  // Returns its length; 0: it is no such run, and nothing was done.
+  // Sends the run of stores or removals at the front of the events at once, where the index knows everything
+  // that is needed. Returns its length; 0: it is no such run, and nothing was done.
+  std::size_t send_run(FeederRank& rank, std::span<const events::KvEvent> events);
   std::size_t store_run(FeederRank& rank, std::span<const events::KvEvent> events);
+  std::size_t remove_run(FeederRank& rank, std::span<const events::KvEvent> events);
   bool begin_run(FeederRank& rank, const events::KvEvent& first);
   std::size_t run_length(const FeederRank& rank, std::span<const events::KvEvent> events) const;
   // Loads what the index tells of the names in these events.
