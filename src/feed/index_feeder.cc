@@ -147,10 +147,21 @@ std::size_t IndexFeeder::remove_run(FeederRank& rank, std::span<const KvEvent> e
 
 std::size_t IndexFeeder::store_run(FeederRank& rank, std::span<const KvEvent> events) {
   if (!begin_run(rank, events.front())) return 0;
-  const std::size_t count = run_length(rank, events);
-  if (count == 0) return 0;
-  for (const KvEvent& event : events.first(count))
+  run_.reserve(std::min(events.size(), kRound));
+  const std::uint16_t group = rank.groups.front();
+  const KvEvent* last = nullptr;
+  bool names_parents = true;
+  for (const KvEvent& event : events.first(std::min(events.size(), kRound))) {
+    if (event.kind != KvEventKind::kStored || event.tier.value() != run_tier_ || !event.has_local ||
+        event.group != group)
+      break;
+    if (last != nullptr && (!event.has_parent || event.parent_bits != last->hash)) break;
     run_.push_back({.local = tokens::LocalHash(event.local_bits), .name = plain_name(event)});
+    names_parents &= event.has_parent_name;
+    last = &event;
+  }
+  const std::size_t count = run_.size();
+  if (count == 0) return 0;
   const StoreVerdict verdict = sink_.store({.worker = {worker_, rank.number},
                                             .tier = static_cast<events::StorageTier>(run_tier_),
                                             .parent = run_parent_,
@@ -158,26 +169,14 @@ std::size_t IndexFeeder::store_run(FeederRank& rank, std::span<const KvEvent> ev
                                             .blocks = run_});
   run_.clear();
   if (verdict != StoreVerdict::kApplied) return 0;
-  for (const KvEvent& event : events.first(count))
-    if (!event.has_parent_name) rank.names.add(plain_hash(event).chain(), plain_name(event));
+  if (!names_parents)
+    for (const KvEvent& event : events.first(count))
+      if (!event.has_parent_name) rank.names.add(plain_hash(event).chain(), plain_name(event));
   ++counters_.stores;
   ++counters_.verdicts[static_cast<std::size_t>(verdict)];
   counters_.stored_blocks += count;
   rank.is_fresh = false;
   return count;
-}
-
-// How many events at the front store blocks side by side of the run's tier and the rank's only group.
-std::size_t IndexFeeder::run_length(const FeederRank& rank, std::span<const KvEvent> events) const {
-  const KvEvent* last = nullptr;
-  for (const KvEvent& event : events.first(std::min(events.size(), kRound))) {
-    if (event.kind != KvEventKind::kStored || event.tier.value() != run_tier_ || !event.has_local ||
-        event.group != rank.groups.front())
-      break;
-    if (last != nullptr && (!event.has_parent || event.parent_bits != last->hash)) break;
-    last = &event;
-  }
-  return last == nullptr ? 0 : static_cast<std::size_t>(last + 1 - events.data());
 }
 
 // The rank, tier, parent and position of a run that begins with this event. False: the parent is not known

@@ -92,7 +92,6 @@ class IndexFeeder {
   std::size_t store_run(FeederRank& rank, std::span<const events::KvEvent> events);
   std::size_t remove_run(FeederRank& rank, std::span<const events::KvEvent> events);
   bool begin_run(FeederRank& rank, const events::KvEvent& first);
-  std::size_t run_length(const FeederRank& rank, std::span<const events::KvEvent> events) const;
   // Loads what the index tells of the names in these events.
   void prepare(FeederRank& rank, std::span<const events::KvEvent> events);
   void load(FeederRank& rank, std::span<const events::BlockName> names,
