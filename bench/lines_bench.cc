@@ -270,7 +270,7 @@ void count_manager() {
 void count_chain() {
   index::FlashIndex index({.expected_blocks = kBlocks});
   index::SinkOf<index::FlashIndex> sink(index);
-  feed::IndexFeeder feeder(sink, events::WorkerId(7), kBlocks);
+  feed::IndexFeeder feeder(sink, events::WorkerId(7));
   feed::EngineIngest ingest = feed::EngineIngest::create({.expected_blocks = kBlocks}).value();
   events::EngineBatch batch;
   std::vector<events::KvEvent> stored;

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "ashlar/base/check.h"
+#include "feed/engine_lookahead.h"
 #include "feed/engine_medium.h"
 
 namespace ashlar::feed {
@@ -33,41 +34,6 @@ void unpair(std::span<const tokens::Token> pairs, std::vector<tokens::Token>& ou
   if (pairs.size() >= 2) out.push_back(pairs[pairs.size() / 2 * 2 - 1]);
 }
 
-// What the next events name is on its way while an event is applied: the places of kPlaces names, and for the
-// first half of them that are removed, the records.
-class Lookahead {
- public:
-  Lookahead(const EngineBatch& batch, const HeldBlocks& blocks) : batch_(batch), blocks_(blocks) {}
-
-  // The event is applied now.
-  [[gnu::always_inline]] void pass(const EngineEvent& event) {
-    passed_ += event.names.count;
-    while (places_.names < passed_ + kPlaces && places_.event < batch_.events.size()) {
-      const EngineEvent& next = batch_.events[places_.event++];
-      places_.names += next.names.count;
-      blocks_.prefetch(next.group.value_or(0), batch_.names_of(next));
-    }
-    while (records_.names < passed_ + kPlaces / 2 && records_.event < batch_.events.size()) {
-      const EngineEvent& next = batch_.events[records_.event++];
-      records_.names += next.names.count;
-      if (next.kind == EngineEventKind::kRemoved)
-        blocks_.prefetch_records(next.group.value_or(0), batch_.names_of(next));
-    }
-  }
-
- private:
-  static constexpr std::size_t kPlaces = 16;
-  struct Cursor {
-    std::size_t event = 0;
-    std::size_t names = 0;  // of the events before it
-  };
-  const EngineBatch& batch_;
-  const HeldBlocks& blocks_;
-  std::size_t passed_ = 0;
-  Cursor places_;
-  Cursor records_;
-};
-
 }  // namespace
 
 EngineRank::EngineRank(std::uint32_t rank, const EngineIngestOptions& options, ByteBudget& budget)
@@ -85,7 +51,7 @@ void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters,
   Turn turn{.counters = counters, .refusal = refusal, .out = out};
   // acquire: pairs with the release of the one who lets a request pass that asks for a report
   if (full_reports_asked_ != nullptr) full_reports_ = full_reports_asked_->load(std::memory_order_acquire);
-  Lookahead ahead(batch, blocks_);
+  EngineLookahead ahead(batch, blocks_);
   for (const EngineEvent& event : batch.events) {
     ahead.pass(event);
     if (event.kind == EngineEventKind::kUnknown) {

@@ -5,7 +5,8 @@
 //   salts:   count (4), per salt LoRA name (4 + bytes), seed (8)
 //   roots:   count (4), hashes (16 each)
 //   blocks:  count (4), parents before children: name (8), local hash (8), hash (16), root (4), salt (4),
-//            group (4), flags (1), parent and its name (16 + 8, if it has one), tiers (1, a bit each), their counts (4 each)
+//            group (4), flags (1), parent and its name (16 + 8, if it has one), tiers (1, a bit each), their
+//            counts (4 each)
 //
 // Little-endian. A cache salt is a secret of its tenant: its seed stands for it.
 #include <algorithm>

@@ -22,7 +22,8 @@
 namespace ashlar::feed {
 
 // The names of blocks whose producer tells parents by their hashes alone, by the chain hash of the block. A
-// name that is the chain hash itself needs no entry. Names of blocks that are gone may stay: the caller asks the index.
+// name that is the chain hash itself needs no entry. Names of blocks that are gone may stay: the caller asks
+// the index.
 class NamesByHash {
  public:
   void add(std::uint64_t chain, events::BlockName name) {
@@ -46,6 +47,7 @@ class NamesByHash {
       more_.erase(next);
     }
   }
+  // always_inline: as EntryMap::prefetch().
   [[gnu::always_inline]] void prefetch(std::uint64_t chain) const noexcept { first_.prefetch(chain); }
   void reserve(std::size_t names) { first_.reserve(names); }
   // The name for a chain hash; nothing when there may be several.

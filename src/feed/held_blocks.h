@@ -155,8 +155,9 @@ class HeldBlocks {
     while (room_ - end_ + free_.size() < blocks) add_chunk();
     places_.reserve(size() + blocks);
   }
-  // Adds blocks of one sequence, up to the first whose key is there, and gives memory for their records, which
-  // the caller fills. May be for fewer of them: then another call adds the rest. Requires: make_room().
+  // Adds blocks of one sequence, up to the first whose key is there, and gives memory for their records,
+  // which the caller fills. May stop earlier, but not before the first: another call adds the rest.
+  // Requires: make_room().
   std::span<EngineBlock> add_run(std::uint32_t group, std::span<const events::BlockName> names,
                                  std::uint32_t sequence) noexcept {
     std::size_t added = 0;

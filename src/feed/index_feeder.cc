@@ -122,7 +122,8 @@ void IndexFeeder::apply_needed(FeederRank& rank, std::span<const KvEvent> events
 }
 
 // One group, and no block that waits: then all there is to know lies in the index. A store that it accepts
-// leaves nothing to remember but names, and a removal only names to forget. What it refuses takes the long way.
+// leaves nothing to remember but names; without names a removal leaves nothing to forget. What it refuses
+// takes the long way.
 std::size_t IndexFeeder::send_run(FeederRank& rank, std::span<const KvEvent> events) {
   if (!tells_ || rank.groups.size() != 1 || !rank.entries.empty() || !rank.orphans.empty()) return 0;
   return events.front().kind == KvEventKind::kRemoved ? remove_run(rank, events) : store_run(rank, events);
@@ -147,17 +148,21 @@ std::size_t IndexFeeder::remove_run(FeederRank& rank, std::span<const KvEvent> e
 
 std::size_t IndexFeeder::store_run(FeederRank& rank, std::span<const KvEvent> events) {
   if (!begin_run(rank, events.front())) return 0;
-  run_.reserve(std::min(events.size(), kRound));
   const std::uint16_t group = rank.groups.front();
+  run_names_.clear();
   const KvEvent* last = nullptr;
-  bool names_parents = true;
   for (const KvEvent& event : events.first(std::min(events.size(), kRound))) {
     if (event.kind != KvEventKind::kStored || event.tier.value() != run_tier_ || !event.has_local ||
         event.group != group)
       break;
     if (last != nullptr && (!event.has_parent || event.parent_bits != last->hash)) break;
-    run_.push_back({.local = tokens::LocalHash(event.local_bits), .name = plain_name(event)});
-    names_parents &= event.has_parent_name;
+    const BlockName name = plain_name(event);
+    if (event.has_name && !event.has_parent_name) {
+      const std::uint64_t chain = plain_hash(event).chain();
+      rank.names.prefetch(chain);
+      run_names_.emplace_back(chain, name);
+    }
+    run_.push_back({.local = tokens::LocalHash(event.local_bits), .name = name});
     last = &event;
   }
   const std::size_t count = run_.size();
@@ -169,9 +174,7 @@ std::size_t IndexFeeder::store_run(FeederRank& rank, std::span<const KvEvent> ev
                                             .blocks = run_});
   run_.clear();
   if (verdict != StoreVerdict::kApplied) return 0;
-  if (!names_parents)
-    for (const KvEvent& event : events.first(count))
-      if (!event.has_parent_name) rank.names.add(plain_hash(event).chain(), plain_name(event));
+  for (const auto& [chain, name] : run_names_) rank.names.add(chain, name);
   ++counters_.stores;
   ++counters_.verdicts[static_cast<std::size_t>(verdict)];
   counters_.stored_blocks += count;

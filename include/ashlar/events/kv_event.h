@@ -109,10 +109,10 @@ struct KvEvent {
     local_bits = local ? local->value() : 0;
   }
 
-  // The producer's own name of the parent, which it holds now; nullopt: this is the first block of a sequence.
-  // In place of block and bytes. Says too that no later event has to find this block by its hash: a producer
-  // names the parent in every Stored event whose parent it holds, or in none. For the listener at hand: the
-  // bytes of a stream have no such names.
+  // The producer's own name of the parent, which it holds now; nullopt: this is the first block of a
+  // sequence. Replaces block and bytes. Says too that nobody has to find this block by its hash: a producer
+  // names the parent in every Stored event whose parent it holds, or in none. For the listener at hand:
+  // streams leave it out.
   constexpr void set_parent_name(const std::optional<BlockName>& name) noexcept {
     has_parent_name = true;
     block = name ? static_cast<std::uint32_t>(name->value()) : 0;
