@@ -40,6 +40,7 @@ inline std::optional<events::TierId> tier_of_medium(std::string_view medium) noe
       {"EXTERNAL", kExternal},
       {"REMOTE", kRemote},
   }};
+  if (medium == "GPU") return kDevice;  // of most events
   for (const Entry& entry : kMedia) {
     if (entry.first.size() != medium.size()) continue;
     bool same = true;

@@ -305,6 +305,7 @@ std::size_t EngineRank::place_new(const EngineRun& run, const BlockContent* pare
                                   Turn& turn) {
   const std::size_t count = content_.blocks.size();
   if (count == 0 || blocks_.find(run.key(0)) != nullptr) return 0;
+  records_.resize(count);
   blocks_.make_room(count);
   const std::uint32_t sequence =
       blocks_.sequence(content_.root, content_.hasher, parent == nullptr ? 0 : parent->sequence);
@@ -319,30 +320,23 @@ std::size_t EngineRank::place_new(const EngineRun& run, const BlockContent* pare
                            .tiers = static_cast<std::uint8_t>(1u << run.tier),
                            .has_parent = true,
                            .indexed = is_indexed};
-  std::size_t placed = 0;
-  while (placed < count) {
-    const std::span<EngineBlock> records =
-        blocks_.add_run(run.group, run.names.subspan(placed, count - placed), sequence);
-    if (records.empty()) break;
-    for (EngineBlock& made : records) {
-      EngineBlock& held = *std::construct_at(&made, record);
-      held.local = content_.blocks[placed].local;
-      held.hash = content_.blocks[placed].sequence;
-      if (placed != 0) {
-        held.parent = content_.blocks[placed - 1].sequence;
-        held.parent_name = run.names[placed - 1];
-      } else if (content_.has_parent) {
-        held.parent = content_.parent;
-        held.parent_name = *run.parent;
-      } else {
-        held.has_parent = false;
-      }
-      ++placed;
+  const std::size_t placed = blocks_.add_run(run.group, run.names.first(count), sequence, records_);
+  for (std::size_t i = 0; i < placed; ++i) {
+    EngineBlock& held = *std::construct_at(records_[i], record);
+    held.local = content_.blocks[i].local;
+    held.hash = content_.blocks[i].sequence;
+    if (i != 0) {
+      held.parent = content_.blocks[i - 1].sequence;
+      held.parent_name = run.names[i - 1];
+    } else if (content_.has_parent) {
+      held.parent = content_.parent;
+      held.parent_name = *run.parent;
+    } else {
+      held.has_parent = false;
     }
-    if (!content_.extras.empty())
-      for (std::size_t i = 0; i < records.size(); ++i)
-        records[i].has_extras = content_.has_extras(placed - records.size() + i);
   }
+  if (!content_.extras.empty())
+    for (std::size_t i = 0; i < placed; ++i) records_[i]->has_extras = content_.has_extras(i);
   turn.out.resize(before + placed);
   if (placed == 0) return 0;
   const std::span<KvEvent> events = std::span(turn.out).subspan(before);
@@ -525,7 +519,9 @@ void EngineRank::forget() {
 void EngineRank::tell(KvEventKind kind, const EngineKey& key, const EngineBlock& held, std::size_t tier,
                       std::vector<KvEvent>& out) {
   const std::uint64_t sequence = next_sequence_++;  // also if there is no memory for it: it is lost then
-  KvEvent& event = out.emplace_back();
+  static constexpr KvEvent kBlank;                  // clearing a new one takes g++ a loop
+  out.push_back(kBlank);
+  KvEvent& event = out.back();
   fill_shared(event, kind, key.group, blocks_.sequence(held.sequence).root, held.indexed, tier);
   event.hash = held.hash;
   event.sequence = sequence;

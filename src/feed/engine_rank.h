@@ -134,6 +134,7 @@ class EngineRank {
   std::uint64_t next_sequence_ = 0;
   std::deque<std::pair<EngineKey, BlockContent>> named_;  // blocks whose waiters are to be placed
   RunContent content_;                                    // of the run that is placed
+  std::vector<EngineBlock*> records_;                     // of its new blocks
   std::vector<tokens::Token> unpaired_;
 };
 

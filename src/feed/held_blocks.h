@@ -146,35 +146,42 @@ class HeldBlocks {
   // Requires: the key is absent, and a sequence. Throws std::bad_alloc with nothing changed.
   EngineBlock& add(const EngineKey& key, const EngineBlock& block) {
     make_room(1);
-    const std::span<EngineBlock> place = add_run(key.group, std::span(&key.name, 1), block.sequence);
-    ASHLAR_DCHECK(place.size() == 1, "a block is added that is there; %zu are", size());
-    return *std::construct_at(place.data(), block);
+    EngineBlock* place = nullptr;
+    const std::size_t added =
+        add_run(key.group, std::span(&key.name, 1), block.sequence, std::span(&place, 1));
+    ASHLAR_DCHECK(added == 1, "a block is added that is there; %zu are", size());
+    return *std::construct_at(place, block);
   }
   // For that many more: add_run() of them needs no memory. Throws std::bad_alloc with nothing added.
   void make_room(std::size_t blocks) {
     while (room_ - end_ + free_.size() < blocks) add_chunk();
     places_.reserve(size() + blocks);
   }
-  // Adds blocks of one sequence, up to the first whose key is there, and gives memory for their records,
-  // which the caller fills. May stop earlier, but not before the first: another call adds the rest.
-  // Requires: make_room().
-  std::span<EngineBlock> add_run(std::uint32_t group, std::span<const events::BlockName> names,
-                                 std::uint32_t sequence) noexcept {
-    std::size_t added = 0;
-    EngineBlock* place = nullptr;
-    if (!free_.empty()) {
-      place = &record(free_.back());
-      added = insert(group, names.first(1), free_.back());
-      if (added != 0) free_.pop_back();
-    } else {
-      place = &record(end_ + 1);
-      added = insert(group, names.first(std::min(left_in_chunk(end_), names.size())), end_ + 1);
-      end_ += static_cast<std::uint32_t>(added);
-      for (std::size_t i = 0; i < added; ++i)  // for those that follow
-        __builtin_prefetch(place + kAhead + i, 1);
+  // Adds blocks of one sequence, up to the first whose key is there, and gives the memory of their records,
+  // which the caller fills. Returns how many. Requires: make_room(); as many records as names.
+  std::size_t add_run(std::uint32_t group, std::span<const events::BlockName> names, std::uint32_t sequence,
+                      std::span<EngineBlock*> records) noexcept {
+    const std::size_t reused = std::min(free_.size(), names.size());
+    const auto reused_number = [&](std::size_t i) { return free_[free_.size() - 1 - i]; };
+    std::size_t added = insert(group, names.first(reused), reused_number);
+    for (std::size_t i = 0; i < added; ++i) records[i] = &record(reused_number(i));
+    free_.resize(free_.size() - added);
+    while (added >= reused && added < names.size()) {
+      EngineBlock* const place = &record(end_ + 1);
+      const std::size_t some = std::min(left_in_chunk(end_), names.size() - added);
+      const std::size_t placed = insert(group, names.subspan(added, some), [&](std::size_t i) {
+        return end_ + 1 + static_cast<std::uint32_t>(i);
+      });
+      for (std::size_t i = 0; i < placed; ++i) {
+        records[added + i] = place + i;
+        __builtin_prefetch(place + kAhead + i, 1);  // for those that follow
+      }
+      end_ += static_cast<std::uint32_t>(placed);
+      added += placed;
+      if (placed < some) break;
     }
     sequences_[sequence - 1].blocks += static_cast<std::uint32_t>(added);
-    return {place, added};
+    return added;
   }
   // Requires: it is held.
   void erase(const Found& found) noexcept {
@@ -222,11 +229,9 @@ class HeldBlocks {
   };
   using Chunk = std::unique_ptr<EngineBlock, Free>;
 
-  std::size_t insert(std::uint32_t group, std::span<const events::BlockName> names,
-                     std::uint32_t first_number) noexcept {
-    return places_.insert_run(names.size(), [&](std::size_t i) {
-      return Place{names[i], group, first_number + static_cast<std::uint32_t>(i)};
-    });
+  template <class F>
+  std::size_t insert(std::uint32_t group, std::span<const events::BlockName> names, F&& number) noexcept {
+    return places_.insert_run(names.size(), [&](std::size_t i) { return Place{names[i], group, number(i)}; });
   }
   // Records of the chunk of record `at` + 1 from that one on.
   static std::size_t left_in_chunk(std::size_t at) noexcept {
