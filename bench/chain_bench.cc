@@ -4,7 +4,8 @@
 //   chain_bench [--speed] [blocks, 500000 unless given]
 //
 // --speed: million blocks per second on one core instead, from the bytes of a message to the index, each part
-// added to those before it. At the end the index is asked for a sequence, and the answer checked.
+// added to those before it. At the end the index is asked for a sequence, and the answer checked. Then the
+// blocks leave again.
 //
 // Two chains, each fed with encoded messages: of an engine (EngineIngest, IndexFeeder, index) and of our own
 // stream (StreamReceiver, IndexListener, index). Bytes are those asked of operator new and not freed, after
@@ -193,7 +194,7 @@ struct EngineChain {
   EngineChain(std::span<const Message> messages, std::size_t expected)
       : index(std::make_unique<index::FlashIndex>(index::FlashOptions{.expected_blocks = expected})),
         sink(std::make_unique<index::SinkOf<index::FlashIndex>>(*index)),
-        feeder(std::make_unique<feed::IndexFeeder>(*sink, events::WorkerId(7), expected)),
+        feeder(std::make_unique<feed::IndexFeeder>(*sink, events::WorkerId(7))),
         session(std::make_unique<feed::EngineSession>(
             feed::EngineSession::create(std::make_unique<ReadySource>(messages),
                                         {.ingest = {.expected_blocks = expected}})
@@ -249,7 +250,7 @@ bool run_speed(std::size_t blocks) {
   bool right = true;
   const auto check_index = [&](const auto& chain) { right &= check(chain.index->sizes().blocks, blocks); };
   for (const std::size_t expected : {std::size_t{0}, blocks})
-    print_speed(expected == 0 ? "EngineSession, IndexFeeder, FlashIndex" : "the same, all three sized",
+    print_speed(expected == 0 ? "EngineSession, IndexFeeder, FlashIndex" : "the same, ingest and index sized",
                 blocks_per_second(
                     messages, [&] { return EngineChain(messages, expected); },
                     [](EngineChain& chain, const Message&) { chain.step(); },
@@ -257,6 +258,23 @@ bool run_speed(std::size_t blocks) {
                       check_index(chain);
                       right &= finds(*chain.index, 0) && finds(*chain.index, blocks - kSequence);
                     }));
+
+  // The same blocks leave: stored before, by messages that are not timed.
+  std::vector<Message> removals;
+  for (std::size_t i = 0; i < blocks; i += kRun) removals.push_back(removal_message(i));
+  std::vector<Message> both = messages;
+  both.insert(both.end(), removals.begin(), removals.end());
+  print_speed("evictions, ingest and index sized",
+              blocks_per_second(
+                  removals,
+                  [&] {
+                    EngineChain chain(both, blocks);
+                    for (std::size_t i = 0; i < messages.size(); ++i) chain.step();
+                    check_index(chain);
+                    return chain;
+                  },
+                  [](EngineChain& chain, const Message&) { chain.step(); },
+                  [&](const EngineChain& chain) { right &= check(chain.index->sizes().blocks, 0); }));
 
   messages.clear();
   bytes = 0;

@@ -1,4 +1,4 @@
-// The blocks of the chain benchmarks, and the messages of an engine that stores them.
+// The blocks of the chain benchmarks, and the messages of an engine that stores and evicts them.
 //
 // Thread safety: free functions.
 #pragma once
@@ -44,6 +44,21 @@ inline Message engine_message(std::size_t first) {
     const std::vector<tokens::Token> text = tokens_of(i);
     batch.tokens.insert(batch.tokens.end(), text.begin(), text.end());
   }
+  batch.events.push_back(event);
+  Message out;
+  events::encode_engine_batch(batch, out);
+  return out;
+}
+
+// The message of an engine that evicts as many, with the names of the sequence of `first` from its end on.
+inline Message removal_message(std::size_t first) {
+  events::EngineBatch batch;
+  events::EngineEvent event;
+  event.kind = events::EngineEventKind::kRemoved;
+  event.medium = "GPU";
+  event.names = {0, kRun};
+  const std::size_t last = 2 * (first / kSequence * kSequence) + kSequence - 1 - first;
+  for (std::size_t i = 0; i < kRun; ++i) batch.names.push_back(events::BlockName(number(last - i)));
   batch.events.push_back(event);
   Message out;
   events::encode_engine_batch(batch, out);

@@ -164,6 +164,16 @@ ASHLAR_COUNTED void counted_ingest(feed::EngineIngest& ingest, const events::Eng
 ASHLAR_COUNTED void counted_feed(feed::IndexFeeder& feeder, std::span<const events::KvEvent> events) {
   feeder.apply(events);
 }
+ASHLAR_COUNTED bool counted_decode_removed(const Message& message, events::EngineBatch& out) {
+  return events::decode_engine_batch(message, out).has_value();
+}
+ASHLAR_COUNTED void counted_ingest_removed(feed::EngineIngest& ingest, const events::EngineBatch& batch,
+                                           std::vector<events::KvEvent>& out) {
+  ingest.apply(batch, out);
+}
+ASHLAR_COUNTED void counted_feed_removed(feed::IndexFeeder& feeder, std::span<const events::KvEvent> events) {
+  feeder.apply(events);
+}
 
 }  // extern "C"
 
@@ -260,7 +270,7 @@ void count_manager() {
 void count_chain() {
   index::FlashIndex index({.expected_blocks = kBlocks});
   index::SinkOf<index::FlashIndex> sink(index);
-  feed::IndexFeeder feeder(sink, events::WorkerId(7), kBlocks);
+  feed::IndexFeeder feeder(sink, events::WorkerId(7));
   feed::EngineIngest ingest = feed::EngineIngest::create({.expected_blocks = kBlocks}).value();
   events::EngineBatch batch;
   std::vector<events::KvEvent> stored;
@@ -272,7 +282,16 @@ void count_chain() {
     counted_feed(feeder, stored);
   }
   ASHLAR_CHECK(index.sizes().blocks == kBlocks, "all blocks");
-  for (const char* function : {"counted_decode", "counted_ingest", "counted_feed"})
+  for (std::size_t first = 0; first < kBlocks; first += kRun) {
+    const Message message = removal_message(first);
+    ASHLAR_CHECK(counted_decode_removed(message, batch), "a message");
+    stored.clear();
+    counted_ingest_removed(ingest, batch, stored);
+    counted_feed_removed(feeder, stored);
+  }
+  ASHLAR_CHECK(index.sizes().blocks == 0, "no block");
+  for (const char* function : {"counted_decode", "counted_ingest", "counted_feed", "counted_decode_removed",
+                               "counted_ingest_removed", "counted_feed_removed"})
     print(function, "-", kBlocks);
 }
 

@@ -59,6 +59,15 @@ class EntryMap {
     if (entries_ != nullptr) __builtin_prefetch(&entries_[home(key)], 1);
   }
 
+  // The same for key(0), key(1), ...
+  template <class F>
+  [[gnu::always_inline]] void prefetch(std::size_t count, F&& key) const noexcept {
+    if (entries_ == nullptr) return;
+    const std::uint64_t seed = seed_;
+    for (std::size_t i = 0; i < count; ++i)
+      __builtin_prefetch(&entries_[static_cast<std::size_t>(Entry::hash(key(i), seed) >> shift_)], 1);
+  }
+
   Entry* find(const Key& key) noexcept {
     if (entries_ == nullptr) return nullptr;
     for (std::size_t at = home(key);; at = (at + 1) & mask_) {
@@ -105,6 +114,31 @@ class EntryMap {
       }
       if (place.key() == entry.key()) return {&place, false};
     }
+  }
+
+  // Inserts make(0), make(1), ... up to the first whose key is there, `count` at most. Returns how many.
+  // Requires: room for all of them, by reserve().
+  template <class F>
+  std::size_t insert_run(std::size_t count, F&& make) noexcept {
+    ASHLAR_DCHECK((size_ + count) * 4 <= capacity() * 3,
+                  "%zu entries are inserted into %zu places beside %zu", count, capacity(), size_);
+    Entry* const entries = entries_;  // copies: what is written does not change them
+    const std::size_t mask = mask_;
+    const std::uint64_t seed = seed_;
+    const int shift = shift_;
+    std::size_t inserted = 0;
+    for (; inserted < count; ++inserted) {
+      const Entry entry = make(inserted);
+      auto at = static_cast<std::size_t>(Entry::hash(entry.key(), seed) >> shift);
+      for (; !entries[at].empty(); at = (at + 1) & mask)
+        if (entries[at].key() == entry.key()) {
+          size_ += inserted;
+          return inserted;
+        }
+      entries[at] = entry;
+    }
+    size_ += inserted;
+    return inserted;
   }
 
   // Requires: `entry` points to an entry of this map.

@@ -1,6 +1,7 @@
 // The fields of an engine's events: their keys in the map form and their positions in the array form.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -43,38 +44,41 @@ constexpr std::string_view key_of(EngineField field) noexcept {
 
 // The field that a key names.
 constexpr EngineField field_of(std::string_view key) noexcept {
-  const auto is = [key](EngineField field) { return key == key_of(field); };
+  // By length and first letter there is one at most.
+  const auto only = [key](EngineField field) { return key == key_of(field) ? field : EngineField::kUnknown; };
   switch (key.size()) {
     case 4:
-      return is(EngineField::kType) ? EngineField::kType : EngineField::kUnknown;
+      return only(EngineField::kType);
     case 6:
-      return is(EngineField::kMedium) ? EngineField::kMedium : EngineField::kUnknown;
+      return only(EngineField::kMedium);
     case 7:
-      return is(EngineField::kLoraId) ? EngineField::kLoraId : EngineField::kUnknown;
+      return only(EngineField::kLoraId);
     case 8:
-      return is(EngineField::kLocality) ? EngineField::kLocality : EngineField::kUnknown;
+      return only(EngineField::kLocality);
     case 9:
-      for (const EngineField field :
-           {EngineField::kTokenIds, EngineField::kGroup, EngineField::kLoraName, EngineField::kOwnership})
-        if (is(field)) return field;
-      return EngineField::kUnknown;
+      return only(key[0] == 't'   ? EngineField::kTokenIds
+                  : key[0] == 'g' ? EngineField::kGroup
+                  : key[0] == 'l' ? EngineField::kLoraName
+                                  : EngineField::kOwnership);
     case 10:
-      for (const EngineField field : {EngineField::kBlockSize, EngineField::kExtraKeys,
-                                      EngineField::kSessionId, EngineField::kCacheSalt})
-        if (is(field)) return field;
-      return EngineField::kUnknown;
+      return only(key[0] == 'b'   ? EngineField::kBlockSize
+                  : key[0] == 'e' ? EngineField::kExtraKeys
+                  : key[0] == 's' ? EngineField::kSessionId
+                                  : EngineField::kCacheSalt);
     case 12:
-      return is(EngineField::kBlockHashes) ? EngineField::kBlockHashes : EngineField::kUnknown;
+      return only(EngineField::kBlockHashes);
     case 17:
-      return is(EngineField::kParent) ? EngineField::kParent : EngineField::kUnknown;
+      return only(EngineField::kParent);
     case 18:
-      return is(EngineField::kSpecKind) ? EngineField::kSpecKind : EngineField::kUnknown;
+      return only(EngineField::kSpecKind);
     case 28:
-      return is(EngineField::kSlidingWindow) ? EngineField::kSlidingWindow : EngineField::kUnknown;
+      return only(EngineField::kSlidingWindow);
     default:
       return EngineField::kUnknown;
   }
 }
+static_assert(std::ranges::all_of(kEngineKeys,
+                                  [](std::string_view key) { return key_of(field_of(key)) == key; }));
 
 // The fields of the array form after the tag.
 inline constexpr EngineField kStoredPlaces[] = {

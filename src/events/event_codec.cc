@@ -45,6 +45,14 @@ std::uint64_t checksum_of(std::span<const std::byte> bytes) {
   return XXH3_64bits_withSeed(bytes.data() + kChecked, bytes.size() - kChecked, seed);
 }
 
+// Names of parents are not encoded, and stand where these do.
+std::uint32_t block_of(const KvEvent& event) {
+  return event.has_parent_name ? 0 : event.block;
+}
+std::uint32_t bytes_of(const KvEvent& event) {
+  return event.has_parent_name ? 0 : event.bytes;
+}
+
 bool is_child(const KvEvent& parent, const KvEvent& child) {
   return child.has_parent && child.parent_bits == parent.hash;
 }
@@ -52,8 +60,8 @@ bool is_child(const KvEvent& parent, const KvEvent& child) {
 // Whether `next` may stand in one run with `last`, whatever their sequences are.
 bool is_alike(const KvEvent& last, const KvEvent& next) {
   return next.kind == last.kind && next.tier == last.tier && next.group == last.group &&
-         next.location == last.location && next.bytes == last.bytes && next.has_name == last.has_name &&
-         next.has_local == last.has_local && !is_alone(next.kind);
+         next.location == last.location && bytes_of(next) == bytes_of(last) &&
+         next.has_name == last.has_name && next.has_local == last.has_local && !is_alone(next.kind);
 }
 
 bool same_root(const KvEvent& last, const KvEvent& next) {
@@ -162,7 +170,7 @@ void put_run(Writer& out, std::span<const KvEvent> run, Lineage lineage) {
   if (head.has_local) flags |= kHasLocals;
   for (const KvEvent& event : run) {
     if (event.metadata != 0) flags |= kHasMetadata;
-    if (event.block != 0) flags |= kHasBlocks;
+    if (block_of(event) != 0) flags |= kHasBlocks;
   }
   out.put(static_cast<std::uint8_t>(head.kind));
   out.put(head.tier.value());
@@ -171,12 +179,12 @@ void put_run(Writer& out, std::span<const KvEvent> run, Lineage lineage) {
   out.put(static_cast<std::uint32_t>(run.size()));
   out.put(head.group);
   out.put(head.location);
-  out.put(head.bytes);
+  out.put(bytes_of(head));
   if (top.has_parent) out.put(top.parent_bits);
   if (head.has_root) out.put(head.root_bits);
   for (const KvEvent& event : run) {
     out.put(event.hash);
-    if ((flags & kHasBlocks) != 0) out.put(event.block);
+    if ((flags & kHasBlocks) != 0) out.put(block_of(event));
     if (event.has_name) out.put(event.name_bits);
     if (event.has_local) out.put(event.local_bits);
     if ((flags & kHasMetadata) != 0) out.put(event.metadata);

@@ -9,6 +9,7 @@
 // Thread safety: free functions.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -86,16 +87,28 @@ inline T load_big(const std::byte* at) noexcept {
     return __builtin_bswap16(value);
 }
 
+// Eight bytes, the first one lowest.
+inline std::uint64_t load_word(const std::byte* at) noexcept {
+  std::uint64_t word = 0;
+  std::memcpy(&word, at, sizeof(word));
+  return std::endian::native == std::endian::big ? __builtin_bswap64(word) : word;
+}
+
 // Reads four tokens at a time, as long as all of them have this head and a number of type T behind it.
 template <class T>
 inline const std::byte* read_alike(std::byte head, const std::byte* at, const std::byte* end,
                                    tokens::Token*& out, tokens::Token* out_end) noexcept {
   constexpr std::size_t kBytes = 1 + sizeof(T);
+  constexpr std::uint64_t kHeads = 1 | std::uint64_t{1} << (8 * kBytes);  // of two tokens in eight bytes
+  const std::uint64_t heads = kHeads * std::to_integer<std::uint64_t>(head);
+  constexpr std::size_t kTouched = std::max(4 * kBytes, 2 * kBytes + kWord);
+  if (out_end - out < 4 || static_cast<std::size_t>(end - at) < kTouched) return at;
+  const std::byte* const last = end - kTouched;
+  tokens::Token* const last_out = out_end - 4;
   tokens::Token* to = out;
-  while (out_end - to >= 4 && static_cast<std::size_t>(end - at) >= 4 * kBytes) {
-    const bool alike =
-        (at[0] == head) & (at[kBytes] == head) & (at[2 * kBytes] == head) & (at[3 * kBytes] == head);
-    if (!alike) break;
+  while (to <= last_out && at <= last) {
+    const std::uint64_t differ = (load_word(at) ^ heads) | (load_word(at + 2 * kBytes) ^ heads);
+    if ((differ & kHeads * 0xFF) != 0) break;
     for (std::size_t i = 0; i < 4; ++i) to[i] = tokens::Token(load_big<T>(at + i * kBytes + 1));
     to += 4;
     at += 4 * kBytes;
@@ -113,9 +126,7 @@ inline const std::byte* read_by_branches(const std::byte* at, const std::byte* e
   // After two of one width more of it are expected.
   std::uint32_t before = 0;
   while (to != out_end && at <= stop) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, at, sizeof(word));
-    if constexpr (std::endian::native == std::endian::big) word = __builtin_bswap64(word);
+    const std::uint64_t word = load_word(at);
     const auto head = static_cast<std::uint32_t>(word & 0xFF);
     if (head == before && head >= 0xCD) {
       const std::byte* const first = at;

@@ -31,6 +31,7 @@ struct BlockContent {
   tokens::SequenceHash root = {};
   tokens::LocalHash local = {};
   tokens::SequenceHasher hasher = {};  // of the whole sequence
+  events::BlockName parent_name = {};  // of has_parent
   std::uint32_t sequence = 0;          // its number among HeldBlocks, if that is known; else 0
   bool has_parent = false;
   bool has_extras = false;  // other content entered the local hash beside the tokens

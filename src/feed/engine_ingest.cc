@@ -91,7 +91,7 @@ void EngineIngest::reset(std::vector<events::KvEvent>& out) {
 
 namespace {
 
-constexpr std::uint32_t kStateVersion = 1;
+constexpr std::uint32_t kStateVersion = 2;
 
 }  // namespace
 

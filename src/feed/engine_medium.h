@@ -20,7 +20,7 @@ inline std::optional<events::TierId> tier_of_medium(std::string_view medium) noe
   constexpr events::TierId kDisk = events::kTierId<events::G3>;
   constexpr events::TierId kExternal = events::kTierId<events::G4>;
   constexpr events::TierId kRemote = events::kTierId<events::Remote>;
-  constexpr std::array<Entry, 18> kMedia = {{
+  static constexpr std::array<Entry, 18> kMedia = {{
       {"", kDevice},
       {"GPU", kDevice},
       {"DEVICE", kDevice},
@@ -40,6 +40,7 @@ inline std::optional<events::TierId> tier_of_medium(std::string_view medium) noe
       {"EXTERNAL", kExternal},
       {"REMOTE", kRemote},
   }};
+  if (medium == "GPU") return kDevice;  // of most events
   for (const Entry& entry : kMedia) {
     if (entry.first.size() != medium.size()) continue;
     bool same = true;

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "ashlar/base/check.h"
+#include "feed/engine_lookahead.h"
 #include "feed/engine_medium.h"
 
 namespace ashlar::feed {
@@ -18,7 +19,13 @@ using events::KvEventKind;
 namespace {
 
 constexpr std::size_t kDevice = events::G1::kIndex;
-constexpr std::uint32_t kMaxGroup = 0xFFFF;  // KvEvent::group
+
+// Hashes of group 0 become those of its own.
+void move_to_group(KvEvent& event, std::uint32_t group) {
+  event.hash = event.hash.in_group(group);
+  if (event.has_parent) event.parent_bits = event.parent_bits.in_group(group);
+  event.root_bits = event.root_bits.in_group(group);
+}
 
 // Pairs (first, second) overlap by one token: the firsts, and the second of the last pair.
 void unpair(std::span<const tokens::Token> pairs, std::vector<tokens::Token>& out) {
@@ -44,17 +51,9 @@ void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters,
   Turn turn{.counters = counters, .refusal = refusal, .out = out};
   // acquire: pairs with the release of the one who lets a request pass that asks for a report
   if (full_reports_asked_ != nullptr) full_reports_ = full_reports_asked_->load(std::memory_order_acquire);
-  // The names of an event are on their way while the one before it is applied. always_inline: as
-  // EntryMap::prefetch().
-  const auto prefetch = [&](std::size_t number) __attribute__((always_inline)) {
-    if (number >= batch.events.size()) return;
-    const EngineEvent& event = batch.events[number];
-    for (const BlockName name : batch.names_of(event)) blocks_.prefetch({event.group.value_or(0), name});
-  };
-  prefetch(0);
-  std::size_t next = 0;
+  EngineLookahead ahead(batch, blocks_);
   for (const EngineEvent& event : batch.events) {
-    prefetch(++next);
+    ahead.pass(event);
     if (event.kind == EngineEventKind::kUnknown) {
       ++counters.unknown_events;
       continue;
@@ -150,7 +149,7 @@ void EngineRank::store_placeholders(std::span<const BlockName> names, std::uint3
   for (const BlockName name : names) {
     const EngineKey key{group, name};
     if (EngineBlock* const held = blocks_.find(key)) {
-      add(*held, tier, turn);
+      add(key, *held, tier, turn);
     } else {
       ++turn.counters.waited;
       turn.counters.overflowed += waiting_.add_placeholder(key, tier);
@@ -194,7 +193,7 @@ std::size_t EngineRank::store_known(const EngineRun& run, Turn& turn) {
       ++turn.counters.ambiguous_parents;
       return run.names.size();
     }
-    if (!run.is_gone(i)) add(held, run.tier, turn);
+    if (!run.is_gone(i)) add(run.key(i), held, run.tier, turn);
   }
   return run.names.size();
 }
@@ -236,7 +235,7 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
       return;
     }
     if (!first->has_parent && !first->ambiguous && has_tokens_of(run, 0, *first)) {
-      add(*first, run.tier, turn);
+      add(run.key(0), *first, run.tier, turn);
       if (run.names.size() == 1) return;
       const BlockContent content = blocks_.content(*first);
       return place(run.behind(1), &content, turn);
@@ -251,15 +250,19 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
     ++(hashed.error().code() == ErrorCode::kAlreadyExists ? turn.counters.collisions
                                                           : turn.counters.too_deep);
   std::size_t placed = 0;
-  if (!may_be_report && run.gone.empty() && waiting_.empty())
-    placed = place_new(run, parent, is_indexed, turn);
+  if (run.gone.empty() && waiting_.empty()) placed = place_new(run, parent, is_indexed, turn);
   std::uint32_t sequence = 0;
   for (std::size_t i = placed; i < content_.blocks.size(); ++i) {
     const EngineKey key = run.key(i);
     EngineBlock* at = blocks_.find(key);
     if (at == nullptr) {
       const bool is_named = !waiting_.empty();
-      if (is_named) named_.emplace_back(key, content_.of(i));
+      const bool has_parent = content_.has_parent_of(i);
+      const BlockName parent_name = has_parent ? run.parent_of(i) : BlockName();
+      if (is_named) {
+        named_.emplace_back(key, content_.of(i));
+        named_.back().second.parent_name = parent_name;
+      }
       if (run.is_gone(i)) continue;
       if (may_be_report &&
           waiting_.expects(key, kDevice)) {  // a report of a block whose store waits for this path
@@ -270,16 +273,14 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
       if (sequence == 0)
         sequence = blocks_.sequence(content_.root, content_.hasher, parent == nullptr ? 0 : parent->sequence);
       if (is_named) named_.back().second.sequence = sequence;
-      const bool has_parent = content_.has_parent_of(i);
-      at = &blocks_.add({.name = key.name,
-                         .local = content_.blocks[i].local,
-                         .hash = content_.blocks[i].sequence,
-                         .parent = has_parent ? content_.parent_of(i) : tokens::SequenceHash(),
-                         .sequence = sequence,
-                         .group = static_cast<std::uint16_t>(key.group),
-                         .has_parent = has_parent,
-                         .has_extras = content_.has_extras(i),
-                         .indexed = is_indexed});
+      at = &blocks_.add(key, {.local = content_.blocks[i].local,
+                              .hash = content_.blocks[i].sequence,
+                              .parent = has_parent ? content_.parent_of(i) : tokens::SequenceHash(),
+                              .parent_name = parent_name,
+                              .sequence = sequence,
+                              .has_parent = has_parent,
+                              .has_extras = content_.has_extras(i),
+                              .indexed = is_indexed});
     } else if (!agrees(run, i, *at)) {
       ++turn.counters.collisions;
       at->ambiguous = true;
@@ -287,11 +288,14 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
     } else if (at->ambiguous) {
       ++turn.counters.ambiguous_parents;
       return;
+    } else if (at->has_parent && at->parent_name != run.parent_of(i) &&
+               holds(key.group, run.parent_of(i), at->parent)) {
+      at->parent_name = run.parent_of(i);  // the other name may go before the block does
     }
     if (may_be_report && doubt_ && at->in_tier(kDevice)) {
       ++turn.counters.reannounced;
     } else if (!run.is_gone(i)) {
-      add(*at, run.tier, turn);
+      add(key, *at, run.tier, turn);
     }
   }
 }
@@ -301,56 +305,76 @@ std::size_t EngineRank::place_new(const EngineRun& run, const BlockContent* pare
                                   Turn& turn) {
   const std::size_t count = content_.blocks.size();
   if (count == 0 || blocks_.find(run.key(0)) != nullptr) return 0;
+  records_.resize(count);
+  blocks_.make_room(count);
   const std::uint32_t sequence =
       blocks_.sequence(content_.root, content_.hasher, parent == nullptr ? 0 : parent->sequence);
   const std::size_t before = turn.out.size();
-  turn.out.resize(before + count);
-  std::size_t placed = 0;
-  const auto finish = [&] {
-    turn.out.resize(before + placed);
-    next_sequence_ += placed;
-    present_ += placed;
-    turn.counters.stored += placed;
-  };
-  try {
-    for (; placed < count; ++placed) {
-      const EngineKey key = run.key(placed);
-      EngineBlock* const place = blocks_.add_unfilled(key, sequence);
-      if (place == nullptr) break;
-      const bool has_parent = content_.has_parent_of(placed);
-      const EngineBlock& held = *std::construct_at(
-          place, EngineBlock{.name = key.name,
-                             .local = content_.blocks[placed].local,
-                             .hash = content_.blocks[placed].sequence,
-                             .parent = has_parent ? content_.parent_of(placed) : tokens::SequenceHash(),
-                             .sequence = sequence,
-                             .copies = run.tier == kDevice ? 1u : 0u,
-                             .group = static_cast<std::uint16_t>(key.group),
-                             .tiers = static_cast<std::uint8_t>(1u << run.tier),
-                             .has_parent = has_parent,
-                             .has_extras = content_.has_extras(placed),
-                             .indexed = is_indexed});
-      fill(turn.out[before + placed], KvEventKind::kStored, held, content_.root, run.tier,
-           next_sequence_ + placed);
+  KvEvent like;
+  fill_shared(like, KvEventKind::kStored, run.group, content_.root, is_indexed, run.tier);
+  like.has_parent = true;
+  turn.out.resize(before + count, like);
+  // Nothing fails from here on. Records and events share most; each block has its own hashes and names.
+  const EngineBlock record{.sequence = sequence,
+                           .copies = run.tier == kDevice ? 1u : 0u,
+                           .tiers = static_cast<std::uint8_t>(1u << run.tier),
+                           .has_parent = true,
+                           .indexed = is_indexed};
+  const std::size_t placed = blocks_.add_run(run.group, run.names.first(count), sequence, records_);
+  for (std::size_t i = 0; i < placed; ++i) {
+    EngineBlock& held = *std::construct_at(records_[i], record);
+    held.local = content_.blocks[i].local;
+    held.hash = content_.blocks[i].sequence;
+    if (i != 0) {
+      held.parent = content_.blocks[i - 1].sequence;
+      held.parent_name = run.names[i - 1];
+    } else if (content_.has_parent) {
+      held.parent = content_.parent;
+      held.parent_name = *run.parent;
+    } else {
+      held.has_parent = false;
     }
-  } catch (const std::bad_alloc&) {
-    finish();
-    throw;
   }
-  finish();
+  if (!content_.extras.empty())
+    for (std::size_t i = 0; i < placed; ++i) records_[i]->has_extras = content_.has_extras(i);
+  turn.out.resize(before + placed);
+  if (placed == 0) return 0;
+  const std::span<KvEvent> events = std::span(turn.out).subspan(before);
+  for (std::size_t i = 0; i < placed; ++i) {
+    KvEvent& event = events[i];
+    event.hash = content_.blocks[i].sequence;
+    event.sequence = next_sequence_ + i;
+    event.name_bits = run.names[i].value();
+    event.local_bits = content_.blocks[i].local.value();
+  }
+  for (std::size_t i = 1; i < placed; ++i) {
+    KvEvent& event = events[i];
+    event.parent_bits = content_.blocks[i - 1].sequence;
+    event.set_parent_name(run.names[i - 1]);
+  }
+  KvEvent& first = events.front();
+  first.set_parent(content_.has_parent ? std::optional(content_.parent) : std::nullopt);
+  if (!content_.has_parent)
+    first.set_parent_name(std::nullopt);
+  else if (holds(run.group, *run.parent, content_.parent))
+    first.set_parent_name(run.parent);
+  if (run.group != 0)
+    for (KvEvent& event : events) move_to_group(event, run.group);
+  next_sequence_ += placed;
+  present_ += placed;
+  turn.counters.stored += placed;
   return placed;
 }
 
 EngineBlock& EngineRank::add_block(const EngineKey& key, const BlockContent& content) {
-  return blocks_.add({.name = key.name,
-                      .local = content.local,
-                      .hash = content.hash,
-                      .parent = content.parent,
-                      .sequence = blocks_.sequence(content.root, content.hasher, content.sequence),
-                      .group = static_cast<std::uint16_t>(key.group),
-                      .has_parent = content.has_parent,
-                      .has_extras = content.has_extras,
-                      .indexed = indexed(key.group)});
+  return blocks_.add(key, {.local = content.local,
+                           .hash = content.hash,
+                           .parent = content.parent,
+                           .parent_name = content.parent_name,
+                           .sequence = blocks_.sequence(content.root, content.hasher, content.sequence),
+                           .has_parent = content.has_parent,
+                           .has_extras = content.has_extras,
+                           .indexed = indexed(key.group)});
 }
 
 void EngineRank::settle(Turn& turn) {
@@ -363,7 +387,7 @@ void EngineRank::settle(Turn& turn) {
       EngineBlock* held = blocks_.find(key);
       if (held == nullptr) held = &add_block(key, content);
       ++turn.counters.resolved;
-      add(*held, tier, turn);
+      add(key, *held, tier, turn);
     }
     for (const OwnedEngineRun& run : waiting_.take_runs(key)) {
       turn.counters.resolved += static_cast<std::uint64_t>(std::ranges::count(run.gone, std::uint8_t{0}));
@@ -406,7 +430,7 @@ std::uint32_t EngineRank::block_size() const noexcept {
   return size;
 }
 
-void EngineRank::add(EngineBlock& held, std::size_t tier, Turn& turn) {
+void EngineRank::add(const EngineKey& key, EngineBlock& held, std::size_t tier, Turn& turn) {
   if (held.in_tier(tier)) {
     ++turn.counters.repeated;
     if (tier == kDevice) ++held.copies;
@@ -416,16 +440,18 @@ void EngineRank::add(EngineBlock& held, std::size_t tier, Turn& turn) {
   if (tier == kDevice) held.copies = 1;
   ++present_;
   ++turn.counters.stored;
-  tell(KvEventKind::kStored, held, tier, turn.out);
+  tell(KvEventKind::kStored, key, held, tier, turn.out);
 }
 
-void EngineRank::drop_all(EngineBlock& held, std::size_t tier, Turn& turn) {
+void EngineRank::drop_all(const EngineKey& key, const HeldBlocks::Found& found, std::size_t tier,
+                          Turn& turn) {
+  EngineBlock& held = *found.block;
   held.tiers &= static_cast<std::uint8_t>(~(1u << tier));
   if (tier == kDevice) held.copies = 0;
   --present_;
   ++turn.counters.removed;
-  tell(KvEventKind::kRemoved, held, tier, turn.out);
-  if (held.tiers == 0) blocks_.erase(held);
+  tell(KvEventKind::kRemoved, key, held, tier, turn.out);
+  if (held.tiers == 0) blocks_.erase(found);
 }
 
 void EngineRank::on_removed(const EngineBatch& batch, const EngineEvent& event, std::size_t tier,
@@ -433,7 +459,8 @@ void EngineRank::on_removed(const EngineBatch& batch, const EngineEvent& event, 
   const std::uint32_t group = event.group.value_or(0);
   for (const BlockName name : batch.names_of(event)) {
     const EngineKey key{group, name};
-    EngineBlock* const at = blocks_.find(key);
+    const HeldBlocks::Found found = blocks_.look_up(key);
+    EngineBlock* const at = found.block;
     if (at == nullptr || !at->in_tier(tier)) {
       if (waiting_.cancel(key, tier)) {
         ++turn.counters.cancelled;
@@ -445,7 +472,7 @@ void EngineRank::on_removed(const EngineBatch& batch, const EngineEvent& event, 
       --at->copies;
       ++turn.counters.released;
     } else {
-      drop_all(*at, tier, turn);
+      drop_all(key, found, tier, turn);
     }
   }
 }
@@ -454,16 +481,16 @@ void EngineRank::on_cleared(std::size_t tier, Turn& turn) {
   ++turn.counters.clears;
   ++turn.counters.tier_clears[tier];
   turn.counters.cancelled += waiting_.cancel_tier(tier);
-  std::vector<EngineBlock*> held;
-  blocks_.for_each([&](EngineBlock& block) {
-    if (block.in_tier(tier)) held.push_back(&block);
+  std::vector<std::pair<EngineKey, EngineBlock*>> held;
+  blocks_.for_each([&](const EngineKey& key, EngineBlock& block) {
+    if (block.in_tier(tier)) held.emplace_back(key, &block);
   });
   // Children before parents, in a deterministic order.
-  std::ranges::sort(held, [](const EngineBlock* a, const EngineBlock* b) {
-    if (const auto by = b->hash <=> a->hash; by != 0) return by < 0;
-    return std::pair(a->group, a->name) < std::pair(b->group, b->name);
+  std::ranges::sort(held, [](const auto& a, const auto& b) {
+    if (const auto by = b.second->hash <=> a.second->hash; by != 0) return by < 0;
+    return a.first < b.first;
   });
-  for (EngineBlock* const block : held) drop_all(*block, tier, turn);
+  for (const auto& [key, block] : held) drop_all(key, blocks_.look_up(key), tier, turn);
   if (tier == kDevice) doubt_ = false;
 }
 
@@ -489,30 +516,35 @@ void EngineRank::forget() {
 }
 
 // Written where it stays: a copy would wait for its own parts.
-void EngineRank::tell(KvEventKind kind, const EngineBlock& held, std::size_t tier,
+void EngineRank::tell(KvEventKind kind, const EngineKey& key, const EngineBlock& held, std::size_t tier,
                       std::vector<KvEvent>& out) {
   const std::uint64_t sequence = next_sequence_++;  // also if there is no memory for it: it is lost then
-  fill(out.emplace_back(), kind, held, blocks_.sequence(held.sequence).root, tier, sequence);
+  static constexpr KvEvent kBlank;                  // clearing a new one takes g++ a loop
+  out.push_back(kBlank);
+  KvEvent& event = out.back();
+  fill_shared(event, kind, key.group, blocks_.sequence(held.sequence).root, held.indexed, tier);
+  event.hash = held.hash;
+  event.sequence = sequence;
+  event.name_bits = key.name.value();
+  event.local_bits = held.local.value();
+  event.has_parent = held.has_parent;
+  event.parent_bits = held.parent;
+  if (kind == KvEventKind::kStored && held.indexed) {
+    if (!held.has_parent)
+      event.set_parent_name(std::nullopt);
+    else if (holds(key.group, held.parent_name, held.parent))
+      event.set_parent_name(held.parent_name);
+  }
+  if (key.group != 0) move_to_group(event, key.group);
 }
 
-void EngineRank::fill(KvEvent& event, KvEventKind kind, const EngineBlock& held,
-                      const tokens::SequenceHash& root, std::size_t tier, std::uint64_t sequence) const {
-  event.hash = held.hash;
-  if (held.has_parent) event.parent_bits = held.parent;
+void EngineRank::fill_shared(KvEvent& event, KvEventKind kind, std::uint32_t group,
+                             const tokens::SequenceHash& root, bool is_indexed, std::size_t tier) const {
   event.root_bits = root;
-  if (held.group != 0) {
-    event.hash = held.hash.in_group(held.group);
-    if (held.has_parent) event.parent_bits = held.parent.in_group(held.group);
-    event.root_bits = event.root_bits.in_group(held.group);
-  }
-  event.sequence = sequence;
-  event.name_bits = held.name.value();
-  event.local_bits = held.local.value();
-  event.metadata = rank_ | (held.indexed ? 0 : EngineIngest::kTrackedOnly);
-  event.group = held.group;
+  event.metadata = rank_ | (is_indexed ? 0 : EngineIngest::kTrackedOnly);
+  event.group = static_cast<std::uint16_t>(group);
   event.kind = kind;
   event.tier = events::TierId(static_cast<std::uint8_t>(tier));
-  event.has_parent = held.has_parent;
   event.has_root = true;
   event.has_name = true;
   event.has_local = true;
@@ -522,7 +554,7 @@ void EngineRank::check_invariants() const {
   ASHLAR_CHECK(named_.empty(), "blocks that wait for a name are placed before a call returns");
   std::size_t held_tiers = 0;
   std::unordered_map<std::uint32_t, std::uint32_t> of_sequence;
-  blocks_.for_each([&](const EngineBlock& held) {
+  blocks_.for_each([&](const EngineKey&, const EngineBlock& held) {
     ASHLAR_CHECK(held.tiers != 0, "a block that no tier holds is forgotten");
     ASHLAR_CHECK(held.in_tier(kDevice) == (held.copies != 0), "%u copies are in the device tier",
                  held.copies);

@@ -63,6 +63,7 @@ class EngineRank {
   void check_invariants() const;
 
  private:
+  static constexpr std::uint32_t kMaxGroup = 0xFFFF;  // KvEvent::group
   struct Group {
     std::uint32_t block_size = 0;
     std::optional<bool> whole_prefix;  // by the engine's kind for it
@@ -100,15 +101,20 @@ class EngineRank {
 
   const EngineBlock* find_parent(const EngineRun& run) const;
   bool indexed(std::uint32_t group) const;
+  // Whether a parent of that name and hash is held now: then events name it.
+  bool holds(std::uint32_t group, events::BlockName name, const tokens::SequenceHash& hash) const {
+    const EngineBlock* const held = blocks_.find({group, name});
+    return held != nullptr && held->hash == hash;
+  }
   EngineBlock& add_block(const EngineKey& key, const BlockContent& content);
-  void add(EngineBlock& held, std::size_t tier, Turn& turn);
+  void add(const EngineKey& key, EngineBlock& held, std::size_t tier, Turn& turn);
   // Requires: it is in that tier. May forget the block.
-  void drop_all(EngineBlock& held, std::size_t tier, Turn& turn);
-  void tell(events::KvEventKind kind, const EngineBlock& held, std::size_t tier,
+  void drop_all(const EngineKey& key, const HeldBlocks::Found& found, std::size_t tier, Turn& turn);
+  void tell(events::KvEventKind kind, const EngineKey& key, const EngineBlock& held, std::size_t tier,
             std::vector<events::KvEvent>& out);
-  // `event` is new.
-  void fill(events::KvEvent& event, events::KvEventKind kind, const EngineBlock& held,
-            const tokens::SequenceHash& root, std::size_t tier, std::uint64_t sequence) const;
+  // What events of a group and a sequence share. Hashes are those of group 0.
+  void fill_shared(events::KvEvent& event, events::KvEventKind kind, std::uint32_t group,
+                   const tokens::SequenceHash& root, bool is_indexed, std::size_t tier) const;
 
   std::uint32_t rank_;
   std::uint32_t block_size_;
@@ -128,6 +134,7 @@ class EngineRank {
   std::uint64_t next_sequence_ = 0;
   std::deque<std::pair<EngineKey, BlockContent>> named_;  // blocks whose waiters are to be placed
   RunContent content_;                                    // of the run that is placed
+  std::vector<EngineBlock*> records_;                     // of its new blocks
   std::vector<tokens::Token> unpaired_;
 };
 

@@ -5,7 +5,8 @@
 //   salts:   count (4), per salt LoRA name (4 + bytes), seed (8)
 //   roots:   count (4), hashes (16 each)
 //   blocks:  count (4), parents before children: name (8), local hash (8), hash (16), root (4), salt (4),
-//            group (4), flags (1), parent (16, if it has one), tiers (1, a bit each), their counts (4 each)
+//            group (4), flags (1), parent and its name (16 + 8, if it has one), tiers (1, a bit each), their
+//            counts (4 each)
 //
 // Little-endian. A cache salt is a secret of its tenant: its seed stands for it.
 #include <algorithm>
@@ -42,6 +43,15 @@ tokens::SequenceHash get_hash(ByteReader& in) {
   return tokens::SequenceHash::from_bits(hi, in.get<std::uint64_t>());
 }
 
+using Held = std::pair<EngineKey, const EngineBlock*>;
+
+void parents_first(std::vector<Held>& blocks) {
+  std::ranges::sort(blocks, [](const Held& a, const Held& b) {
+    if (const auto by = a.second->hash <=> b.second->hash; by != 0) return by < 0;
+    return a.first < b.first;
+  });
+}
+
 Error unreadable() {
   return {ErrorCode::kCorruption, "the state of an engine's blocks cannot be read"};
 }
@@ -51,13 +61,13 @@ Error unreadable() {
 Result<void> EngineRank::save(ByteWriter& state) const {
   if (!waiting_.empty())
     return make_error(ErrorCode::kNotReady, "%zu blocks wait for their parents or tokens", waiting_.size());
-  std::vector<const EngineBlock*> blocks;
+  std::vector<Held> blocks;
   std::map<std::pair<std::string, std::uint64_t>, std::uint32_t> salts;
   std::unordered_map<tokens::SequenceHash, std::uint32_t> roots;
   std::vector<tokens::SequenceHash> root_list;
   bool has_unknown_salt = false;
-  blocks_.for_each([&](const EngineBlock& block) {
-    blocks.push_back(&block);
+  blocks_.for_each([&](const EngineKey& key, const EngineBlock& block) {
+    blocks.emplace_back(key, &block);
     const tokens::Salt& salt = blocks_.sequence(block.sequence).hasher.salt();
     salts.try_emplace({salt.lora(), salt.seed()}, 0);
     has_unknown_salt |= hasher_.scheme().kind() != tokens::HashScheme::Kind::kXxh3Chain &&
@@ -65,11 +75,8 @@ Result<void> EngineRank::save(ByteWriter& state) const {
   });
   if (has_unknown_salt)
     return Error(ErrorCode::kUnsupported, "blocks have a cache salt of their own, which is told to nobody");
-  std::ranges::sort(blocks, [](const EngineBlock* a, const EngineBlock* b) {
-    if (const auto by = a->hash <=> b->hash; by != 0) return by < 0;
-    return std::pair(a->group, a->name) < std::pair(b->group, b->name);
-  });
-  for (const EngineBlock* block : blocks)
+  parents_first(blocks);
+  for (const auto& [key, block] : blocks)
     if (const tokens::SequenceHash& root = blocks_.sequence(block->sequence).root;
         roots.try_emplace(root, static_cast<std::uint32_t>(root_list.size())).second)
       root_list.push_back(root);
@@ -93,19 +100,22 @@ Result<void> EngineRank::save(ByteWriter& state) const {
   state.put(static_cast<std::uint32_t>(root_list.size()));
   for (const tokens::SequenceHash& root : root_list) put_hash(state, root);
   state.put(static_cast<std::uint32_t>(blocks.size()));
-  for (const EngineBlock* block : blocks) {
+  for (const auto& [key, block] : blocks) {
     const EngineSequence& shared = blocks_.sequence(block->sequence);
     const tokens::Salt& salt = shared.hasher.salt();
-    state.put(block->name.value());
+    state.put(key.name.value());
     state.put(block->local.value());
     put_hash(state, block->hash);
     state.put(roots.at(shared.root));
     state.put(salts.at({salt.lora(), salt.seed()}));
-    state.put(std::uint32_t{block->group});
+    state.put(key.group);
     state.put(static_cast<std::uint8_t>(
         (block->has_parent ? kHasParent : 0) | (block->has_extras ? kHasExtras : 0) |
         (block->ambiguous ? kAmbiguous : 0) | (block->indexed ? kIndexed : 0)));
-    if (block->has_parent) put_hash(state, block->parent);
+    if (block->has_parent) {
+      put_hash(state, block->parent);
+      state.put(block->parent_name.value());
+    }
     state.put(block->tiers);
     for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier)
       if (block->in_tier(tier)) state.put(tier == events::G1::kIndex ? block->copies : 1u);
@@ -145,19 +155,21 @@ Result<void> EngineRank::load(ByteReader& state) {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> sequences;  // by root and salt
   for (auto left = state.get<std::uint32_t>(); left > 0 && state.ok(); --left) {
     EngineBlock block;
-    block.name = events::BlockName(state.get<std::uint64_t>());
+    const events::BlockName name(state.get<std::uint64_t>());
     block.local = tokens::LocalHash(state.get<std::uint64_t>());
     block.hash = get_hash(state);
     const auto root = state.get<std::uint32_t>();
     const auto salt = state.get<std::uint32_t>();
     const auto group = state.get<std::uint32_t>();
     const auto flags = state.get<std::uint8_t>();
-    block.group = static_cast<std::uint16_t>(group);
     block.has_parent = (flags & kHasParent) != 0;
     block.has_extras = (flags & kHasExtras) != 0;
     block.ambiguous = (flags & kAmbiguous) != 0;
     block.indexed = (flags & kIndexed) != 0;
-    if (block.has_parent) block.parent = get_hash(state);
+    if (block.has_parent) {
+      block.parent = get_hash(state);
+      block.parent_name = events::BlockName(state.get<std::uint64_t>());
+    }
     const auto mask = state.get<std::uint8_t>();
     for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier) {
       if ((mask >> tier & 1) == 0) continue;
@@ -167,12 +179,12 @@ Result<void> EngineRank::load(ByteReader& state) {
       if (tier == events::G1::kIndex) block.copies = copies;
     }
     if (!state.ok() || block.tiers == 0 || root >= roots.size() || salt >= hashers.size() ||
-        !groups_.contains(group) || group != block.group || blocks_.find(block.key()) != nullptr)
+        group > kMaxGroup || !groups_.contains(group) || blocks_.find({group, name}) != nullptr)
       return unreadable();
     std::uint32_t& known = sequences[{root, salt}];
     known = blocks_.sequence(roots[root], hashers[salt], known);
     block.sequence = known;
-    blocks_.add(block);
+    blocks_.add({group, name}, block);
     present_ += static_cast<std::size_t>(std::popcount(block.tiers));
   }
   if (!state.ok()) return unreadable();
@@ -182,16 +194,13 @@ Result<void> EngineRank::load(ByteReader& state) {
 void EngineRank::tell_all(const EngineRank* before, EngineIngestCounters& counters,
                           std::vector<KvEvent>& out) {
   if (before != nullptr) next_sequence_ = before->next_sequence_;
-  std::vector<const EngineBlock*> blocks;
-  blocks_.for_each([&](const EngineBlock& block) { blocks.push_back(&block); });
-  std::ranges::sort(blocks, [](const EngineBlock* a, const EngineBlock* b) {
-    if (const auto by = a->hash <=> b->hash; by != 0) return by < 0;
-    return std::pair(a->group, a->name) < std::pair(b->group, b->name);
-  });
+  std::vector<Held> blocks;
+  blocks_.for_each([&](const EngineKey& key, const EngineBlock& block) { blocks.emplace_back(key, &block); });
+  parents_first(blocks);
   counters.stored += present_;
-  for (const EngineBlock* block : blocks)
+  for (const auto& [key, block] : blocks)
     for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier)
-      if (block->in_tier(tier)) tell(events::KvEventKind::kStored, *block, tier, out);
+      if (block->in_tier(tier)) tell(events::KvEventKind::kStored, key, *block, tier, out);
 }
 
 }  // namespace ashlar::feed

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -24,7 +25,7 @@ struct EngineKey {
   std::uint32_t group = 0;
   events::BlockName name;
 
-  friend bool operator==(const EngineKey&, const EngineKey&) = default;
+  friend auto operator<=>(const EngineKey&, const EngineKey&) = default;
 };
 
 struct EngineKeyHash {
@@ -52,6 +53,8 @@ struct EngineRun {
   std::span<const std::uint8_t> gone;  // 1: removed while it waited; empty: none
 
   EngineKey key(std::size_t block) const { return {group, names[block]}; }
+  // Requires: the block has a parent.
+  events::BlockName parent_of(std::size_t block) const { return block == 0 ? *parent : names[block - 1]; }
   std::span<const tokens::Token> tokens_of(std::size_t block) const {
     return tokens.subspan(block * block_size, window);
   }

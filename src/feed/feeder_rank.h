@@ -21,8 +21,9 @@
 
 namespace ashlar::feed {
 
-// The names that a producer gave its blocks, by the chain hash of the block. A name that is the chain hash
-// itself needs no entry. Names of blocks that are gone may stay: the caller asks the index.
+// The names of blocks whose producer tells parents by their hashes alone, by the chain hash of the block. A
+// name that is the chain hash itself needs no entry. Names of blocks that are gone may stay: the caller asks
+// the index.
 class NamesByHash {
  public:
   void add(std::uint64_t chain, events::BlockName name) {
@@ -74,7 +75,7 @@ class NamesByHash {
     first_.clear();
     more_.clear();
   }
-  std::size_t size() const noexcept { return first_.size() + more_.size(); }
+  bool empty() const noexcept { return first_.empty(); }
 
  private:
   struct Entry {
@@ -103,6 +104,8 @@ struct FeederEntry {
   using Groups = std::uint32_t;  // a bit per group, in the order they appeared
 
   tokens::SequenceHash parent;
+  // While the events at hand are applied: later another block may have that name.
+  std::optional<events::BlockName> parent_name;
   tokens::SequenceHash hash;
   tokens::LocalHash local;
   std::uint32_t position = 0;
@@ -111,6 +114,7 @@ struct FeederEntry {
   bool has_parent = false;
   bool has_hash = false;
   bool has_local = false;
+  bool names_parent = false;  // its producer does: no child is told by its hash alone
 
   bool is_indexed() const noexcept {
     for (const bool in_tier : indexed)

@@ -10,10 +10,12 @@
 // Invariant:     an empty table owns no memory.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -27,20 +29,18 @@
 namespace ashlar::feed {
 
 struct EngineBlock {
-  events::BlockName name;
   tokens::LocalHash local = {};
   tokens::SequenceHash hash = {};
-  tokens::SequenceHash parent = {};  // of has_parent
-  std::uint32_t sequence = 0;        // number of what it shares with others
-  std::uint32_t copies = 0;          // in the device tier; others have one at most
-  std::uint16_t group = 0;
-  std::uint8_t tiers = 0;  // a bit each; none: a free record
+  tokens::SequenceHash parent = {};    // of has_parent
+  events::BlockName parent_name = {};  // of has_parent: what its run called it
+  std::uint32_t sequence = 0;          // number of what it shares with others
+  std::uint32_t copies = 0;            // in the device tier; others have one at most
+  std::uint8_t tiers = 0;              // a bit each; none: a free record
   bool has_parent = false;
   bool has_extras = false;  // as BlockContent
   bool ambiguous = false;   // its name also arrived with other content
   bool indexed = true;
 
-  EngineKey key() const noexcept { return {group, name}; }
   bool in_tier(std::size_t tier) const noexcept { return (tiers >> tier & 1) != 0; }
 };
 static_assert(sizeof(EngineBlock) == 64 && events::kStorageTiers <= 8);
@@ -53,12 +53,36 @@ struct EngineSequence {
 };
 
 class HeldBlocks {
+  struct Place {
+    using Key = EngineKey;
+    events::BlockName name;
+    std::uint32_t group = 0;
+    std::uint32_t number = 0;  // of the record, from 1 on
+
+    Key key() const noexcept { return {group, name}; }
+    bool empty() const noexcept { return number == 0; }
+    static std::uint64_t hash(const Key& key, std::uint64_t seed) noexcept {
+      return seeded_hash(key.name.value(), key.group, seed);
+    }
+  };
+  static_assert(sizeof(Place) == 16);
+
  public:
   std::size_t size() const noexcept { return places_.size(); }
   bool empty() const noexcept { return places_.empty(); }
 
   // always_inline: as EntryMap::prefetch().
-  [[gnu::always_inline]] void prefetch(const EngineKey& key) const noexcept { places_.prefetch(key); }
+  [[gnu::always_inline]] void prefetch(std::uint32_t group,
+                                       std::span<const events::BlockName> names) const noexcept {
+    places_.prefetch(names.size(), [&](std::size_t i) { return EngineKey{group, names[i]}; });
+  }
+  // The records of those that are held. Waits for their places.
+  [[gnu::always_inline]] void prefetch_records(std::uint32_t group,
+                                               std::span<const events::BlockName> names) const noexcept {
+    for (const events::BlockName name : names)
+      if (const Place* const place = places_.find({group, name}))
+        __builtin_prefetch(&const_cast<HeldBlocks*>(this)->record(place->number), 1);
+  }
   // Takes memory for that many blocks and touches it; clear() gives it back. Throws std::bad_alloc, with part
   // of it taken.
   void reserve(std::size_t blocks) {
@@ -69,11 +93,23 @@ class HeldBlocks {
                   chunks_.back().get_deleter().records * sizeof(EngineBlock));
     }
   }
-  // Null when the rank does not hold it.
-  EngineBlock* find(const EngineKey& key) noexcept {
-    const Place* const place = places_.find(key);
-    return place == nullptr ? nullptr : &record(place->number);
+  // A block and its place, until the next change of the table.
+  class Found {
+   public:
+    EngineBlock* block = nullptr;  // null: the rank does not hold it
+
+   private:
+    friend class HeldBlocks;
+    Place* place_ = nullptr;
+  };
+  Found look_up(const EngineKey& key) noexcept {
+    Found found;
+    found.place_ = places_.find(key);
+    if (found.place_ != nullptr) found.block = &record(found.place_->number);
+    return found;
   }
+  // Null when the rank does not hold it.
+  EngineBlock* find(const EngineKey& key) noexcept { return look_up(key).block; }
   const EngineBlock* find(const EngineKey& key) const noexcept {
     return const_cast<HeldBlocks*>(this)->find(key);
   }
@@ -102,41 +138,63 @@ class HeldBlocks {
             .root = shared.root,
             .local = block.local,
             .hasher = shared.hasher,
+            .parent_name = block.parent_name,
             .sequence = block.sequence,
             .has_parent = block.has_parent,
             .has_extras = block.has_extras};
   }
-  // Requires: its key is absent, and a sequence. Throws std::bad_alloc with nothing changed.
-  EngineBlock& add(const EngineBlock& block) {
-    EngineBlock* const place = add_unfilled(block.key(), block.sequence);
-    ASHLAR_DCHECK(place != nullptr, "a block is added that is there; %zu are", size());
+  // Requires: the key is absent, and a sequence. Throws std::bad_alloc with nothing changed.
+  EngineBlock& add(const EngineKey& key, const EngineBlock& block) {
+    make_room(1);
+    EngineBlock* place = nullptr;
+    const std::size_t added =
+        add_run(key.group, std::span(&key.name, 1), block.sequence, std::span(&place, 1));
+    ASHLAR_DCHECK(added == 1, "a block is added that is there; %zu are", size());
     return *std::construct_at(place, block);
   }
-  // Memory for the record of a block of a sequence, which the caller fills; null when the key is there.
-  // Throws std::bad_alloc with nothing changed.
-  EngineBlock* add_unfilled(const EngineKey& key, std::uint32_t sequence) {
-    if (free_.empty() && end_ == room_) add_chunk();
-    const std::uint32_t number = free_.empty() ? end_ + 1 : free_.back();
-    if (number + kAhead <= room_) __builtin_prefetch(&record(number + kAhead), 1);  // for those that follow
-    if (!places_.insert({key.name, key.group, number}).second) return nullptr;
-    if (free_.empty())
-      ++end_;
-    else
-      free_.pop_back();
-    ++sequences_[sequence - 1].blocks;
-    return &record(number);
+  // For that many more: add_run() of them needs no memory. Throws std::bad_alloc with nothing added.
+  void make_room(std::size_t blocks) {
+    while (room_ - end_ + free_.size() < blocks) add_chunk();
+    places_.reserve(size() + blocks);
   }
-  void erase(const EngineBlock& block) noexcept {
-    Place* const place = places_.find(block.key());
-    const std::uint32_t number = place->number;
-    places_.erase(place);
+  // Adds blocks of one sequence, up to the first whose key is there, and gives the memory of their records,
+  // which the caller fills. Returns how many. Requires: make_room(); as many records as names.
+  std::size_t add_run(std::uint32_t group, std::span<const events::BlockName> names, std::uint32_t sequence,
+                      std::span<EngineBlock*> records) noexcept {
+    const std::size_t reused = std::min(free_.size(), names.size());
+    const auto reused_number = [&](std::size_t i) { return free_[free_.size() - 1 - i]; };
+    std::size_t added = insert(group, names.first(reused), reused_number);
+    for (std::size_t i = 0; i < added; ++i) records[i] = &record(reused_number(i));
+    free_.resize(free_.size() - added);
+    while (added >= reused && added < names.size()) {
+      EngineBlock* const place = &record(end_ + 1);
+      const std::size_t some = std::min(left_in_chunk(end_), names.size() - added);
+      const std::size_t placed = insert(group, names.subspan(added, some), [&](std::size_t i) {
+        return end_ + 1 + static_cast<std::uint32_t>(i);
+      });
+      for (std::size_t i = 0; i < placed; ++i) {
+        records[added + i] = place + i;
+        __builtin_prefetch(place + kAhead + i, 1);  // for those that follow
+      }
+      end_ += static_cast<std::uint32_t>(placed);
+      added += placed;
+      if (placed < some) break;
+    }
+    sequences_[sequence - 1].blocks += static_cast<std::uint32_t>(added);
+    return added;
+  }
+  // Requires: it is held.
+  void erase(const Found& found) noexcept {
+    const std::uint32_t number = found.place_->number;
+    EngineBlock& block = *found.block;
+    places_.erase(found.place_);
     if (places_.empty()) return clear();
     EngineSequence& shared = sequences_[block.sequence - 1];
     if (--shared.blocks == 0) {
       shared = {};
       free_sequences_.push_back(block.sequence);  // its memory was reserved
     }
-    record(number) = EngineBlock{};
+    block = EngineBlock{};
     free_.push_back(number);  // its memory was reserved
   }
   void clear() noexcept {
@@ -148,14 +206,15 @@ class HeldBlocks {
     std::vector<std::uint32_t>().swap(free_sequences_);
     end_ = 0;
   }
-  // In no order that means anything.
+  // fn(key, block), in no order that means anything.
   template <class F>
   void for_each(F&& fn) {
-    places_.for_each([&](const Place& place) { fn(record(place.number)); });
+    places_.for_each([&](const Place& place) { fn(place.key(), record(place.number)); });
   }
   template <class F>
   void for_each(F&& fn) const {
-    const_cast<HeldBlocks*>(this)->for_each([&](const EngineBlock& block) { fn(block); });
+    const_cast<HeldBlocks*>(this)->for_each(
+        [&](const EngineKey& key, const EngineBlock& block) { fn(key, block); });
   }
 
  private:
@@ -163,19 +222,6 @@ class HeldBlocks {
   static constexpr std::size_t kChunk = 128;          // records
   static constexpr std::size_t kChunks = 1024;        // of that size
   static constexpr std::size_t kHugeChunk = 131'072;  // records of those that follow
-  struct Place {
-    using Key = EngineKey;
-    events::BlockName name;
-    std::uint32_t group = 0;
-    std::uint32_t number = 0;  // of the record, from 1 on
-
-    Key key() const noexcept { return {group, name}; }
-    bool empty() const noexcept { return number == 0; }
-    static std::uint64_t hash(const Key& key, std::uint64_t seed) noexcept {
-      return seeded_hash(key.name.value(), key.group, seed);
-    }
-  };
-  static_assert(sizeof(Place) == 16);
 
   struct Free {
     void operator()(EngineBlock* chunk) const noexcept { huge_delete(chunk, records * sizeof(EngineBlock)); }
@@ -183,6 +229,15 @@ class HeldBlocks {
   };
   using Chunk = std::unique_ptr<EngineBlock, Free>;
 
+  template <class F>
+  std::size_t insert(std::uint32_t group, std::span<const events::BlockName> names, F&& number) noexcept {
+    return places_.insert_run(names.size(), [&](std::size_t i) { return Place{names[i], group, number(i)}; });
+  }
+  // Records of the chunk of record `at` + 1 from that one on.
+  static std::size_t left_in_chunk(std::size_t at) noexcept {
+    if (at < kChunks * kChunk) return kChunk - at % kChunk;
+    return kHugeChunk - (at - kChunks * kChunk) % kHugeChunk;
+  }
   EngineBlock& record(std::uint32_t number) noexcept {
     const std::size_t at = number - 1;
     if (at < kChunks * kChunk) return chunks_[at / kChunk].get()[at % kChunk];

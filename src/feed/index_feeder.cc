@@ -103,8 +103,8 @@ void IndexFeeder::apply(std::uint32_t rank, std::span<const KvEvent> events) {
 
 void IndexFeeder::apply_needed(FeederRank& rank, std::span<const KvEvent> events) {
   while (!events.empty()) {
-    if (const std::size_t stored = store_run(rank, events); stored != 0) {
-      events = events.subspan(stored);
+    if (const std::size_t sent = send_run(rank, events); sent != 0) {
+      events = events.subspan(sent);
       continue;
     }
     std::size_t count = 0;
@@ -121,25 +121,49 @@ void IndexFeeder::apply_needed(FeederRank& rank, std::span<const KvEvent> events
   }
 }
 
-// One group, and no block that waits: then all there is to know lies in the index, and a store that it
-// accepts leaves nothing to remember but names. What it refuses takes the long way.
-std::size_t IndexFeeder::store_run(FeederRank& rank, std::span<const KvEvent> events) {
+// One group, and no block that waits: then all there is to know lies in the index. A store that it accepts
+// leaves nothing to remember but names; without names a removal leaves nothing to forget. What it refuses
+// takes the long way.
+std::size_t IndexFeeder::send_run(FeederRank& rank, std::span<const KvEvent> events) {
   if (!tells_ || rank.groups.size() != 1 || !rank.entries.empty() || !rank.orphans.empty()) return 0;
+  return events.front().kind == KvEventKind::kRemoved ? remove_run(rank, events) : store_run(rank, events);
+}
+
+std::size_t IndexFeeder::remove_run(FeederRank& rank, std::span<const KvEvent> events) {
+  const KvEvent& first = events.front();
+  if (!rank.names.empty() || first.tier.value() >= events::kStorageTiers) return 0;
+  for (const KvEvent& event : events.first(std::min(events.size(), kRound))) {
+    if (event.kind != KvEventKind::kRemoved || event.tier != first.tier || event.group != rank.groups.front())
+      break;
+    removals_.push_back(plain_name(event));
+  }
+  const std::size_t count = removals_.size();
+  if (count == 0) return 0;
+  counters_.removed_blocks +=
+      sink_.remove({worker_, rank.number}, static_cast<events::StorageTier>(first.tier.value()), removals_);
+  removals_.clear();
+  rank.is_fresh = false;
+  return count;
+}
+
+std::size_t IndexFeeder::store_run(FeederRank& rank, std::span<const KvEvent> events) {
   if (!begin_run(rank, events.front())) return 0;
   const std::uint16_t group = rank.groups.front();
   run_names_.clear();
+  const KvEvent* last = nullptr;
   for (const KvEvent& event : events.first(std::min(events.size(), kRound))) {
     if (event.kind != KvEventKind::kStored || event.tier.value() != run_tier_ || !event.has_local ||
         event.group != group)
       break;
-    const SequenceHash hash = plain_hash(event);
-    if (!run_.empty() && (!event.has_parent || plain_parent(event) != run_end_)) break;
-    const std::uint64_t chain = hash.chain();
-    rank.names.prefetch(chain);
-    const BlockName name = event.has_name ? event.name() : BlockName(chain);
-    run_names_.emplace_back(chain, name);
-    run_.push_back({.local = *event.local(), .name = name});
-    run_end_ = hash;
+    if (last != nullptr && (!event.has_parent || event.parent_bits != last->hash)) break;
+    const BlockName name = plain_name(event);
+    if (event.has_name && !event.has_parent_name) {
+      const std::uint64_t chain = plain_hash(event).chain();
+      rank.names.prefetch(chain);
+      run_names_.emplace_back(chain, name);
+    }
+    run_.push_back({.local = tokens::LocalHash(event.local_bits), .name = name});
+    last = &event;
   }
   const std::size_t count = run_.size();
   if (count == 0) return 0;
@@ -169,7 +193,8 @@ bool IndexFeeder::begin_run(FeederRank& rank, const KvEvent& first) {
   run_position_ = hash.position();
   asked_.assign(1, plain_name(first));
   if (hash.position() != 0) {
-    if (first.has_parent) run_parent_ = rank.names.only(plain_parent(first).chain());
+    run_parent_ = first.parent_name();
+    if (!run_parent_ && first.has_parent) run_parent_ = rank.names.only(plain_parent(first).chain());
     if (!run_parent_) return false;
     asked_.push_back(*run_parent_);
   }
@@ -193,11 +218,15 @@ void IndexFeeder::prepare(FeederRank& rank, std::span<const KvEvent> events) {
     asked_hashes_.push_back(hash);
     if (event.kind == KvEventKind::kStored && event.has_parent && plain_parent(event) != before) {
       const SequenceHash parent = plain_parent(event);
-      rank.names.any_of(parent.chain(), [&](BlockName name) {
+      const auto ask = [&](BlockName name) {
         asked_.push_back(name);
         asked_hashes_.push_back(parent);
         return false;
-      });
+      };
+      if (const auto name = event.parent_name())
+        ask(*name);
+      else
+        rank.names.any_of(parent.chain(), ask);
     }
     before = hash;
   }
@@ -245,11 +274,12 @@ void IndexFeeder::load_all(FeederRank& rank) {
 }
 
 void IndexFeeder::settle(FeederRank& rank) {
-  if (tells_)
-    for (const BlockName name : rank.touched)
-      if (const auto at = rank.entries.find(name);
-          at != rank.entries.end() && at->second.is_settled(rank.required))
-        rank.drop(at);
+  for (const BlockName name : rank.touched) {
+    const auto at = rank.entries.find(name);
+    if (at == rank.entries.end()) continue;
+    at->second.parent_name.reset();
+    if (tells_ && at->second.is_settled(rank.required)) rank.drop(at);
+  }
   rank.touched.clear();
 }
 
@@ -284,6 +314,8 @@ void IndexFeeder::apply(FeederRank& rank, const KvEvent& event) {
     entry.parent = plain_parent(event);
     entry.has_parent = true;
   }
+  entry.parent_name = event.parent_name();
+  entry.names_parent |= event.has_parent_name;
   if (const auto local = event.local(); local && !entry.has_local) {
     entry.local = *local;
     entry.has_local = true;
@@ -292,13 +324,13 @@ void IndexFeeder::apply(FeederRank& rank, const KvEvent& event) {
   entry.held[tier] |= *bit;
   const bool before = entry.is_indexed();
   sync(rank, name, entry);
-  if (!before && entry.is_indexed()) adopt(rank, entry.hash);
+  if (!before && entry.is_indexed()) adopt(rank, entry.hash, name);
 }
 
-void IndexFeeder::adopt(FeederRank& rank, const SequenceHash& parent) {
-  std::vector<SequenceHash> parents = {parent};
+void IndexFeeder::adopt(FeederRank& rank, const SequenceHash& parent, BlockName parent_name) {
+  std::vector<std::pair<SequenceHash, BlockName>> parents = {{parent, parent_name}};
   while (!parents.empty() && !rank.orphans.empty()) {
-    const SequenceHash hash = parents.back();
+    const auto [hash, known_as] = parents.back();
     parents.pop_back();
     std::vector<BlockName> names;
     const auto [first, last] = rank.orphans.equal_range(hash);
@@ -306,8 +338,9 @@ void IndexFeeder::adopt(FeederRank& rank, const SequenceHash& parent) {
     rank.orphans.erase(first, last);
     for (const BlockName name : names) {
       FeederEntry& entry = rank.entries.at(name);
+      entry.parent_name = known_as;
       sync(rank, name, entry);
-      if (entry.is_indexed()) parents.push_back(entry.hash);
+      if (entry.is_indexed()) parents.emplace_back(entry.hash, name);
     }
   }
 }
@@ -375,9 +408,11 @@ void IndexFeeder::sync(FeederRank& rank, BlockName name, FeederEntry& entry) {
   }
 }
 
-std::optional<BlockName> IndexFeeder::indexed_name(FeederRank& rank, const SequenceHash& hash) {
+std::optional<BlockName> IndexFeeder::indexed_parent(FeederRank& rank, const FeederEntry& child) {
+  if (!child.has_parent) return std::nullopt;
+  const SequenceHash& hash = child.parent;
   std::optional<BlockName> found;
-  rank.names.any_of(hash.chain(), [&](BlockName name) {
+  const auto is_it = [&](BlockName name) {
     if (!rank.entries.contains(name)) load(rank, std::span(&name, 1), std::span(&hash, 1));
     const auto at = rank.entries.find(name);
     if (at == rank.entries.end() || !at->second.is_indexed()) return false;
@@ -385,7 +420,8 @@ std::optional<BlockName> IndexFeeder::indexed_name(FeederRank& rank, const Seque
     if (entry.position != hash.position() || (entry.has_hash && entry.hash != hash)) return false;
     found = name;
     return true;
-  });
+  };
+  if (!child.parent_name || !is_it(*child.parent_name)) rank.names.any_of(hash.chain(), is_it);
   return found;
 }
 
@@ -397,7 +433,7 @@ void IndexFeeder::store(FeederRank& rank, BlockName name, FeederEntry& entry, st
     const std::uint32_t position = entry.position;
     std::optional<BlockName> parent;
     if (position > 0) {
-      if (entry.has_parent) parent = indexed_name(rank, entry.parent);
+      parent = indexed_parent(rank, entry);
       if (!parent) {
         ++counters_.verdicts[static_cast<std::size_t>(StoreVerdict::kUnknownParent)];
         if (entry.has_parent && rank.find_orphan(entry.parent, name) == rank.orphans.end())
@@ -413,7 +449,7 @@ void IndexFeeder::store(FeederRank& rank, BlockName name, FeederEntry& entry, st
   ASHLAR_DCHECK(removals_.empty(), "stores and removals are sent apart, in their order");
   ASHLAR_DCHECK(entry.has_hash, "a block is stored by an event, which has its hash");
   entry.indexed[tier] = true;
-  rank.names.add(entry.hash.chain(), name);
+  if (!entry.names_parent) rank.names.add(entry.hash.chain(), name);
   run_.push_back({.local = entry.local, .name = name});
   run_end_ = entry.hash;
 }

@@ -208,7 +208,7 @@ void StorageAdvisor::store(const events::Worker& worker, const KvEvent& event, s
   Block block{.hash = event.hash,
               .group = group,
               .parent = event.parent(),
-              .bytes = event.bytes,
+              .bytes = event.has_parent_name ? 0 : event.bytes,
               .metadata = event.metadata,
               .stored_ns = now,
               .used_ns = now,

@@ -80,7 +80,10 @@ bool StreamRelay::publishes(const events::StreamId& stream) const {
 void StreamRelay::append(Out& out, std::span<const KvEvent> events) {
   while (!events.empty()) {
     const std::size_t n = std::min(kChunk, events.size());
-    for (const KvEvent& event : events.first(n)) out.log->append(event);
+    for (KvEvent event : events.first(n)) {
+      event.drop_parent_name();  // what an engine called the parent then says nothing to who listens later
+      out.log->append(event);
+    }
     out.manager->drain();
     ASHLAR_CHECK(out.log->lost() == 0, "the relay drains before its log is full; %llu events were lost",
                  static_cast<unsigned long long>(out.log->lost()));

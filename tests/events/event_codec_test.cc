@@ -97,6 +97,20 @@ TEST(EventCodec, ARunOfManyBlocksTakesAFewBytesEach) {
   EXPECT_LE(bytes.size() - 96, 100u);
 }
 
+TEST(EventCodec, NamesOfParentsStayWithTheirListener) {
+  OwnedBatch batch;
+  batch.events = chain(1, 5);
+  for (KvEvent& event : batch.events) event.block = event.bytes = 0;
+  std::vector<std::byte> expected;
+  encode_batch(batch.view(), expected);
+  for (KvEvent& event : batch.events)
+    event.set_parent_name(event.has_parent ? std::optional(BlockName(event.hash.chain() * 7)) : std::nullopt);
+  EXPECT_EQ(run_length(batch.events), 5u);
+  std::vector<std::byte> bytes;
+  encode_batch(batch.view(), bytes);
+  EXPECT_EQ(bytes, expected);
+}
+
 TEST(EventCodec, RemovalsAlongAChainTakeAFewBytesEach) {
   OwnedBatch batch;
   batch.events = chain(1, 100);

@@ -1,9 +1,18 @@
-// EngineIngest beside an engine that knows what it holds.
+// EngineIngest beside an engine that knows what it holds. Its events are fed to two indexes, one of which
+// hears no names of parents: they hold the same.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "ashlar/feed/engine_session.h"
+#include "ashlar/feed/index_feeder.h"
+#include "ashlar/index/make_index.h"
+#include "ashlar/testing/index_oracle.h"
 #include "feed/untidy_engine.h"
 #include "support/rounds.h"
 
@@ -17,6 +26,53 @@ struct Outcome {
   std::size_t moves = 0;     // to another ingest, with `moves`
 };
 
+class FedIndexes {
+ public:
+  void apply(std::span<const KvEvent> events) {
+    named_.apply(events);
+    std::vector<KvEvent> unnamed(events.begin(), events.end());
+    for (KvEvent& event : unnamed) event.drop_parent_name();
+    by_hash_.apply(unnamed);
+  }
+  void clear(std::uint32_t ranks) {
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      KvEvent event;
+      event.kind = KvEventKind::kResync;
+      event.metadata = rank;
+      apply(std::span(&event, 1));
+    }
+  }
+  std::string compared() const {
+    testing::IndexOracle named;
+    testing::IndexOracle by_hash;
+    named_index_->dump(named);
+    by_hash_index_->dump(by_hash);
+    return difference(named, by_hash);
+  }
+  void check() const {
+    named_.check_invariants();
+    by_hash_.check_invariants();
+    ASSERT_EQ(named_.counters().stored_blocks, by_hash_.counters().stored_blocks);
+  }
+
+ private:
+  std::unique_ptr<index::AnyIndex> named_index_ = index::make_index({.kind = "flash"}).value();
+  std::unique_ptr<index::AnyIndex> by_hash_index_ = index::make_index({.kind = "flash"}).value();
+  IndexFeeder named_{*named_index_, events::WorkerId(1)};
+  IndexFeeder by_hash_{*by_hash_index_, events::WorkerId(1)};
+};
+
+// Events for an index name the parent wherever its name is held.
+void check_parent(const KvEvent& event, const UntidyEngine& engine, const PresenceBook& book) {
+  if (event.kind != KvEventKind::kStored || !EngineIngest::for_index(event)) return;
+  const std::optional<BlockName> parent = engine.parent_of(event.name_bits);
+  bool is_held = false;
+  for (std::uint32_t tier = 0; parent && tier < events::kStorageTiers; ++tier)
+    is_held |= book.present().contains({EngineIngest::rank_of(event), event.group, tier, parent->value()});
+  ASSERT_EQ(event.has_parent_name, !parent || is_held);
+  ASSERT_EQ(event.parent_name(), is_held ? parent : std::nullopt);
+}
+
 // Nothing is ever reported that is not there; what is missing is counted. With `moves` another ingest goes on
 // from the state of the first wherever it can be had.
 void run(std::uint64_t seed, const UntidyOptions& untidy, bool full_reports, Outcome& outcome,
@@ -26,14 +82,18 @@ void run(std::uint64_t seed, const UntidyOptions& untidy, bool full_reports, Out
   ASSERT_TRUE(ingest);
   PresenceBook book;
   book.strict_parents = !(untidy.first_blocks_twice && full_reports);
+  FedIndexes indexes;
   std::vector<KvEvent> out;
   for (int i = 0; i < 300; ++i) {
     const EngineBatch& batch = engine.step();
     out.clear();
     ingest->apply(batch, out);
-    book.apply(out);
-    ASSERT_EQ(book.problem(), "") << "seed " << seed << " step " << i;
+    indexes.apply(out);
+    indexes.check();
     for (const KvEvent& event : out) {
+      check_parent(event, engine, book);
+      book.apply(std::span(&event, 1));
+      ASSERT_EQ(book.problem(), "") << "seed " << seed << " step " << i;
       ASSERT_EQ(event.hash, engine.hash_of(event.name_bits).in_group(event.group)) << "seed " << seed;
       ASSERT_EQ(EngineIngest::for_index(event), event.group == 0);
     }
@@ -46,7 +106,12 @@ void run(std::uint64_t seed, const UntidyOptions& untidy, bool full_reports, Out
       told.strict_parents = false;  // of a block whose parent was evicted
       out.clear();
       ASSERT_TRUE(next->load(*state, out));
-      told.apply(out);
+      for (const KvEvent& event : out) {
+        check_parent(event, engine, told);
+        told.apply(std::span(&event, 1));
+      }
+      indexes.clear(untidy.ranks);
+      indexes.apply(out);
       ASSERT_EQ(told.problem(), "") << "seed " << seed << " step " << i;
       ASSERT_EQ(told.present(), book.present()) << "seed " << seed << " step " << i;
       ASSERT_EQ(next->save().value(), *state);
@@ -55,6 +120,7 @@ void run(std::uint64_t seed, const UntidyOptions& untidy, bool full_reports, Out
       ++outcome.moves;
     }
     if (!engine.quiet()) continue;
+    ASSERT_EQ(indexes.compared(), "") << "seed " << seed << " step " << i;
     const auto held = engine.contents();
     const auto reported = book.keys();
     for (const auto& key : reported)

@@ -305,6 +305,33 @@ TEST_F(EngineIngestTest, ALowerTierWithoutExtraKeysIsKnownByItsName) {
   EXPECT_EQ(counters().collisions, 1u);
 }
 
+TEST_F(EngineIngestTest, AnEventNamesAParentThatIsHeld) {
+  const auto parents = [](const std::vector<KvEvent>& events) {
+    std::vector<std::optional<std::uint64_t>> out;
+    for (const KvEvent& event : events) {
+      EXPECT_EQ(event.kind, KvEventKind::kStored);
+      EXPECT_EQ(event.parent_name().has_value(), event.has_parent && event.has_parent_name);
+      out.push_back(!event.has_parent_name
+                        ? std::nullopt
+                        : std::optional(event.parent_name().value_or(BlockName()).value()));
+    }
+    return out;
+  };
+  using Parents = std::vector<std::optional<std::uint64_t>>;
+  EXPECT_EQ(parents(store(std::nullopt, {11, 12, 13}, text(0, 3))), (Parents{0, 11, 12}));
+  EXPECT_EQ(parents(store(BlockName(13), {14}, text(3, 1))), (Parents{13}));
+  EXPECT_EQ(parents(placeholder(14)), (Parents{13}));
+  // Of the same content under another name the block is a child too, and may be told by that name.
+  EXPECT_EQ(parents(store(BlockName(12), {23}, text(2, 1))), (Parents{12}));
+  EXPECT_EQ(parents(store(BlockName(23), {14}, text(3, 1), "DISK")), (Parents{23}));
+  // A name that is gone, and one that means another block now, are not told.
+  remove({23});
+  EXPECT_EQ(parents(placeholder(14, "STORAGE")), (Parents{std::nullopt}));
+  store(BlockName(12), {23}, text(7, 1));
+  remove({14}, "CPU");
+  EXPECT_EQ(parents(placeholder(14)), (Parents{std::nullopt}));
+}
+
 TEST_F(EngineIngestTest, ImagesEnterTheLocalHash) {
   BatchBuilder builder;
   builder.stored(std::nullopt, names({11, 12, 13}), text(0, 3), kSize);

@@ -40,6 +40,7 @@ class NotingIndex final : public events::IndexSink {
   void remove_worker(events::WorkerId worker) override { index.remove_worker(worker); }
   bool presence(const events::Worker& worker, std::span<const BlockName> names,
                 std::span<events::BlockPresence> out) const override {
+    ++questions;
     return tells && index.presence(worker, names, out);
   }
   bool list(const events::Worker& worker, std::vector<events::BlockPresence>& out) const override {
@@ -47,6 +48,7 @@ class NotingIndex final : public events::IndexSink {
   }
 
   bool tells = true;
+  mutable int questions = 0;
   index::RadixTree index;
   std::vector<std::string> calls;
   bool refuse = false;
@@ -107,6 +109,30 @@ TEST_P(IndexFeederTest, AnExpectedNumberOfBlocksChangesNoCall) {
   EXPECT_EQ(sink.calls, calls());
   EXPECT_EQ(sized.counters(), feeder_.counters());
   sized.check_invariants();
+}
+
+TEST_P(IndexFeederTest, WhereParentsAreNamedARemovalAsksNothing) {
+  std::vector<KvEvent> named = {stored(0), stored(1), stored(2)};
+  for (KvEvent& event : named)
+    event.set_parent_name(event.has_parent ? std::optional(BlockName(event.name_bits - 1)) : std::nullopt);
+  apply({named[0]});
+  apply({named[1], named[2]});
+  EXPECT_EQ(calls(), (Calls{"store 0 behind nothing: 100", "store 0 behind 100: 101 102"}));
+  const int questions = sink_.questions;
+  apply({removed(2), removed(1), removed(1, 1)});
+  EXPECT_EQ(calls(),
+            GetParam() ? (Calls{"remove 0: 102 101", "remove 1: 101"}) : (Calls{"remove 0: 102 101"}));
+  EXPECT_EQ(sink_.questions, questions);
+  EXPECT_EQ(feeder_.counters().removed_blocks, 2u);
+  EXPECT_EQ(feeder_.counters().missing_removals, 0u);
+  // A name that is found by its hash stays until the block has left all tiers.
+  KvEvent anew;
+  anew.kind = KvEventKind::kResync;
+  apply({anew, stored(0), stored(1)});
+  apply({stored(1, 1), removed(1)});
+  apply({stored(2)});
+  EXPECT_EQ(calls(), (Calls{"clear 0", "store 0 behind nothing: 100 101", "store 1 behind 100: 101",
+                            "remove 0: 101", "store 0 behind 101: 102"}));
 }
 
 TEST_P(IndexFeederTest, ALocalHashComesFromAnotherTier) {

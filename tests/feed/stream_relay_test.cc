@@ -141,6 +141,27 @@ class NoFeed final : public FeedSource {
 };
 
 // All that the relay publishes is read by it again.
+TEST_F(StreamRelayTest, NamesOfParentsAreNotRelayed) {
+  StreamRelay relay(options());
+  std::vector<events::KvEvent> named = events::chain(1, 3);
+  for (events::KvEvent& event : named) {
+    event.block = event.bytes = 0;
+    event.set_parent_name(event.has_parent ? std::optional(events::BlockName(event.parent_bits.chain()))
+                                           : std::nullopt);
+  }
+  relay.relay({WorkerId(3), 0}, named);
+  ASSERT_TRUE(flush(relay));
+  std::size_t relayed = 0;
+  for (const OwnedBatch& batch : sink_->batches())
+    for (const events::KvEvent& event : batch.events) {
+      EXPECT_FALSE(event.has_parent_name);
+      EXPECT_EQ(event.block, 0u);
+      EXPECT_EQ(event.bytes, 0u);
+      ++relayed;
+    }
+  EXPECT_EQ(relayed, 3u);
+}
+
 TEST_F(StreamRelayTest, WhatComesBackIsDroppedAndTheSourceIsStillHeard) {
   StreamRelay relay(options());
   NoFeed feed;

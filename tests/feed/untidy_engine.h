@@ -68,6 +68,11 @@ class UntidyEngine {
     }
     return keys;
   }
+  // The name of the block before it.
+  std::optional<BlockName> parent_of(std::uint64_t name) const {
+    const Block& block = blocks_.at(name);
+    return block.position == 0 ? std::nullopt : std::optional(BlockName(block.parent));
+  }
   // The chain hash that the name stands for, in group 0.
   tokens::SequenceHash hash_of(std::uint64_t name) const {
     std::vector<Token> text;

@@ -47,6 +47,7 @@ struct KvEvent {
   std::uint64_t sequence = 0;             // position in its log, from 0; lost events consume numbers
   std::uint64_t name_bits = 0;            // name(), set_name()
   std::uint64_t local_bits = 0;           // local(), set_local()
+  // block and bytes: with has_parent_name the halves of the parent's name; see set_parent_name().
   std::uint32_t block = 0;     // block id in its tier; kResync: how many events were lost; kAccess: hits
   std::uint32_t bytes = 0;     // size of the block; 0: unknown; UINT32_MAX: 4 GiB or more
   std::uint32_t metadata = 0;  // the producer's own
@@ -58,7 +59,8 @@ struct KvEvent {
   bool has_root = false;
   bool has_name = false;
   bool has_local = false;
-  std::uint16_t reserved = 0;
+  bool has_parent_name = false;
+  std::uint8_t reserved = 0;
 
   // The preceding block of its sequence; nullopt for the first block, or if the producer did not know it.
   std::optional<tokens::SequenceHash> parent() const noexcept {
@@ -73,6 +75,11 @@ struct KvEvent {
   // The hash of the block's own tokens, if the producer knew it.
   std::optional<tokens::LocalHash> local() const noexcept {
     return has_local ? std::optional(tokens::LocalHash(local_bits)) : std::nullopt;
+  }
+  // The producer's name of the preceding block, if it tells names of parents and there is one.
+  std::optional<BlockName> parent_name() const noexcept {
+    return has_parent_name && has_parent ? std::optional(BlockName(std::uint64_t{bytes} << 32 | block))
+                                         : std::nullopt;
   }
 
   // For producers. Each sets a value and its flag together; nullopt: the producer does not know it.
@@ -100,6 +107,21 @@ struct KvEvent {
   constexpr void set_local(const std::optional<tokens::LocalHash>& local) noexcept {
     has_local = local.has_value();
     local_bits = local ? local->value() : 0;
+  }
+
+  // The producer's own name of the parent, which it holds now; nullopt: this is the first block of a
+  // sequence. Replaces block and bytes. Says too that nobody has to find this block by its hash: a producer
+  // names the parent in every Stored event whose parent it holds, or in none. For the listener at hand:
+  // streams leave it out.
+  constexpr void set_parent_name(const std::optional<BlockName>& name) noexcept {
+    has_parent_name = true;
+    block = name ? static_cast<std::uint32_t>(name->value()) : 0;
+    bytes = name ? static_cast<std::uint32_t>(name->value() >> 32) : 0;
+  }
+  constexpr void drop_parent_name() noexcept {
+    if (!has_parent_name) return;
+    has_parent_name = false;
+    block = bytes = 0;
   }
 
   friend bool operator==(const KvEvent&, const KvEvent&) = default;

@@ -6,6 +6,11 @@
 // parent arrives: events name parents that no tier holds. One whose event has no parent waits for an event
 // that has. To an index the groups of layers are one block, present while every group seen so far holds it.
 //
+// Parents. Where events tell the producer's name of the parent (KvEvent::set_parent_name()), that is its name
+// in the index, and nothing is kept for it. Elsewhere a name that is not the chain hash is kept by that hash.
+// A child waits for the parent under the name that it was told, even if the worker holds the same content
+// under another one.
+//
 // What a worker holds is kept in one place, the index: the feeder asks it (IndexSink::presence()) and keeps
 // only blocks that the index cannot have yet. Over a sink that does not tell it keeps them all. It must be
 // the only writer of its worker. A feeder over an index that already holds blocks of its worker, from a dump
@@ -15,8 +20,8 @@
 // Complexity:    O(1) expected per event, a question per 1,024 events, and a call of the sink per run. The
 //                first event of a further group, after others were applied, and the clear of one tier list
 //                the worker's blocks. Memory: about 180 bytes per (rank, name) that waits, and 22 to 86 bytes
-//                per block whose name is not its chain hash; over a sink that does not tell, about 180 bytes
-//                per (rank, name) that some tier holds.
+//                per block with a name kept by its hash; over a sink that does not tell, about 180 bytes per
+//                (rank, name) that some tier holds.
 #pragma once
 
 #include <array>
@@ -49,7 +54,7 @@ struct IndexFeederCounters {
   std::uint64_t stores = 0;         // runs
   std::uint64_t stored_blocks = 0;  // of runs that were applied
   std::uint64_t removed_blocks = 0;
-  std::uint64_t missing_removals = 0;  // not in the index
+  std::uint64_t missing_removals = 0;  // known here, and not in the index
   std::uint64_t clears = 0;
   std::array<std::uint64_t, 7> verdicts{};  // runs by StoreVerdict
 
@@ -64,8 +69,8 @@ struct IndexFeederCounters {
 class IndexFeeder {
  public:
   // The sink must outlive the feeder. The memory for the names of `expected_blocks` blocks of the first rank
-  // is taken and touched here, which throws std::bad_alloc where there is none. Tables shrink with what is
-  // removed.
+  // is taken and touched here, which throws std::bad_alloc where there is none; events that name parents need
+  // none. Tables shrink with what is removed.
   IndexFeeder(events::IndexSink& sink, events::WorkerId worker, std::size_t expected_blocks = 0);
   IndexFeeder(const IndexFeeder&) = delete;
   IndexFeeder& operator=(const IndexFeeder&) = delete;
@@ -86,9 +91,11 @@ class IndexFeeder {
   void check_invariants(const FeederRank& rank) const;
   FeederRank& rank_of(std::uint32_t number);
   void apply_needed(FeederRank& rank, std::span<const events::KvEvent> events);
-  // Stores the run at the front of the events at once, where nothing needs to be known but its parent.
-  // Returns its length; 0: it is no such run, and nothing was done.
+  // Sends the run of stores or removals at the front of the events at once, where the index knows everything
+  // that is needed. Returns its length; 0: it is no such run, and nothing was done.
+  std::size_t send_run(FeederRank& rank, std::span<const events::KvEvent> events);
   std::size_t store_run(FeederRank& rank, std::span<const events::KvEvent> events);
+  std::size_t remove_run(FeederRank& rank, std::span<const events::KvEvent> events);
   bool begin_run(FeederRank& rank, const events::KvEvent& first);
   // Loads what the index tells of the names in these events.
   void prepare(FeederRank& rank, std::span<const events::KvEvent> events);
@@ -106,10 +113,10 @@ class IndexFeeder {
   // Updates the index to match the entry.
   void sync(FeederRank& rank, events::BlockName name, FeederEntry& entry);
   // Stores the blocks that waited for this one, and their descendants.
-  void adopt(FeederRank& rank, const tokens::SequenceHash& parent);
+  void adopt(FeederRank& rank, const tokens::SequenceHash& parent, events::BlockName parent_name);
   void store(FeederRank& rank, events::BlockName name, FeederEntry& entry, std::size_t tier);
   void remove(std::uint32_t rank_number, events::BlockName name, std::size_t tier);
-  std::optional<events::BlockName> indexed_name(FeederRank& rank, const tokens::SequenceHash& hash);
+  std::optional<events::BlockName> indexed_parent(FeederRank& rank, const FeederEntry& child);
   // Sends the gathered run or removals.
   void flush();
 
