@@ -58,13 +58,13 @@ ReplayRun::ReplayRun(const TraceTable& trace, const ReplayConfig& config, servic
 Result<ReplayOutcome> ReplayRun::run(const ReplayProgress& progress, const ServedHearer& each) {
   ASHLAR_CHECK(caches_.size() == config_.workers, "%zu caches of %u workers", caches_.size(),
                config_.workers);
-  constexpr std::uint32_t kStep = 64;
+  constexpr std::uint32_t kRequestsPerCall = 64;
   const auto began = std::chrono::steady_clock::now();
   const auto all = static_cast<std::uint32_t>(trace_.requests().size());
   latencies_.reserve(all);
   for (std::uint32_t number = 0; number < all; ++number) {
     ASHLAR_RETURN_IF_ERROR(serve(number, each));
-    if (progress && number % kStep == kStep - 1 && !progress(number + 1, all))
+    if (progress && number % kRequestsPerCall == kRequestsPerCall - 1 && !progress(number + 1, all))
       return Error(ErrorCode::kCancelled, "stopped before the end of the trace");
   }
   outcome_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
