@@ -54,6 +54,8 @@ constexpr std::string_view kOurs = "ashlar serve";
 constexpr const char* kQuestion = "direct, /tokenize";
 constexpr std::string_view kOursByLoad = "ashlar, by load";
 
+constexpr const char* kTaskset = "/usr/bin/taskset";
+
 struct ProxyBenchOptions {
   std::size_t rounds = 5;
   double seconds = 0.6;
@@ -122,7 +124,7 @@ class Field {
     return "http://127.0.0.1:" + std::to_string(workers_[worker].port());
   }
   Program start(std::vector<std::string> command, const std::string& log = "/dev/null") const {
-    if (!cores_.empty()) command.insert(command.begin(), {"/usr/bin/taskset", "-c", cores_});
+    if (!cores_.empty()) command.insert(command.begin(), {kTaskset, "-c", cores_});
     return Program::start(std::move(command), log);
   }
   Target start_ours(std::string name, const std::string& tokenize) const {
@@ -507,6 +509,8 @@ ProxyBenchOptions parse(int count, char** words) {
 int main(int count, char** words) {
   using namespace ashlar::bench;
   const ProxyBenchOptions options = parse(count, words);
+  if (!options.cores.empty() && !Program::start({kTaskset, "-c", options.cores, "/bin/echo"}).read_line())
+    fail("--cores '" + options.cores + "' names no cores of this machine; taskset takes lists such as 0,2-3");
   raise_file_limit();
   if (options.idle > 0) {
     hold_idle(options);

@@ -40,7 +40,7 @@ struct OffloadProgress {
   std::size_t arrived = 0;   // copied and registered below
   std::size_t present = 0;   // the tier below already had it
   std::size_t filtered = 0;  // refused by the policy
-  std::size_t gone = 0;      // evicted before its turn
+  std::size_t gone = 0;      // evicted, or without its name, before its turn
   std::size_t failed = 0;    // the copy failed, or its bytes were damaged
   std::size_t refused = 0;   // the queue was full
   std::size_t cancelled = 0;

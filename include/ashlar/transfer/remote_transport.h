@@ -69,9 +69,8 @@ class RemoteTransport {
   // What a peer's connect() needs; at most kMaxAddressBytes.
   static constexpr std::size_t kMaxAddressBytes = 4096;
   virtual std::vector<std::byte> address() const = 0;
-  // An agent with this transport listens at `host`, a number: the transport need not be reached elsewhere.
-  // Called before the agent asks for address(). Errors: kUnsupported: it listens at another host for another
-  // agent; kInvalidArgument: its options keep it from listening there; kIo.
+  // An agent with this transport listens at `host`, a number. Called before the agent asks for address().
+  // Errors: kInvalidArgument: its options keep it from being reached there.
   virtual Result<void> listen_at(std::string_view /*host*/) { return {}; }
   // Makes memory of this process accessible to peers, which write it only where `mode` lets them. The
   // registration keeps the storage alive. Errors: kUnsupported: a kind of storage that this transport cannot

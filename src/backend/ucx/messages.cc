@@ -60,23 +60,15 @@ Result<void> Responder::listen(const std::string& host) {
   parameters.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
   parameters.sockaddr = {reinterpret_cast<const sockaddr*>(&here), sizeof here};
   parameters.conn_handler = {connected, this};
-  ucp_listener_h listener = nullptr;
   ucs_status_t status = UCS_OK;
   {
     const DescriptorGate::Opening alone;
-    status = ucx().ucp_listener_create(worker_->handle(), &parameters, &listener);
+    status = ucx().ucp_listener_create(worker_->handle(), &parameters, &listener_);
   }
+  if (status != UCS_OK) listener_ = nullptr;
   ucp_listener_attr_t attributes{};
   attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
-  if (status == UCS_OK) status = ucx().ucp_listener_query(listener, &attributes);
-  // What is left open is closed: the new one that failed, or the one that it replaces.
-  ucp_listener_h closing = listener;
-  if (status == UCS_OK) closing = std::exchange(listener_, listener);
-  if (closing != nullptr) {
-    const DescriptorGate::Closing together;
-    ucx().ucp_listener_destroy(closing);
-    worker_->progress();
-  }
+  if (status == UCS_OK) status = ucx().ucp_listener_query(listener_, &attributes);
   if (status != UCS_OK)
     return make_error(ErrorCode::kIo, "UCX cannot listen for peers at %s: %s", host.c_str(),
                       reason(status).c_str());

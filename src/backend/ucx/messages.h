@@ -38,8 +38,9 @@ struct ReplyBytes {
 
 class Responder {
  public:
-  // Accepts connections at `host` and takes the requests of a worker. `devices` is null where no device
-  // memory is offered. `reply_limit`: as in the options. Errors: kIo: no port can be listened on.
+  // Accepts connections at `host`, an IPv4 address, and takes the requests of a worker. `devices` is null
+  // where no device memory is offered. `reply_limit`: as in the options. Errors: kIo: no port can be listened
+  // on.
   static Result<std::unique_ptr<Responder>> create(std::unique_ptr<UcxWorker> worker,
                                                    std::shared_ptr<RegionTable> table,
                                                    std::unique_ptr<DeviceCopies> devices,
@@ -48,8 +49,6 @@ class Responder {
   Responder(const Responder&) = delete;
   Responder& operator=(const Responder&) = delete;
 
-  // Accepts connections at this IPv4 address, in place of where it did. Errors: kIo.
-  Result<void> listen(const std::string& host);
   UcxWorker& worker() noexcept { return *worker_; }
   std::uint16_t port() const noexcept { return port_; }
   // Whether anything happened.
@@ -76,6 +75,7 @@ class Responder {
     std::shared_ptr<Peer> peer;  // null over shared memory, where nobody can be disconnected
   };
 
+  Result<void> listen(const std::string& host);
   static ucs_status_t asked(void* user, const void* header, std::size_t header_length, void* data,
                             std::size_t length, const ucp_am_recv_param_t* parameters);
   static ucs_status_t wants_bytes(void* user, const void* header, std::size_t header_length, void* data,

@@ -207,25 +207,33 @@ bool OffloadTable::deck_has_room() const {
   return count(Stage::kOnDeck) + count(Stage::kUpgrading) < options_.queue.on_deck;
 }
 
-// Holding a block takes its manager's lock, so it happens outside this one.
-void OffloadTable::refill() {
+std::vector<SequenceHash> OffloadTable::next_for_deck() {
   constexpr std::size_t kAtATime = 32;
   std::vector<SequenceHash> hashes;
+  if (stopping_) return hashes;  // the tier above may be gone, and close() ends what waits
+  while (hashes.size() < kAtATime && !list(Stage::kWaiting).empty() && deck_has_room()) {
+    hashes.push_back(list(Stage::kWaiting).begin()->second);
+    const auto at = entries_.find(hashes.back());
+    at->second.renewed = false;
+    move(at, Stage::kUpgrading);
+  }
+  return hashes;
+}
+
+void OffloadTable::refill() {
+  std::vector<SequenceHash> hashes;
+  {
+    const MutexLock lock(mu_);
+    hashes = next_for_deck();
+  }
+  refill(std::move(hashes));
+}
+
+// Holding a block takes its manager's lock, so it happens outside this one.
+void OffloadTable::refill(std::vector<SequenceHash> hashes) {
   std::vector<std::optional<Source>> sources;
-  for (;;) {
-    hashes.clear();
+  while (!hashes.empty()) {
     sources.clear();
-    {
-      const MutexLock lock(mu_);
-      if (stopping_) return;  // the tier above may be gone, and close() ends what waits
-      while (hashes.size() < kAtATime && !list(Stage::kWaiting).empty() && deck_has_room()) {
-        hashes.push_back(list(Stage::kWaiting).begin()->second);
-        const auto at = entries_.find(hashes.back());
-        at->second.renewed = false;
-        move(at, Stage::kUpgrading);
-      }
-    }
-    if (hashes.empty()) return;
     for (const SequenceHash& hash : hashes) {
       sources.push_back(upgrade_(hash));
       // Before its entry says that it waits: who drains finds it held no longer.
@@ -236,6 +244,7 @@ void OffloadTable::refill() {
       const MutexLock lock(mu_);
       for (std::size_t i = 0; i < hashes.size(); ++i) upgraded(hashes[i], std::move(sources[i]), after);
       if (stopping_) changed_.notify_all();  // close() waits for them
+      hashes = next_for_deck();
     }
     for (const block::Fence& fence : after.unwatched) watch(fence);
   }

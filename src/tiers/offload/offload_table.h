@@ -196,7 +196,10 @@ class OffloadTable : public std::enable_shared_from_this<OffloadTable> {
   // Takes out a block that nobody wants, or stops its batch if nobody wants any of it.
   void release(Entries::iterator at, Aftermath& after) ASHLAR_REQUIRES(mu_);
   bool deck_has_room() const ASHLAR_REQUIRES(mu_);
-  // Moves waiting blocks to the deck until it is full.
+  // Waiting blocks for which the deck has room, now on their way to it; refill() takes them there.
+  std::vector<tokens::SequenceHash> next_for_deck() ASHLAR_REQUIRES(mu_);
+  // Moves these and further waiting blocks to the deck until it is full.
+  void refill(std::vector<tokens::SequenceHash> hashes);
   void refill();
   void upgraded(const tokens::SequenceHash& hash, std::optional<Source> source, Aftermath& after)
       ASHLAR_REQUIRES(mu_);

@@ -3,6 +3,7 @@
 #include <numeric>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ashlar/base/check.h"
 #include "tiers/offload/offload_table.h"
@@ -13,6 +14,7 @@ using tokens::SequenceHash;
 
 void OffloadTable::offer(std::span<const Wanted> wanted, std::span<const SequenceHash> filtered,
                          std::uint8_t priority, const std::shared_ptr<OffloadCall>& call) {
+  std::vector<SequenceHash> first;  // looked for here, not by the worker at some later time
   {
     Aftermath after;
     const MutexLock lock(mu_);
@@ -20,6 +22,7 @@ void OffloadTable::offer(std::span<const Wanted> wanted, std::span<const Sequenc
     counters_.filtered += filtered.size();
     for (const SequenceHash& hash : filtered)
       if (call != nullptr) call->end(hash, &OffloadProgress::filtered);
+    first = next_for_deck();
     work_.notify_all();
   }
   const block::Fence* before = nullptr;
@@ -28,7 +31,7 @@ void OffloadTable::offer(std::span<const Wanted> wanted, std::span<const Sequenc
       if (before == nullptr || *before != fence) watch(fence);
       before = &fence;
     }
-  refill();
+  refill(std::move(first));
 }
 
 void OffloadTable::offered(const std::shared_ptr<OffloadCall>& call) {

@@ -139,6 +139,31 @@ TEST_F(OffloadTableTest, HigherPriorityFirstOlderFirstAmongEquals) {
             (std::vector{hash_of(0), hash_of(3), hash_of(5), hash_of(2), hash_of(4), hash_of(1)}));
 }
 
+// So what a caller offers has been found, or not, when offer() returns; whoever drains is awake by then.
+TEST_F(OffloadTableTest, WhoOffersABlockLooksForItWhileTheDeckHasRoom) {
+  cache(0);
+  std::atomic<std::size_t> elsewhere{0};
+  const std::thread::id here = std::this_thread::get_id();
+  const auto table = std::make_shared<OffloadTable>(
+      OffloadWorkerOptions{.queue = {.on_deck = 2, .waiting = 10}, .full_batch = 1}, 1, clock_,
+      [&](const SequenceHash& hash) {
+        if (std::this_thread::get_id() != here) ++elsewhere;
+        return source(hash);
+      });
+  std::thread worker([&] {
+    while (table->wait_for_batch(true)) {
+      auto [batch, holds] = table->take();
+      finish(*table, Taken{std::move(batch), std::move(holds)});
+    }
+  });
+  for (std::uint64_t i = 0; i < ashlar::testing::rounds(2000); ++i)
+    EXPECT_EQ(call(table, {0}).wait()->arrived, 1u);
+  EXPECT_EQ(elsewhere, 0u);
+  table->stop();
+  worker.join();
+  table->close();
+}
+
 TEST_F(OffloadTableTest, WhatWasEvictedMeanwhileIsDiscarded) {
   for (std::uint64_t i = 0; i < 4; ++i) cache(i);
   const auto table = this->table(1);
