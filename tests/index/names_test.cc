@@ -67,6 +67,42 @@ TEST_P(IndexNamesTest, OneNameMeansDifferentPositionsOnTwoWorkers) {
   EXPECT_EQ(depths(grown), (Depths{{kA, 39}, {kB, 45}}));
 }
 
+// A sequence that grows event by event is refused, or named otherwise, like one that begins.
+TEST_P(IndexNamesTest, AGrowingSequenceFollowsTheSameRules) {
+  const Chain taken = chain_of(2, 3);
+  store(kB, taken);
+  Chain chain = chain_of(1, 40);
+  chain.names[14] = taken.names[1];  // means other content on another worker
+  ASSERT_EQ(store(kA, chain, 0, 6), kApplied);
+  ASSERT_EQ(store(kA, chain, 6, 2), kApplied);
+  for (std::size_t step = 8; step < 40; step += 4) {
+    const auto with = [&](std::size_t i, BlockName name) {
+      std::vector<StoredBlock> blocks = chain.blocks(step, 4);
+      blocks[i].name = name;
+      return blocks;
+    };
+    const BlocksStored good{kA, kDevice, chain.names[step - 1], {}, {}};
+    const auto store_as = [&](std::span<const StoredBlock> blocks, std::optional<std::uint32_t> at = {}) {
+      BlocksStored event = good;
+      event.blocks = blocks;
+      event.start_position = at;
+      return store(event);
+    };
+    expect_unchanged([&] {
+      EXPECT_EQ(store_as(with(2, chain.names[1])), kNameInUse) << "elsewhere in the sequence";
+      EXPECT_EQ(store_as(with(0, chain.names[step - 1])), kNameInUse) << "the parent's own";
+      EXPECT_EQ(store_as(with(3, chain.names[step + 1])), kNameInUse) << "twice in the event";
+      EXPECT_EQ(store_as(chain.blocks(step, 4), step + 1), kWrongPosition);
+    });
+    ASSERT_EQ(store_as(chain.blocks(step, 4), step), kApplied);
+    ASSERT_EQ(depths(chain), (Depths{{kA, static_cast<std::uint32_t>(step + 4)}}));
+  }
+  EXPECT_EQ(store(kA, chain, 36, 4, kHost), kApplied) << "in a lower tier";
+  EXPECT_EQ(remove(kB, taken), 3u);
+  EXPECT_EQ(remove_one(kA, chain.names[14]), 1u);
+  EXPECT_EQ(depths(chain), (Depths{{kA, 14}}));
+}
+
 TEST_P(IndexNamesTest, ContentStaysUntilItsLastNameGoes) {
   const Chain chain = chain_of(1, 4);
   const Chain other = renamed(chain, 2);

@@ -241,8 +241,13 @@ class FlashTree {
   };
   std::optional<StoreVerdict> store(Store& store);
   StoreVerdict refuse(StoreVerdict verdict) noexcept;
+  bool continues_leaf(Store& store, std::uint32_t slot) noexcept;
+  StoreVerdict append(Store& store);
+  // Readers see the node's blocks up to there.
+  void lengthen(Node& node, std::uint32_t length) noexcept;
   std::optional<BlockRef> find_parent(std::uint32_t slot, std::uint64_t name);
   void plan(Store& store);
+  static void write_blocks(Node& node, std::uint32_t offset, std::span<const StoredBlock> blocks) noexcept;
   void make_space(Store& store);
   bool settle_names(Store& store);
   bool settle_known(Store& store, const Piece& piece);

@@ -27,6 +27,8 @@ void NameTable::give(Page& page, Bucket* buckets, std::uint32_t size) noexcept {
   page.size = size;
   page.room = max_count(size);
   page.passes = {};
+  page.passed = size > kMaxCounted ? ~std::uint64_t{0} : 0;
+  ++layout_;
 }
 
 void NameTable::free_buckets(Bucket* buckets, std::uint32_t size) noexcept {
@@ -100,8 +102,7 @@ void NameTable::keep_room(std::size_t entries) {
     Page& page = pages_[p / kPageChunk][p % kPageChunk];
     page.prefix = p;
     page.mask = entries_ - 1;
-    page.kept = &kept_[std::size_t{p} * size];
-    give(page, page.kept, size);
+    give(page, kept(page), size);
     segments_[p / kSegment][p % kSegment] = &page;
   }
 }
@@ -139,6 +140,7 @@ bool NameTable::undo_splits(std::size_t most) noexcept {
     for (std::uint64_t i = high.prefix; i < entries_; i += std::uint64_t{high.mask} + 1)
       if (const Segment& segment = segments_[i / kSegment]) segment[i % kSegment] = low;
     low->mask ^= bit;
+    ++layout_;
     free_buckets(high.buckets, high.size);
     high = {};
     if (page_count_ % kPageChunk == 0) {
@@ -226,11 +228,12 @@ void NameTable::resize(Page& page, std::uint32_t buckets) {
 
 // Requires: the page is empty. It keeps its size without memory for a smaller one.
 void NameTable::shrink(Page& page) noexcept {
-  if (page.size == kMinBuckets || page.buckets == page.kept) return;
-  if (page.kept != nullptr) {
+  Bucket* const first = kept(page);
+  if (page.size == kMinBuckets || page.buckets == first) return;
+  if (first != nullptr) {
     free_buckets(page.buckets, page.size);
-    std::memset(page.kept, 0, kept_size_ * sizeof(Bucket));
-    give(page, page.kept, kept_size_);
+    std::memset(first, 0, kept_size_ * sizeof(Bucket));
+    give(page, first, kept_size_);
     return;
   }
   Bucket* small = nullptr;
@@ -289,6 +292,7 @@ void NameTable::split(Page& page) {
   std::array<Bucket, std::size_t{2} * kFull> filled{};
   std::array<std::uint32_t, std::size_t{2} * kFull> used{};
   page.passes = {};
+  page.passed = 0;
   const std::uint32_t* next_place = place.data();
   for (const Bucket* from = page.buckets; from != page.buckets + kFull; ++from)
     for (int lane = 0; lane < kLanes; ++lane) {
@@ -345,6 +349,17 @@ void NameTable::put_somewhere(Page& page, std::uint32_t tag, std::uint32_t value
   bucket.tags[lane] = tag;
   bucket.values[lane] = value;
   --page.room;
+}
+
+void NameTable::take_out(Page& page, std::uint32_t tag, std::uint32_t value) noexcept {
+  std::uint32_t b = home_of(tag, page.size);
+  for (; take_out(page, page.buckets[b], value) < 0; b = next_of(b, page.size)) page.unpass(b);
+}
+
+void NameTable::erase(std::uint32_t tag, std::uint32_t value) noexcept {
+  Page& page = *page_of(tag);
+  take_out(page, tag, value);
+  if (page.count() == 0) shrink(page);
 }
 
 void NameTable::replace(std::uint32_t tag, std::uint32_t value, std::uint32_t with) noexcept {

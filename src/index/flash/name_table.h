@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "ashlar/base/check.h"
@@ -37,6 +38,7 @@
 namespace ashlar::index {
 
 class NameTable {
+  struct Bucket;
   struct Page;
 
  public:
@@ -75,9 +77,11 @@ class NameTable {
 
    private:
     friend class NameTable;
-    Probe(Page* page, std::uint32_t tag) noexcept : page_(page), tag_(tag) {}
     Page* page_ = nullptr;
+    std::uint32_t home_ = 0;  // bucket of the page
     std::uint32_t tag_ = 0;
+    Bucket* bucket_ = nullptr;  // the same
+    std::uint32_t layout_ = 0;  // of the table: page and bucket are right while it has this number
   };
   // Prefetches the home buckets of keys [first, last) and writes their probes to probes[key % N]; key_of(i)
   // is the i-th key. N must be a power of two. always_inline: g++ treats a call of a function that only
@@ -86,59 +90,84 @@ class NameTable {
   [[gnu::always_inline]] void probe(std::array<Probe, N>& probes, std::size_t first, std::size_t last,
                                     KeyOf&& key_of) const noexcept {
     if (entries_ == 0) {
-      for (std::size_t i = first; i < last; ++i) probes[i % N] = {nullptr, tag_of(key_of(i))};
+      for (std::size_t i = first; i < last; ++i) probes[i % N] = probe_of(tag_of(key_of(i)));
       return;
     }
     const Directory directory(*this);
     const TableSeed seed = seed_;  // a copy: for the compiler the loop's stores could alias the table's own
+    const std::uint32_t layout = layout_;
     for (std::size_t i = first; i < last; ++i) {
       const auto tag = static_cast<std::uint32_t>(seed.hash(key_of(i)));
       Page* const page = directory.page_of(tag);
       const std::uint32_t home = home_of(tag, page->size);
-      __builtin_prefetch(page->buckets + home, 1);
-      if (page->passed(home) != 0) __builtin_prefetch(page->buckets + next_of(home, page->size), 1);
-      probes[i % N] = {page, tag};
+      Bucket* const bucket = page->buckets + home;
+      __builtin_prefetch(bucket, 1);
+      Probe& probe = probes[i % N];
+      probe.page_ = page;
+      probe.bucket_ = bucket;
+      probe.home_ = home;
+      probe.tag_ = tag;
+      probe.layout_ = layout;
+      if (page->is_passed(home)) [[unlikely]]
+        __builtin_prefetch(page->buckets + next_of(home, page->size), 1);
     }
   }
 
   // The value with this tag for which same(value) holds, or kNone.
   template <class Same>
-  std::uint32_t find(Probe probe, Same&& same) const {
-    const Page* const page = page_for(probe);
-    if (page == nullptr) return kNone;
-    return search(*page, probe.tag_, same);
+  std::uint32_t find(const Probe& probe, Same&& same) const {
+    const Probe now = current(probe);
+    return now.page_ == nullptr ? kNone : search(now, same);
   }
   template <class Same>
   std::uint32_t find(std::uint32_t tag, Same&& same) const {
-    return find(Probe(page_of(tag), tag), same);
+    return find(probe_of(tag), same);
   }
 
+  // Adds entries value, value + 1, … for as long as nobody else can have their tags and there is room in
+  // their home buckets. Returns how many it added: the next one is for insert(). Requires: the values are
+  // not kNone.
+  [[gnu::always_inline]] std::uint32_t insert_new(std::span<const Probe> probes,
+                                                  std::uint32_t value) noexcept {
+    const std::uint32_t layout = layout_;
+    std::uint32_t added = 0;
+    for (const Probe& probe : probes) {
+      if (probe.layout_ != layout) [[unlikely]]
+        break;
+      Page& page = *probe.page_;
+      if (page.room == 0 || page.is_passed(probe.home_)) [[unlikely]]
+        break;
+      // The lowest mark is a lane with this tag, else the first free one; none: the bucket is full.
+      Bucket& bucket = *probe.bucket_;
+      const unsigned lane = static_cast<unsigned>(std::countr_zero(
+                                marks(bucket.tags, probe.tag_, bucket.values, kNone) | 1u << 2 * kLanes)) -
+                            kLanes;
+      if (lane >= kLanes) [[unlikely]]
+        break;
+      bucket.tags[lane] = probe.tag_;
+      bucket.values[lane] = value + added;
+      --page.room;
+      ++added;
+    }
+    return added;
+  }
   // Adds an entry unless same(value) holds for an existing one; returns that one's value, or kNone when it
   // added one. Throws std::bad_alloc with nothing changed. Requires: value != kNone.
   template <class Same>
-  [[gnu::always_inline]] std::uint32_t insert(Probe probe, std::uint32_t value, Same&& same) {
+  std::uint32_t insert(const Probe& probe, std::uint32_t value, Same&& same) {
     ASHLAR_DCHECK(value != kNone, "kNone marks free cells");
-    const std::uint32_t tag = probe.tag_;
-    Page* page = probe.page_;
-    if (page == nullptr || page->room == 0 || !page->covers(tag)) [[unlikely]]
-      page = make_room(tag);
-    const std::uint32_t home = home_of(tag, page->size);
-    Bucket& bucket = page->buckets[home];
-    const unsigned free = matches(bucket.values, kNone);
-    if (matches(bucket.tags, tag) != 0 || page->passed(home) != 0 || free == 0) [[unlikely]] {
-      if (const std::uint32_t found = search(*page, tag, same); found != kNone) return found;
-      put_somewhere(*page, tag, value);
-      return kNone;
+    Probe now = current(probe);
+    if (now.page_ == nullptr || now.page_->room == 0) {
+      make_room(now.tag_);
+      now = probe_of(now.tag_);
     }
-    const int lane = std::countr_zero(free);
-    bucket.tags[lane] = tag;
-    bucket.values[lane] = value;
-    --page->room;
+    if (const std::uint32_t found = search(now, same); found != kNone) return found;
+    put_somewhere(*now.page_, now.tag_, value);
     return kNone;
   }
   template <class Same>
   std::uint32_t insert(std::uint32_t tag, std::uint32_t value, Same&& same) {
-    return insert(Probe(page_of(tag), tag), value, same);
+    return insert(probe_of(tag), value, same);
   }
 
   // Makes room for one more entry with this tag: its insert() needs no memory. Throws std::bad_alloc with
@@ -146,13 +175,14 @@ class NameTable {
   void reserve(std::uint32_t tag) { make_room(tag); }
 
   // Requires: an entry with this tag and value; values are unique among the entries of a tag.
-  [[gnu::always_inline]] void erase(Probe probe, std::uint32_t value) noexcept {
-    Page* const page = page_for(probe);
-    take_out(*page, probe.tag_, value);
-    if (page->room == max_count(page->size)) [[unlikely]]
-      shrink(*page);
+  [[gnu::always_inline]] void erase(const Probe& probe, std::uint32_t value) noexcept {
+    const int left = probe.layout_ == layout_ ? take_out(*probe.page_, *probe.bucket_, value) : -1;
+    if (left > 0) [[likely]]
+      return;
+    if (left < 0) return erase(probe.tag_, value);
+    if (probe.page_->count() == 0) shrink(*probe.page_);
   }
-  void erase(std::uint32_t tag, std::uint32_t value) noexcept { erase(Probe(page_of(tag), tag), value); }
+  void erase(std::uint32_t tag, std::uint32_t value) noexcept;
   // Changes the value of the entry with this tag and value.
   void replace(std::uint32_t tag, std::uint32_t value, std::uint32_t with) noexcept;
   // Changes its tag. Throws std::bad_alloc with nothing changed. Undoing it needs no memory if only other
@@ -178,6 +208,8 @@ class NameTable {
   // table lies between 0.41 and 0.81. Pages of this size fill a slab.
   static constexpr std::uint32_t kFull = 63;
   static constexpr std::uint32_t kMaxMask = (1u << 24) - 1;
+  static constexpr std::uint32_t kMaxCounted = 64;  // buckets of a page that counts who passed them,
+  static constexpr std::uint32_t kUncounted = 15;   // up to this
 
   struct alignas(64) Bucket {
     std::uint32_t tags[kLanes];
@@ -190,20 +222,25 @@ class NameTable {
     std::uint32_t mask = 0;    // and which bits those are
     std::uint32_t size = 0;    // buckets
     std::uint32_t room = 0;    // entries that still fit
-    // 4 bits per bucket: how many entries passed it; 15 means 15 or more. Buckets from 64 on have no count.
+    std::uint64_t passed = 0;  // a bit per bucket: some entry passed it
+    // 4 bits per bucket: how many did; 15 means 15 or more. In a page of more than 64 buckets all count as
+    // passed.
     std::array<std::uint64_t, 4> passes{};
-    Bucket* kept = nullptr;  // its part of kept_
 
-    bool covers(std::uint32_t tag) const noexcept { return ((tag ^ prefix) & mask) == 0; }
-    std::uint32_t passed(std::uint32_t bucket) const noexcept {
-      if (bucket >= 64) return 15;
-      return static_cast<std::uint32_t>(passes[bucket / 16] >> (bucket % 16 * 4)) & 15;
+    bool is_passed(std::uint32_t bucket) const noexcept { return (passed >> (bucket & 63) & 1) != 0; }
+    std::uint32_t passes_of(std::uint32_t bucket) const noexcept {
+      if (size > kMaxCounted) return kUncounted;
+      return static_cast<std::uint32_t>(passes[bucket / 16] >> (bucket % 16 * 4)) & kUncounted;
     }
     void pass(std::uint32_t bucket) noexcept {
-      if (passed(bucket) < 15) passes[bucket / 16] += std::uint64_t{1} << (bucket % 16 * 4);
+      if (passes_of(bucket) == kUncounted) return;
+      passes[bucket / 16] += std::uint64_t{1} << (bucket % 16 * 4);
+      passed |= std::uint64_t{1} << bucket;
     }
     void unpass(std::uint32_t bucket) noexcept {
-      if (passed(bucket) < 15) passes[bucket / 16] -= std::uint64_t{1} << (bucket % 16 * 4);
+      if (passes_of(bucket) == kUncounted) return;
+      passes[bucket / 16] -= std::uint64_t{1} << (bucket % 16 * 4);
+      if (passes_of(bucket) == 0) passed &= ~(std::uint64_t{1} << bucket);
     }
     std::uint32_t count() const noexcept { return max_count(size) - room; }
   };
@@ -219,22 +256,35 @@ class NameTable {
   static std::uint32_t home_of(std::uint32_t tag, std::uint32_t buckets) noexcept {
     return ((tag >> 16) * buckets) >> 16;
   }
-  static unsigned matches(const std::uint32_t (&cells)[kLanes], std::uint32_t value) noexcept {
+  using Cells = const std::uint32_t (&)[kLanes];
+  // A bit per lane of `left` that equals `value`.
+  static unsigned matches(Cells left, std::uint32_t value) noexcept {
+    return marks(left, value, left, value) & 0xFFu;
+  }
+  // The same, and above these bits those of another array.
+  static unsigned marks(Cells left, std::uint32_t value, Cells right, std::uint32_t other) noexcept {
 #if defined(__SSE2__)
-    const __m128i wanted = _mm_set1_epi32(static_cast<int>(value));
-    const __m128i low = _mm_cmpeq_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(cells)), wanted);
-    const __m128i high = _mm_cmpeq_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(cells + 4)), wanted);
-    const __m128i words = _mm_packs_epi32(low, high);
-    return static_cast<unsigned>(_mm_movemask_epi8(_mm_packs_epi16(words, words))) & 0xFFu;
+    const auto words = [](Cells cells, std::uint32_t wanted) {
+      const __m128i all = _mm_set1_epi32(static_cast<int>(wanted));
+      const __m128i low = _mm_cmpeq_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(cells)), all);
+      const __m128i high = _mm_cmpeq_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(cells + 4)), all);
+      return _mm_packs_epi32(low, high);
+    };
+    return static_cast<unsigned>(_mm_movemask_epi8(_mm_packs_epi16(words(left, value), words(right, other))));
 #elif defined(__ARM_NEON)
-    const uint32x4_t wanted = vdupq_n_u32(value);
-    const uint16x4_t low = vmovn_u32(vceqq_u32(vld1q_u32(cells), wanted));
-    const uint16x4_t high = vmovn_u32(vceqq_u32(vld1q_u32(cells + 4), wanted));
+    const auto words = [](Cells cells, std::uint32_t wanted) {
+      const uint32x4_t all = vdupq_n_u32(wanted);
+      return vmovn_u16(vcombine_u16(vmovn_u32(vceqq_u32(vld1q_u32(cells), all)),
+                                    vmovn_u32(vceqq_u32(vld1q_u32(cells + 4), all))));
+    };
     const uint8x8_t bits = {1, 2, 4, 8, 16, 32, 64, 128};
-    return vaddv_u8(vand_u8(vmovn_u16(vcombine_u16(low, high)), bits));
+    return vaddv_u8(vand_u8(words(left, value), bits)) |
+           static_cast<unsigned>(vaddv_u8(vand_u8(words(right, other), bits))) << kLanes;
 #else
     unsigned hits = 0;
-    for (int i = 0; i < kLanes; ++i) hits |= static_cast<unsigned>(cells[i] == value) << i;
+    for (int i = 0; i < kLanes; ++i)
+      hits |= static_cast<unsigned>(left[i] == value) << i |
+              static_cast<unsigned>(right[i] == other) << (kLanes + i);
     return hits;
 #endif
   }
@@ -263,45 +313,52 @@ class NameTable {
   Page* page_of(std::uint32_t tag) const noexcept {
     return entries_ == 0 ? nullptr : Directory(*this).page_of(tag);
   }
-  Page* page_for(const Probe& probe) const noexcept {
-    if (probe.page_ != nullptr && probe.page_->covers(probe.tag_)) [[likely]]
-      return probe.page_;
-    return page_of(probe.tag_);
+  Probe probe_of(std::uint32_t tag) const noexcept {
+    Probe probe;
+    probe.tag_ = tag;
+    probe.page_ = page_of(tag);
+    probe.layout_ = layout_ - (probe.page_ == nullptr ? 1 : 0);
+    if (probe.page_ == nullptr) return probe;
+    probe.home_ = home_of(tag, probe.page_->size);
+    probe.bucket_ = probe.page_->buckets + probe.home_;
+    return probe;
+  }
+  Probe current(const Probe& probe) const noexcept {
+    return probe.layout_ == layout_ ? probe : probe_of(probe.tag_);
   }
 
   template <class Same>
-  static std::uint32_t search(const Page& page, std::uint32_t tag, Same&& same) {
-    const std::uint32_t home = home_of(tag, page.size);
-    std::uint32_t b = home;
+  static std::uint32_t search(const Probe& probe, Same&& same) {
+    const Page& page = *probe.page_;
+    std::uint32_t b = probe.home_;
     do {
       const Bucket& bucket = page.buckets[b];
-      for (unsigned hits = matches(bucket.tags, tag); hits != 0; hits &= hits - 1) {
+      for (unsigned hits = matches(bucket.tags, probe.tag_); hits != 0; hits &= hits - 1) {
         const std::uint32_t value = bucket.values[std::countr_zero(hits)];
         if (value != kNone && same(value)) return value;
       }
-      if (page.passed(b) == 0) return kNone;
+      if (!page.is_passed(b)) return kNone;
       b = next_of(b, page.size);
-    } while (b != home);
+    } while (b != probe.home_);
     return kNone;
   }
 
-  [[gnu::always_inline]] static void take_out(Page& page, std::uint32_t tag, std::uint32_t value) noexcept {
-    std::uint32_t b = home_of(tag, page.size);
-    unsigned hits = matches(page.buckets[b].values, value);
-    while (hits == 0) [[unlikely]] {
-      page.unpass(b);
-      b = next_of(b, page.size);
-      hits = matches(page.buckets[b].values, value);
-    }
-    // The bucket's last entry fills the hole.
-    Bucket& bucket = page.buckets[b];
+  // Returns how many entries the bucket has left; -1: it has no such value.
+  [[gnu::always_inline]] static int take_out(Page& page, Bucket& bucket, std::uint32_t value) noexcept {
+    // The lowest mark is the value's lane; above them are those of the free ones.
+    const unsigned hits = marks(bucket.values, value, bucket.values, kNone) | 1u << 2 * kLanes;
     const int lane = std::countr_zero(hits);
-    const int last = std::countr_zero(matches(bucket.values, kNone) | 1u << kLanes) - 1;
+    if (lane >= kLanes) [[unlikely]]
+      return -1;
+    // The bucket's last entry fills the hole.
+    const int last = std::countr_zero(hits >> kLanes) - 1;
     bucket.tags[lane] = bucket.tags[last];
     bucket.values[lane] = bucket.values[last];
     bucket.values[last] = kNone;
     ++page.room;
+    return last;
   }
+  static void take_out(Page& page, std::uint32_t tag, std::uint32_t value) noexcept;
 
   void add_first_page();
   static void put_somewhere(Page& page, std::uint32_t tag, std::uint32_t value) noexcept;
@@ -310,9 +367,13 @@ class NameTable {
   void resize(Page& page, std::uint32_t buckets);
   void shrink(Page& page) noexcept;
   Bucket* new_buckets(std::uint32_t buckets);
-  static void give(Page& page, Bucket* buckets, std::uint32_t size) noexcept;
+  void give(Page& page, Bucket* buckets, std::uint32_t size) noexcept;
   void free_buckets(Bucket* buckets, std::uint32_t size) noexcept;
   void drop() noexcept;
+  // Its part of kept_, or null. A page that a split adds has a bit in its prefix that no first page has.
+  Bucket* kept(const Page& page) noexcept {
+    return page.prefix < kept_pages() ? &kept_[std::size_t{page.prefix} * kept_size_] : nullptr;
+  }
   std::uint32_t kept_pages() const noexcept {
     return kept_size_ == 0 ? 0 : static_cast<std::uint32_t>(kept_.size() / kept_size_);
   }
@@ -324,6 +385,7 @@ class NameTable {
   LargeArray<Bucket> kept_;                     // the first buckets of the first pages, from keep_room() on,
   std::uint32_t kept_size_ = 0;                 // so many each
   std::uint32_t entries_ = 0;                   // of the directory, a power of two
+  std::uint32_t layout_ = 0;                    // changes when keys get another page or bucket
   std::vector<Segment> segments_;               // the directory
   std::vector<std::unique_ptr<Page[]>> pages_;  // records, where the directory points
   std::uint32_t page_count_ = 0;

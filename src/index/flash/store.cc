@@ -8,6 +8,8 @@
 //               worker uses for other content ends the store, and this step is undone.
 // 4. prepare    owner entries with empty masks; room in the edge table; the split of a node, if needed.
 // 5. publish    masks first, from the front; then the leaf's length, then the link to the new nodes.
+// A worker that continues its last event in a leaf of its own, as most events do, skips the steps whose outcome
+// is known (append()).
 // Until the last step, which needs no memory, std::bad_alloc ends the store and its changes are undone; those
 // that stay show in no answer: room for more, empty masks, a slot without blocks.
 #include <algorithm>
@@ -54,6 +56,7 @@ std::optional<StoreVerdict> FlashTree::store(const BlocksStored& event) noexcept
   Store work{.event = &event, .tier = static_cast<std::size_t>(event.tier)};
   pieces_.clear();
   fresh_.clear();
+  kinds_.clear();
   try {
     return store(work);
   } catch (const std::bad_alloc&) {
@@ -67,7 +70,10 @@ std::optional<StoreVerdict> FlashTree::store(Store& store) {
   std::optional<std::uint32_t> slot = slots_.find(event.worker);
   // After new content more usually follows: prefetch its names before examining the rest.
   const bool probed = event.parent && slot && slots_.trail(*slot).fresh;
-  if (probed) probe_from(store, 0);
+  if (probed) {
+    probe_from(store, 0);
+    if (continues_leaf(store, *slot)) return append(store);
+  }
   store.at = root_;
   std::uint32_t position = 0;
   if (event.parent) {
@@ -106,6 +112,60 @@ std::optional<StoreVerdict> FlashTree::store(Store& store) {
   return StoreVerdict::kApplied;
 }
 
+// Whether the event goes behind the worker's last one, in a leaf with room for it that nobody else holds; then
+// `store` says where.
+bool FlashTree::continues_leaf(Store& store, std::uint32_t slot) noexcept {
+  const BlocksStored& event = *store.event;
+  const BlockRef last = slots_.trail(slot).stored;
+  if (store.tier != 0 || last.node() == kNoNode || last.node() >= nodes_.end() || aliases_.any(slot))
+    return false;
+  Node* const node = nodes_[last.node()];
+  if (node == nullptr || node->set() != nullptr || node->first_slot != slot || node->closed() ||
+      node->aliased() || last.offset() + 1 != node->size() ||
+      event.blocks.size() > node->capacity() - node->size())
+    return false;
+  const Mask mine = node->named & node->first_mask.load(std::memory_order_relaxed);
+  if ((mine >> last.offset() & 1) == 0 || node->names()[last.offset()] != event.parent->value()) return false;
+  const std::uint32_t position = node->position + node->size();
+  if (event.start_position.value_or(position) != position || event.blocks.size() > kMaxDepth - position)
+    return false;
+  store.slot = slot;
+  store.at = node;
+  store.offset = node->size();
+  store.position = position;
+  store.appended = static_cast<std::uint32_t>(event.blocks.size());
+  return true;
+}
+
+StoreVerdict FlashTree::append(Store& store) {
+  Node& node = *store.at;
+  write_blocks(node, store.offset, store.event->blocks);
+  if (!settle_in_a_row(store)) {
+    undo(store);
+    return refuse(StoreVerdict::kNameInUse);
+  }
+  if (!kinds_.empty()) [[unlikely]] {  // some of its names are aliases
+    prepare(store);
+    publish(store);
+  } else {
+    // release: pairs with the acquire of readers.
+    node.first_mask.store(node.first_mask.load(std::memory_order_relaxed) |
+                              low_bits(store.appended) << store.offset,
+                          std::memory_order_release);
+    slots_.add_blocks(store.slot, store.appended);
+    lengthen(node, store.offset + store.appended);
+    slots_.trail(store.slot).stored = BlockRef(node.id, store.offset + store.appended - 1);
+  }
+  counters_.stored += store.appended;
+  return StoreVerdict::kApplied;
+}
+
+void FlashTree::lengthen(Node& node, std::uint32_t length) noexcept {
+  // release: pairs with the acquire of readers: hashes before length.
+  node.length.store(static_cast<std::uint8_t>(length), std::memory_order_release);
+  if (length == kNodeBlocks) close(node);
+}
+
 // Most events continue their worker's last one: its last block is the parent, and needs no lookup.
 std::optional<BlockRef> FlashTree::find_parent(std::uint32_t slot, std::uint64_t name) {
   const BlockRef last = slots_.trail(slot).stored;
@@ -137,6 +197,16 @@ void FlashTree::plan(Store& store) {
   }
 }
 
+// The blocks' hashes and names, where no reader looks yet.
+void FlashTree::write_blocks(Node& node, std::uint32_t offset, std::span<const StoredBlock> blocks) noexcept {
+  std::uint64_t* __restrict const hashes = node.hashes() + offset;
+  std::uint64_t* __restrict const names = node.names() + offset;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    hashes[i] = blocks[i].local.value();
+    names[i] = blocks[i].name.value();
+  }
+}
+
 // Allocates nodes for the new blocks; the tree is unchanged, except for the room of a leaf.
 void FlashTree::make_space(Store& store) {
   const std::span<const StoredBlock> blocks = store.event->blocks;
@@ -164,10 +234,8 @@ void FlashTree::make_space(Store& store) {
       store.at = node = larger;
     }
     store.appended = wanted - store.offset;
-    for (std::uint32_t i = 0; i < store.appended; ++i, ++next) {
-      node->hashes()[store.offset + i] = blocks[next].local.value();
-      node->names()[store.offset + i] = blocks[next].name.value();
-    }
+    write_blocks(*node, store.offset, blocks.subspan(next, store.appended));
+    next += store.appended;
   }
   std::uint32_t position = store.at->position + store.offset + store.appended;
   fresh_.reserve((count - next + kNodeBlocks - 1) / kNodeBlocks);
@@ -176,10 +244,8 @@ void FlashTree::make_space(Store& store) {
     // A sequence below a full node is growing: expect more.
     const bool grows = count < kNodeBlocks && node->size() == kNodeBlocks;
     Node* const fresh = new_node(grows ? kNodeBlocks : size);
-    for (std::uint32_t i = 0; i < size; ++i, ++next) {
-      fresh->hashes()[i] = blocks[next].local.value();
-      fresh->names()[i] = blocks[next].name.value();
-    }
+    write_blocks(*fresh, 0, blocks.subspan(next, size));
+    next += size;
     fresh->position = position;
     position += size;
     fresh_.push_back(fresh);
@@ -187,7 +253,6 @@ void FlashTree::make_space(Store& store) {
 }
 
 bool FlashTree::settle_names(Store& store) {
-  kinds_.clear();
   for (const Piece& piece : pieces_)
     if (!settle_known(store, piece)) return false;
   return aliases_.any(store.slot) ? settle_one_by_one(store) : settle_in_a_row(store);
@@ -214,6 +279,10 @@ bool FlashTree::settle_in_a_row(Store& store) {
     };
     try {
       for (; block < end; ++block) {
+        const std::size_t at = block % probes_.size();
+        const std::size_t run = std::min<std::size_t>(end - block, probes_.size() - at);
+        block += names_.insert_new(std::span(probes_).subspan(at, run), first + block);
+        if (block == end) break;
         const std::uint64_t name = blocks[block].name.value();
         found = names_.insert(probes_[block % probes_.size()], first + block,
                               [&](std::uint32_t value) { return is_named(value, name); });
@@ -375,8 +444,8 @@ void FlashTree::count_repeats(const Store& store, const Piece& piece) noexcept {
   const Node& node = *piece.node;
   const Mask mine = piece.owner.mask(store.tier);
   if (!node.aliased() && !aliases_.any(store.slot)) {
-    counters_.repeated +=
-        static_cast<std::uint64_t>(std::popcount(mine >> piece.offset & low_bits(piece.count)));
+    const Mask repeated = mine >> piece.offset & low_bits(piece.count);
+    if (repeated != 0) counters_.repeated += static_cast<std::uint64_t>(std::popcount(repeated));
     return;
   }
   for (std::uint32_t i = 0; i < piece.count; ++i) {
@@ -441,10 +510,7 @@ void FlashTree::publish(Store& store) noexcept {
     count_repeats(store, {store.at, store.offset, store.appended, block, store.owner});
     hold(*store.at, store.owner, store.slot, store.tier, low_bits(store.appended) << store.offset);
     block += store.appended;
-    const std::uint32_t length = store.offset + store.appended;
-    // release: pairs with the acquire of readers: hashes before length.
-    store.at->length.store(static_cast<std::uint8_t>(length), std::memory_order_release);
-    if (length == kNodeBlocks) close(*store.at);
+    lengthen(*store.at, store.offset + store.appended);
   }
   // The new nodes, from the last to the first: each is complete before its parent links to it.
   for (Node* const node : fresh_) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "ashlar/base/random.h"
@@ -163,6 +164,45 @@ TEST_F(NameTableTest, ProbesOutliveSplits) {
     }
   }
   EXPECT_EQ(table_.size(), 0u);
+}
+
+// Entries that nobody can have yet come in one call; where it stops, insert() goes on.
+TEST_F(NameTableTest, NewEntriesComeInRuns) {
+  for (const std::size_t room : {0u, 3'000u}) {
+    table_.keep_room(room);
+    Random random(8);
+    std::array<NameTable::Probe, 64> probes;
+    std::vector<std::uint64_t> keys;
+    std::size_t in_runs = 0;
+    for (std::size_t first = 0; first < 20'032; first += probes.size()) {
+      for (std::size_t i = 0; i < probes.size(); ++i) {
+        const bool known = first != 0 && random.below(50) == 0;
+        keys.push_back(known ? keys[random.below(first)] : random.next());
+      }
+      const std::size_t last = first + probes.size();
+      table_.probe(probes, first, last, [&](std::size_t i) { return keys[i]; });
+      for (std::size_t i = first; i < last; ++i) {
+        const std::size_t at = i % probes.size();
+        const std::uint32_t run = table_.insert_new(std::span(probes).subspan(at), value_of(i));
+        in_runs += run;
+        i += run;
+        if (i == last) break;
+        const auto same = [&](std::uint32_t value) { return keys[value - 1] == keys[i]; };
+        table_.insert(probes[i % probes.size()], value_of(i), same);
+      }
+    }
+    std::size_t different = 0;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const auto same = [&](std::uint32_t value) { return keys[value - 1] == keys[i]; };
+      const std::uint32_t found = table_.find(table_.tag_of(keys[i]), same);
+      ASSERT_NE(found, NameTable::kNone);
+      ASSERT_EQ(keys[found - 1], keys[i]);
+      if (found == value_of(i)) ++different;
+    }
+    EXPECT_EQ(table_.size(), different) << "a key that was there came again";
+    EXPECT_GT(in_runs, keys.size() / 2);
+    table_.reset();
+  }
 }
 
 TEST_F(NameTableTest, WhatIsForgottenIsFreedInPieces) {
