@@ -35,7 +35,8 @@ namespace ashlar::index::detail {
 using Mask = std::uint64_t;  // bit i: block i of a node
 
 inline constexpr std::uint32_t kNodeBlocks = 64;
-inline constexpr std::uint32_t kNoNode = 0;  // ids start at 1, which is the root
+inline constexpr std::uint32_t kBlocksPerLine = 8;  // hashes, or names
+inline constexpr std::uint32_t kNoNode = 0;         // ids start at 1, which is the root
 inline constexpr std::uint32_t kRootId = 1;
 inline constexpr std::uint32_t kMaxNodes = std::uint32_t{1} << 26;
 inline constexpr std::uint32_t kMaxSlots = 0xFFFF;

@@ -241,6 +241,7 @@ class FlashTree {
   };
   std::optional<StoreVerdict> store(Store& store);
   StoreVerdict refuse(StoreVerdict verdict) noexcept;
+  void prefetch_leaf(BlockRef last, std::size_t blocks) noexcept;
   bool continues_leaf(Store& store, std::uint32_t slot) noexcept;
   StoreVerdict append(Store& store);
   // Readers see the node's blocks up to there.
@@ -292,6 +293,7 @@ class FlashTree {
     Mask elsewhere = 0;  // the slot's other tiers
     Mask others = 0;
   };
+  void prefetch_names(const FlashSlots::Trail& trail) noexcept;
   std::size_t remove_run(Removal& removal, std::span<const BlockName> names, std::size_t probe);
   BlockRef next_of(const Removal& removal) const noexcept;
   bool expect(Removal& removal, BlockRef block, std::uint64_t name);

@@ -201,6 +201,11 @@ void FlashWalk::take_single(const Node& node, std::uint32_t count) {
   const std::uint32_t slot = node.first_slot;
   // acquire: pairs with the release in write_mask().
   const Mask mask = node.first_mask.load(std::memory_order_acquire) >> from_;
+  // Usually: the last worker left holds the next node alone, too.
+  if (!wide_ && few_.size() == 1 && few_[0].slot == slot && few_[0].holds(mask, count)) {
+    few_[0].take(count);
+    return;
+  }
   const Masks masks{{mask}, mask};
   advance_few(count,
               [&](std::uint32_t runner) { return runner == slot ? std::optional(masks) : std::nullopt; });
@@ -302,10 +307,8 @@ void FlashWalk::take_active(const OwnerSet& set, std::uint32_t entries, std::uin
 }
 
 bool FlashWalk::advance(Runner& runner, const Masks& masks, std::uint32_t count) noexcept {
-  if (runner.on_device && (masks.tiers[0] & low_bits(count)) == low_bits(count)) {
-    runner.score.device_depth += count;
-    runner.score.depth += count;
-    runner.score.blocks[0] += count;
+  if (runner.holds(masks.tiers[0], count)) {
+    runner.take(count);
     return true;
   }
   const std::uint32_t run = std::min(count, static_cast<std::uint32_t>(std::countr_one(masks.any)));

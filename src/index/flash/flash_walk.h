@@ -42,6 +42,16 @@ class FlashWalk {
     bool on_device = true;  // every block so far was on the device
     bool stays = false;     // scratch of advance_many()
     Score score;
+
+    // Whether the next `count` blocks are on the device, too; takes them.
+    bool holds(Mask device, std::uint32_t count) const noexcept {
+      return on_device && (~device & low_bits(count)) == 0;
+    }
+    void take(std::uint32_t count) noexcept {
+      score.device_depth += count;
+      score.depth += count;
+      score.blocks[0] += count;
+    }
   };
   struct Masks {
     std::array<Mask, kStorageTiers> tiers{};

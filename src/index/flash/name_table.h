@@ -283,8 +283,8 @@ class NameTable {
 #else
     unsigned hits = 0;
     for (int i = 0; i < kLanes; ++i)
-      hits |= static_cast<unsigned>(left[i] == value) << i |
-              static_cast<unsigned>(right[i] == other) << (kLanes + i);
+      hits |= static_cast<unsigned>(left[i] == value) << i | static_cast<unsigned>(right[i] == other)
+                                                                 << (kLanes + i);
     return hits;
 #endif
   }

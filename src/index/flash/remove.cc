@@ -59,8 +59,9 @@ std::size_t FlashTree::remove(const Worker& worker, StorageTier tier,
     names_.probe(probes_, first, std::min(names.size(), first + kAhead),
                  [&](std::size_t i) { return names[i].value(); });
   };
-  probe_from(0);
   FlashSlots::Trail& trail = slots_.trail(*slot);
+  prefetch_names(trail);
+  probe_from(0);
   removal.step = trail.step;
   if (!names.empty()) expect(removal, trail.removed_next, names[0].value());
   for (std::size_t start = 0; start < names.size(); start += kAhead) {
@@ -82,6 +83,17 @@ std::size_t FlashTree::remove(const Worker& worker, StorageTier tier,
   counters_.removed += removed;
   counters_.unknown_removals += names.size() - removed;
   return removed;
+}
+
+// Prefetches the names that the removal is expected to begin with.
+void FlashTree::prefetch_names(const FlashSlots::Trail& trail) noexcept {
+  const BlockRef next = trail.removed_next;
+  if (next.node() == kNoNode || next.node() >= nodes_.end()) return;
+  Node* const node = nodes_[next.node()];
+  if (node == nullptr) return;
+  __builtin_prefetch(node->names() + next.offset());
+  const std::uint32_t further = next.offset() + trail.step * kBlocksPerLine;
+  if (further < kNodeBlocks) __builtin_prefetch(node->names() + further);
 }
 
 // Names mostly come in block order, forward or backward: expected ones need no lookup. Returns how many were

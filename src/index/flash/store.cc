@@ -71,6 +71,7 @@ std::optional<StoreVerdict> FlashTree::store(Store& store) {
   // After new content more usually follows: prefetch its names before examining the rest.
   const bool probed = event.parent && slot && slots_.trail(*slot).fresh;
   if (probed) {
+    prefetch_leaf(slots_.trail(*slot).stored, event.blocks.size());
     probe_from(store, 0);
     if (continues_leaf(store, *slot)) return append(store);
   }
@@ -112,6 +113,18 @@ std::optional<StoreVerdict> FlashTree::store(Store& store) {
   return StoreVerdict::kApplied;
 }
 
+// Prefetches the lines that an event of so many blocks fills behind the worker's last block.
+void FlashTree::prefetch_leaf(BlockRef last, std::size_t blocks) noexcept {
+  if (last.node() == kNoNode || last.node() >= nodes_.end()) return;
+  Node* const node = nodes_[last.node()];
+  if (node == nullptr) return;
+  const std::size_t end = std::min<std::size_t>(kNodeBlocks, last.offset() + 1 + blocks);
+  for (std::size_t at = last.offset() + 1; at < end; at += kBlocksPerLine) {
+    __builtin_prefetch(node->hashes() + at, 1);
+    __builtin_prefetch(node->names() + at, 1);
+  }
+}
+
 // Whether the event goes behind the worker's last one, in a leaf with room for it that nobody else holds; then
 // `store` says where.
 bool FlashTree::continues_leaf(Store& store, std::uint32_t slot) noexcept {
@@ -149,8 +162,8 @@ StoreVerdict FlashTree::append(Store& store) {
     publish(store);
   } else {
     // release: pairs with the acquire of readers.
-    node.first_mask.store(node.first_mask.load(std::memory_order_relaxed) |
-                              low_bits(store.appended) << store.offset,
+    node.first_mask.store(node.first_mask.load(std::memory_order_relaxed) | low_bits(store.appended)
+                                                                                << store.offset,
                           std::memory_order_release);
     slots_.add_blocks(store.slot, store.appended);
     lengthen(node, store.offset + store.appended);
