@@ -376,6 +376,8 @@ class FlashTree {
   static constexpr std::uint32_t kAhead = 16;
   std::array<NameTable::Probe, std::size_t{2} * kAhead> probes_{};
 
+  mutable std::uint32_t likely_owner_ = 0;  // where the last slot was found among the owners of a node
+
   // Scratch of the writer's calls.
   std::vector<Piece> pieces_;
   std::vector<Node*> fresh_;

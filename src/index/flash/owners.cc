@@ -18,9 +18,13 @@ FlashTree::Owner FlashTree::owner(Node& node, std::uint32_t slot) const noexcept
   OwnerSet* const set = node.set();
   if (set == nullptr) return node.first_slot == slot ? Owner{nullptr, 0, &node.first_mask} : Owner{};
   const std::uint32_t count = set->count.load(std::memory_order_relaxed);
+  // Workers come to the nodes of a sequence in one order: the slot may be where another was found last.
+  if (likely_owner_ < count && set->slots()[likely_owner_] == slot) return {set, likely_owner_, nullptr};
   const std::uint32_t i = set->index_of(slot, count);
   count_holders(i);
-  return i == count ? Owner{} : Owner{set, i, nullptr};
+  if (i == count) return {};
+  likely_owner_ = i;
+  return {set, i, nullptr};
 }
 
 FlashTree::Owner FlashTree::make_owner(Node& node, std::uint32_t slot, std::size_t tier) {

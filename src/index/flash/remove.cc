@@ -56,8 +56,8 @@ std::size_t FlashTree::remove(const Worker& worker, StorageTier tier,
   removal.plain = !aliases_.any(*slot) && options_.mid_chain == MidChainRemoval::kRetain;
   std::size_t removed = 0;
   const auto probe_from = [&](std::size_t first) {
-    names_.probe(probes_, first, std::min(names.size(), first + kAhead),
-                 [&](std::size_t i) { return names[i].value(); });
+    names_.probe_records_first(probes_, first, std::min(names.size(), first + kAhead),
+                               [&](std::size_t i) { return names[i].value(); });
   };
   FlashSlots::Trail& trail = slots_.trail(*slot);
   prefetch_names(trail);
@@ -100,27 +100,35 @@ void FlashTree::prefetch_names(const FlashSlots::Trail& trail) noexcept {
 // expected and removed; their probes start at `probe`.
 std::size_t FlashTree::remove_run(Removal& removal, std::span<const BlockName> names, std::size_t probe) {
   if (!removal.plain || removal.node == nullptr) return 0;
+  const std::uint32_t first = removal.last + removal.step;
+  if (first >= kNodeBlocks) return 0;
   // All blocks of such a worker are named.
-  std::size_t run = 0;
-  Mask blocks = 0;
-  std::uint32_t offset = removal.last + removal.step;
-  while (run < names.size() && offset < kNodeBlocks && (removal.mine >> offset & 1) != 0 &&
-         removal.names[offset] == names[run].value()) {
-    blocks |= bit_at(offset);
-    offset += removal.step;
-    ++run;
-  }
+  const bool up = removal.step == 1;
+  const auto here = static_cast<std::size_t>(up ? std::countr_one(removal.mine >> first)
+                                                : std::countl_one(removal.mine << (kNodeBlocks - 1 - first)));
+  const std::size_t most = std::min(names.size(), here);
+  std::uint32_t run = 0;
+  while (run < most && removal.names[first + run * removal.step] == names[run].value()) ++run;
   if (run == 0) return 0;
+  const std::uint32_t last = first + (run - 1) * removal.step;
+  const Mask blocks = low_bits(run) << std::min(first, last);
   const Mask unheld = blocks & ~(removal.others | removal.elsewhere);
-  std::uint32_t at = removal.last;
   const std::uint32_t id_part = BlockRef(removal.node->id, 0).word();
-  for (std::size_t i = probe; unheld != 0 && i < probe + run; ++i) {
-    at += removal.step;
-    if ((unheld >> at & 1) != 0) names_.erase(probes_[i % probes_.size()], id_part | at);
+  for (std::uint32_t i = 0; unheld != 0 && i < run;) {
+    const std::size_t at = (probe + i) % probes_.size();
+    std::uint32_t block = first + i * removal.step;
+    if (unheld == blocks) {
+      const std::size_t some = std::min<std::size_t>(run - i, probes_.size() - at);
+      i += names_.erase_known(std::span(probes_).subspan(at, some), id_part | block, removal.step);
+      if (i == run) break;
+      block = first + i * removal.step;
+    }
+    if ((unheld >> block & 1) != 0) names_.erase(probes_[(probe + i) % probes_.size()], id_part | block);
+    ++i;
   }
   removal.node->named &= ~unheld;
   removal.mine &= ~blocks;
-  removal.last = offset - removal.step;
+  removal.last = last;
   return run;
 }
 

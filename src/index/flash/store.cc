@@ -347,7 +347,16 @@ bool FlashTree::settle_known(Store& store, const Piece& piece) {
   const std::span<const StoredBlock> blocks = store.event->blocks;
   Node& node = *piece.node;
   const bool plain = !node.aliased() && !aliases_.any(store.slot);
-  for (std::uint32_t i = 0; i < piece.count; ++i, ++store.checked) {
+  std::uint32_t i = 0;
+  if (plain) {
+    const std::uint64_t* const names = node.names() + piece.offset;
+    const StoredBlock* const stored = &blocks[piece.block];
+    const auto most =
+        std::min(piece.count, static_cast<std::uint32_t>(std::countr_one(node.named >> piece.offset)));
+    while (i < most && names[i] == stored[i].name.value()) ++i;
+    store.checked += i;
+  }
+  for (; i < piece.count; ++i, ++store.checked) {
     const std::uint32_t offset = piece.offset + i;
     const std::uint64_t name = blocks[piece.block + i].name.value();
     const bool canonical = (node.named >> offset & 1) != 0 && node.names()[offset] == name;
