@@ -8,8 +8,8 @@
 //               worker uses for other content ends the store, and this step is undone.
 // 4. prepare    owner entries with empty masks; room in the edge table; the split of a node, if needed.
 // 5. publish    masks first, from the front; then the leaf's length, then the link to the new nodes.
-// A worker that continues its last event in a leaf of its own, as most events do, skips the steps whose outcome
-// is known (append()).
+// A worker that continues its last event in a leaf of its own, as most events do, skips the steps whose
+// outcome is known (append()).
 // Until the last step, which needs no memory, std::bad_alloc ends the store and its changes are undone; those
 // that stay show in no answer: room for more, empty masks, a slot without blocks.
 #include <algorithm>
@@ -125,8 +125,8 @@ void FlashTree::prefetch_leaf(BlockRef last, std::size_t blocks) noexcept {
   }
 }
 
-// Whether the event goes behind the worker's last one, in a leaf with room for it that nobody else holds; then
-// `store` says where.
+// Whether the event goes behind the worker's last one, in a leaf with room for it that nobody else holds;
+// then `store` says where.
 bool FlashTree::continues_leaf(Store& store, std::uint32_t slot) noexcept {
   const BlocksStored& event = *store.event;
   const BlockRef last = slots_.trail(slot).stored;
