@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -12,6 +13,8 @@
 namespace ashlar::index {
 
 // --- Pages. ---
+
+NameTable::Page NameTable::no_page_;
 
 // Uninitialized.
 NameTable::Bucket* NameTable::new_buckets(std::uint32_t buckets) {
@@ -28,7 +31,7 @@ void NameTable::give(Page& page, Bucket* buckets, std::uint32_t size) noexcept {
   page.room = max_count(size);
   page.passes = {};
   page.passed = size > kMaxCounted ? ~std::uint64_t{0} : 0;
-  ++layout_;
+  ++page.layout;
 }
 
 void NameTable::free_buckets(Bucket* buckets, std::uint32_t size) noexcept {
@@ -78,7 +81,7 @@ void NameTable::keep_room(std::size_t entries) {
   if (entries == 0) return;
   constexpr std::size_t kMeanEntries = 330;
   const std::size_t pages = std::min<std::size_t>(std::bit_ceil((entries + kMeanEntries - 1) / kMeanEntries),
-                                                  std::size_t{kMaxMask} + 1);
+                                                  std::size_t{1} << kMaxDepth);
   const double mean = static_cast<double>(entries) / static_cast<double>(pages);
   const double wanted = (mean + 4 * std::sqrt(mean)) * 16 / (13 * kLanes);
   const std::uint32_t size = std::clamp(static_cast<std::uint32_t>(wanted) + 1, kMinBuckets, kFull);
@@ -101,7 +104,7 @@ void NameTable::keep_room(std::size_t entries) {
   for (std::uint32_t p = 0; p < entries_; ++p) {
     Page& page = pages_[p / kPageChunk][p % kPageChunk];
     page.prefix = p;
-    page.mask = entries_ - 1;
+    page.depth = static_cast<std::uint8_t>(std::countr_zero(entries_));
     give(page, kept(page), size);
     segments_[p / kSegment][p % kSegment] = &page;
   }
@@ -134,13 +137,13 @@ bool NameTable::undo_splits(std::size_t most) noexcept {
     if (most == 0) return false;
     --page_count_;
     Page& high = pages_[page_count_ / kPageChunk][page_count_ % kPageChunk];
-    const std::uint32_t bit = high.mask ^ (high.mask >> 1);
+    const std::uint32_t bit = high.mask() ^ (high.mask() >> 1);
     Page* const low = page_of(high.prefix ^ bit);
-    ASHLAR_DCHECK(low->mask == high.mask && high.count() == 0, "a split is undone out of its order");
-    for (std::uint64_t i = high.prefix; i < entries_; i += std::uint64_t{high.mask} + 1)
+    ASHLAR_DCHECK(low->depth == high.depth && high.count() == 0, "a split is undone out of its order");
+    for (std::uint64_t i = high.prefix; i < entries_; i += std::uint64_t{high.mask()} + 1)
       if (const Segment& segment = segments_[i / kSegment]) segment[i % kSegment] = low;
-    low->mask ^= bit;
-    ++layout_;
+    --low->depth;
+    ++low->layout;
     free_buckets(high.buckets, high.size);
     high = {};
     if (page_count_ % kPageChunk == 0) {
@@ -206,7 +209,7 @@ NameTable::Page* NameTable::make_room(std::uint32_t tag) {
   for (;;) {
     Page* const page = page_of(tag);
     if (page->room != 0) return page;
-    if (page->size == kFull && page->mask < kMaxMask)
+    if (page->size == kFull && page->depth < kMaxDepth)
       split(*page);
     else
       resize(*page, page->size < kFull ? std::min(4 * page->size, kFull) : 2 * page->size);
@@ -249,7 +252,7 @@ void NameTable::shrink(Page& page) noexcept {
 
 // Moves half of the entries to a new page. Entries keep their buckets, or move closer to them.
 void NameTable::split(Page& page) {
-  const std::uint32_t bit = page.mask + 1;
+  const std::uint32_t bit = page.mask() + 1;
   const std::uint32_t entries = bit == entries_ ? 2 * entries_ : entries_;
   const std::uint32_t pieces = (entries + kSegment - 1) / kSegment;
   // Allocate everything first.
@@ -273,8 +276,9 @@ void NameTable::split(Page& page) {
     doubled_at_[static_cast<std::size_t>(std::countr_zero(entries_))] = page_count_ - 1;
   }
   give(*high, buckets, kFull);
-  page.mask |= bit;
-  high->mask = page.mask;
+  ++page.depth;
+  ++page.layout;
+  high->depth = page.depth;
   high->prefix = page.prefix | bit;
 
   // Target of each cell: a bucket of the low page, or of the high one behind it. A separate loop, for

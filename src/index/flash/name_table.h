@@ -81,7 +81,7 @@ class NameTable {
     std::uint32_t home_ = 0;  // bucket of the page
     std::uint32_t tag_ = 0;
     Bucket* bucket_ = nullptr;  // the same
-    std::uint32_t layout_ = 0;  // of the table: page and bucket are right while it has this number
+    std::uint32_t layout_ = 0;  // of the page: page and bucket are right while it has this number
   };
   // Prefetches the home buckets of keys [first, last) and writes their probes to probes[key % N]; key_of(i)
   // is the i-th key. N must be a power of two. always_inline: g++ treats a call of a function that only
@@ -105,7 +105,7 @@ class NameTable {
   template <class Same>
   std::uint32_t find(const Probe& probe, Same&& same) const {
     const Probe now = current(probe);
-    return now.page_ == nullptr ? kNone : search(now, same);
+    return now.page_ == &no_page_ ? kNone : search(now, same);
   }
   template <class Same>
   std::uint32_t find(std::uint32_t tag, Same&& same) const {
@@ -117,13 +117,10 @@ class NameTable {
   // not kNone.
   [[gnu::always_inline]] std::uint32_t insert_new(std::span<const Probe> probes,
                                                   std::uint32_t value) noexcept {
-    const std::uint32_t layout = layout_;
     std::uint32_t added = 0;
     for (const Probe& probe : probes) {
-      if (probe.layout_ != layout) [[unlikely]]
-        break;
       Page& page = *probe.page_;
-      if (page.room == 0 || page.is_passed(probe.home_)) [[unlikely]]
+      if (probe.layout_ != page.layout || page.room == 0 || page.is_passed(probe.home_)) [[unlikely]]
         break;
       // The lowest mark is a lane with this tag, else the first free one; none: the bucket is full.
       Bucket& bucket = *probe.bucket_;
@@ -145,7 +142,7 @@ class NameTable {
   std::uint32_t insert(const Probe& probe, std::uint32_t value, Same&& same) {
     ASHLAR_DCHECK(value != kNone, "kNone marks free cells");
     Probe now = current(probe);
-    if (now.page_ == nullptr || now.page_->room == 0) {
+    if (now.page_->room == 0) {
       make_room(now.tag_);
       now = probe_of(now.tag_);
     }
@@ -172,7 +169,7 @@ class NameTable {
                                                    std::uint32_t step) noexcept {
     std::uint32_t erased = 0;
     for (const Probe& probe : probes) {
-      if (probe.layout_ != layout_) [[unlikely]]
+      if (probe.layout_ != probe.page_->layout) [[unlikely]]
         break;
       const int left = take_out(*probe.page_, *probe.bucket_, value);
       if (left < 0) [[unlikely]]
@@ -209,7 +206,7 @@ class NameTable {
   // Pages grow by a factor of 4 up to kFull buckets, then split into two of that size. So the load of a large
   // table lies between 0.41 and 0.81. Pages of this size fill a slab.
   static constexpr std::uint32_t kFull = 63;
-  static constexpr std::uint32_t kMaxMask = (1u << 24) - 1;
+  static constexpr std::uint32_t kMaxDepth = 24;
   static constexpr std::uint32_t kMaxCounted = 64;  // buckets of a page that counts who passed them,
   static constexpr std::uint32_t kUncounted = 15;   // up to this
 
@@ -221,9 +218,10 @@ class NameTable {
   struct alignas(64) Page {
     Bucket* buckets = nullptr;
     std::uint32_t prefix = 0;  // low bits that all tags share,
-    std::uint32_t mask = 0;    // and which bits those are
     std::uint32_t size = 0;    // buckets
     std::uint32_t room = 0;    // entries that still fit
+    std::uint16_t layout = 0;  // changes when a key of the page gets another bucket, or page
+    std::uint8_t depth = 0;    // bits of the prefix
     std::uint64_t passed = 0;  // a bit per bucket: some entry passed it
     // 4 bits per bucket: how many did; 15 means 15 or more. In a page of more than 64 buckets all count as
     // passed.
@@ -244,9 +242,12 @@ class NameTable {
       passes[bucket / 16] -= std::uint64_t{1} << (bucket % 16 * 4);
       if (passes_of(bucket) == 0) passed &= ~(std::uint64_t{1} << bucket);
     }
+    std::uint32_t mask() const noexcept { return (1u << depth) - 1; }
     std::uint32_t count() const noexcept { return max_count(size) - room; }
   };
   static constexpr std::uint32_t kPageChunk = 64;  // records allocated at once
+  static Page no_page_;  // of an empty table: without room, and its probes are outdated
+  static constexpr std::uint32_t kOutdated = ~0u;
   using Segment = std::unique_ptr<Page*[]>;
 
   static std::uint32_t max_count(std::uint32_t buckets) noexcept {
@@ -319,10 +320,12 @@ class NameTable {
     Probe probe;
     probe.tag_ = tag;
     probe.page_ = page_of(tag);
-    probe.layout_ = layout_ - (probe.page_ == nullptr ? 1 : 0);
-    if (probe.page_ == nullptr) return probe;
-    probe.home_ = home_of(tag, probe.page_->size);
-    probe.bucket_ = probe.page_->buckets + probe.home_;
+    if (probe.page_ != nullptr) {
+      find_home(probe);
+    } else {
+      probe.page_ = &no_page_;
+      probe.layout_ = kOutdated;
+    }
     return probe;
   }
   // Writes the probes but for their buckets, and calls then(probe) after each.
@@ -335,25 +338,29 @@ class NameTable {
     }
     const Directory directory(*this);
     const TableSeed seed = seed_;  // a copy: for the compiler the loop's stores could alias the table's own
-    const std::uint32_t layout = layout_;
     for (std::size_t i = first; i < last; ++i) {
       Probe& probe = probes[i % N];
       probe.tag_ = static_cast<std::uint32_t>(seed.hash(key_of(i)));
       probe.page_ = directory.page_of(probe.tag_);
-      probe.layout_ = layout;
       then(probe);
     }
   }
-  [[gnu::always_inline]] static void prefetch_home(Probe& probe) noexcept {
+  // Requires: its tag and page.
+  [[gnu::always_inline]] static void find_home(Probe& probe) noexcept {
     const Page* const page = probe.page_;
     probe.home_ = home_of(probe.tag_, page->size);
     probe.bucket_ = page->buckets + probe.home_;
+    probe.layout_ = page->layout;
+  }
+  [[gnu::always_inline]] static void prefetch_home(Probe& probe) noexcept {
+    find_home(probe);
+    const Page* const page = probe.page_;
     __builtin_prefetch(probe.bucket_, 1);
     if (page->is_passed(probe.home_)) [[unlikely]]
       __builtin_prefetch(page->buckets + next_of(probe.home_, page->size), 1);
   }
   Probe current(const Probe& probe) const noexcept {
-    return probe.layout_ == layout_ ? probe : probe_of(probe.tag_);
+    return probe.layout_ == probe.page_->layout ? probe : probe_of(probe.tag_);
   }
 
   template <class Same>
@@ -414,7 +421,6 @@ class NameTable {
   LargeArray<Bucket> kept_;                     // the first buckets of the first pages, from keep_room() on,
   std::uint32_t kept_size_ = 0;                 // so many each
   std::uint32_t entries_ = 0;                   // of the directory, a power of two
-  std::uint32_t layout_ = 0;                    // changes when keys get another page or bucket
   std::vector<Segment> segments_;               // the directory
   std::vector<std::unique_ptr<Page[]>> pages_;  // records, where the directory points
   std::uint32_t page_count_ = 0;
