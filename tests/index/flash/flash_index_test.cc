@@ -94,7 +94,9 @@ TEST(FlashIndexTest, WhatBeginsNoChainIsAMissAndWhatBeginsOneIsNot) {
     for (MatchScores* const scores : {&used, &fresh}) {
       index.find_matches(chains[asked].locals, *scores, {});
       ASSERT_EQ(scores->matched(), stored[asked] ? 1u : 0u);
-      if (stored[asked]) ASSERT_EQ(scores->of(worker(asked % 7))->depth, 3u);
+      if (stored[asked]) {
+        ASSERT_EQ(scores->of(worker(asked % 7))->depth, 3u);
+      }
     }
     ASSERT_EQ(used.slots(), fresh.slots());
   }
