@@ -330,7 +330,9 @@ class LockstepRequestsTest : public RequestsTest, public ::testing::WithParamInt
   void go_on(Random& random, std::size_t which) {
     LiveSequence& one = sequences_[which];
     if (random.below(3) == 0) {
-      if (random.below(2) == 0) ASSERT_TRUE(managers_[one.salt].deallocate(one.sequence));
+      if (random.below(2) == 0) {
+        ASSERT_TRUE(managers_[one.salt].deallocate(one.sequence));
+      }
       sequences_.erase(sequences_.begin() + std::ptrdiff_t(which));
       return;
     }

@@ -135,7 +135,9 @@ TEST_F(RemoteOrVolumeTest, ABlockThatIsEvictedMeanwhileIsLookedForAtPeers) {
     order.resume(seen);
     EXPECT_EQ(call.wait().value().size(), at_peer ? kBlocks : 0u);
     EXPECT_EQ(call.blocks()[0].miss, at_peer ? Miss::kNone : Miss::kUnknown);
-    if (at_peer) EXPECT_EQ(call.blocks()[0].tier, kRemote);
+    if (at_peer) {
+      EXPECT_EQ(call.blocks()[0].tier, kRemote);
+    }
   }
 }
 

@@ -173,7 +173,9 @@ TEST(RemoteTextsTest, PartsOfABlockAreOfOneText) {
       FleetRank reader = rank_of(kModel, undivided());
       owners.meet(reader);
       EXPECT_EQ(reader.onboard(hashes), expected ? 1u : 0u);
-      if (expected) EXPECT_EQ(text_in_g2(reader, hashes[0]), *expected);
+      if (expected) {
+        EXPECT_EQ(text_in_g2(reader, hashes[0]), *expected);
+      }
     }
   }
 }
