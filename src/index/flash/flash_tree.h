@@ -299,7 +299,7 @@ class FlashTree {
   bool expect(Removal& removal, BlockRef block, std::uint64_t name);
   bool remove_name(Removal& removal, std::uint64_t name, const NameTable::Probe& probe);
   bool remove_alias(Removal& removal, std::uint32_t alias);
-  void turn_to(Removal& removal, Node& node);
+  bool turn_to(Removal& removal, Node& node);
   void finish(Removal& removal);
   void shrink(Node* node, std::uint32_t blocks) noexcept;
   void forget_below(Removal& removal, std::uint32_t offset);

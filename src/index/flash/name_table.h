@@ -70,7 +70,7 @@ class NameTable {
   std::size_t bytes() const noexcept { return bytes_; }
 
   // A prefetched key. Made some keys ahead, so that the memory has arrived when it is used; the table may
-  // change in between, except by reset().
+  // change in between, except by reset(), and a page fewer than 2^16 times.
   class Probe {
    public:
     Probe() = default;
@@ -159,7 +159,7 @@ class NameTable {
   // nothing changed.
   void reserve(std::uint32_t tag) { make_room(tag); }
 
-  // Requires: an entry with this tag and value; values are unique among the entries of a tag.
+  // Requires: an entry with this tag and value; no other entry has this value.
   void erase(const Probe& probe, std::uint32_t value) noexcept {
     if (erase_known(std::span(&probe, 1), value, 0) == 0) erase(probe.tag_, value);
   }

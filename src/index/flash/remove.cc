@@ -144,13 +144,13 @@ BlockRef FlashTree::next_of(const Removal& removal) const noexcept {
   return {};
 }
 
-// Moves to the block if it still has this name: then it has a holder, so the node stays.
+// Moves to the block if it still has this name.
 bool FlashTree::expect(Removal& removal, BlockRef block, std::uint64_t name) {
   if (!removal.plain || block.node() == kNoNode || block.node() >= nodes_.end()) return false;
   Node* const node = nodes_[block.node()];
   if (node == nullptr || (node->named >> block.offset() & 1) == 0 || node->names()[block.offset()] != name)
     return false;
-  turn_to(removal, *node);
+  if (!turn_to(removal, *node)) return false;
   removal.last = block.offset() - removal.step;
   return true;
 }
@@ -165,8 +165,7 @@ bool FlashTree::remove_name(Removal& removal, std::uint64_t name, const NameTabl
   const BlockRef block(found);
   Node& node = node_at(block.node());
   const Mask bit = bit_at(block.offset());
-  turn_to(removal, node);
-  if ((removal.mine & bit) == 0) return false;
+  if (!turn_to(removal, node) || (removal.mine & bit) == 0) return false;
   if (block.offset() == removal.last + 1) removal.step = 1;
   if (block.offset() + 1 == removal.last) removal.step = ~0u;
   removal.last = block.offset();
@@ -192,7 +191,8 @@ bool FlashTree::remove_alias(Removal& removal, std::uint32_t number) {
   if (!aliases_.remove_tier(number, removal.tier)) return false;
   const BlockRef block = aliases_.block_of(number);
   Node& node = node_at(block.node());
-  turn_to(removal, node);
+  const bool stays = turn_to(removal, node);
+  ASHLAR_DCHECK(stays, "a node whose block has a name of a live worker was freed");
   const AliasNames::Place& place = aliases_.place(aliases_.alias(number).place);
   const bool still_held = ((place.canonical | AliasNames::tiers_of(place)) & tier_bit) != 0;
   if (aliases_.alias(number).tiers == 0) aliases_.remove(number);
@@ -203,9 +203,13 @@ bool FlashTree::remove_alias(Removal& removal, std::uint32_t number) {
   return true;
 }
 
-void FlashTree::turn_to(Removal& removal, Node& node) {
-  if (removal.node == &node) return;
+// False: the node is gone. It was an ancestor of the last one, and what had its blocks was cleared: then their
+// names may still be known.
+bool FlashTree::turn_to(Removal& removal, Node& node) {
+  if (removal.node == &node) return true;
+  const std::uint32_t id = node.id;
   finish(removal);
+  if (nodes_[id] == nullptr) return false;
   removal.node = &node;
   removal.last = kNodeBlocks + 1;
   removal.names = node.names();
@@ -215,6 +219,7 @@ void FlashTree::turn_to(Removal& removal, Node& node) {
   for (std::size_t tier = 0; tier < kStorageTiers; ++tier)
     if (tier != removal.tier && removal.owner) removal.elsewhere |= removal.owner.mask(tier);
   removal.others = held(node, removal.slot);
+  return true;
 }
 
 // Writes the masks of the current node, and frees or shrinks it if due.

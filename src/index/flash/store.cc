@@ -118,8 +118,9 @@ void FlashTree::prefetch_leaf(BlockRef last, std::size_t blocks) noexcept {
   if (last.node() == kNoNode || last.node() >= nodes_.end()) return;
   Node* const node = nodes_[last.node()];
   if (node == nullptr) return;
-  const std::size_t end = std::min<std::size_t>(kNodeBlocks, last.offset() + 1 + blocks);
-  for (std::size_t at = last.offset() + 1; at < end; at += kBlocksPerLine) {
+  const std::size_t first = last.offset() + 1;
+  const std::size_t end = std::min<std::size_t>(kNodeBlocks, first + blocks);
+  for (std::size_t at = first - first % kBlocksPerLine; at < end; at += kBlocksPerLine) {
     __builtin_prefetch(node->hashes() + at, 1);
     __builtin_prefetch(node->names() + at, 1);
   }

@@ -211,6 +211,7 @@ std::vector<SequenceHash> OffloadTable::next_for_deck() {
   constexpr std::size_t kAtATime = 32;
   std::vector<SequenceHash> hashes;
   if (stopping_) return hashes;  // the tier above may be gone, and close() ends what waits
+  hashes.reserve(kAtATime);
   while (hashes.size() < kAtATime && !list(Stage::kWaiting).empty() && deck_has_room()) {
     hashes.push_back(list(Stage::kWaiting).begin()->second);
     const auto at = entries_.find(hashes.back());

@@ -25,13 +25,13 @@ void OffloadTable::offer(std::span<const Wanted> wanted, std::span<const Sequenc
     first = next_for_deck();
     work_.notify_all();
   }
+  refill(std::move(first));
   const block::Fence* before = nullptr;
   for (const Wanted& one : wanted)
     for (const block::Fence& fence : one.after) {
       if (before == nullptr || *before != fence) watch(fence);
       before = &fence;
     }
-  refill(std::move(first));
 }
 
 void OffloadTable::offered(const std::shared_ptr<OffloadCall>& call) {

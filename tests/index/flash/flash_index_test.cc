@@ -205,6 +205,28 @@ TEST(FlashIndexTest, WhatOnlyAClearedWorkerHeldIsStoredAndRemovedByItsNames) {
 }
 
 // Workers that hold nothing any more, or never did, keep no place; nobody has to ask for sizes() for that.
+// The end of a chain goes, and with it its front, whose blocks only a cleared worker has had: the sweep is
+// still elsewhere, so their names are known yet, and the same call names one of them.
+TEST(FlashIndexTest, ARemovalMayNameWhatItJustFreed) {
+  constexpr std::size_t kElsewhere = 60'000;
+  constexpr std::size_t kChains = 400;  // more than are freed at once
+  FlashIndex index;
+  for (std::uint64_t i = 0; i < kElsewhere; ++i) store(index, worker(3), chain_of(1'000 + i, 1));
+  std::vector<Chain> chains;
+  for (std::uint64_t c = 0; c < kChains; ++c) {
+    chains.push_back(chain_of(100'000 + c, 128));
+    const Chain& chain = chains.back();
+    index.store({worker(2), StorageTier::kDevice, {}, {}, chain.blocks(0, 64)});
+    store(index, worker(1), chain);
+    ASSERT_EQ(index.remove(worker(1), StorageTier::kDevice, std::span(chain.names).first(64)), 64u);
+  }
+  index.clear(worker(2));
+  for (const Chain& chain : chains)
+    ASSERT_EQ(index.remove(worker(1), StorageTier::kDevice, chain.names_from_the_end(63, 65)), 64u);
+  EXPECT_EQ(index.sizes().blocks, kElsewhere);
+  EXPECT_EQ(index.sizes().contents, kElsewhere);
+}
+
 TEST(FlashIndexTest, WorkersThatHoldNothingMakeRoom) {
   FlashIndex index({.max_workers = 4});
   const Chain chain = chain_of(1, 70);
