@@ -203,8 +203,8 @@ bool FlashTree::remove_alias(Removal& removal, std::uint32_t number) {
   return true;
 }
 
-// False: the node is gone. It was an ancestor of the last one, and what had its blocks was cleared: then their
-// names may still be known.
+// False: the node is gone. It was an ancestor of the last one, and a worker that was cleared had its blocks:
+// their names may have been known yet.
 bool FlashTree::turn_to(Removal& removal, Node& node) {
   if (removal.node == &node) return true;
   const std::uint32_t id = node.id;
