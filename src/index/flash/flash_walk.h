@@ -43,10 +43,11 @@ class FlashWalk {
     bool stays = false;     // scratch of advance_many()
     Score score;
 
-    // Whether the next `count` blocks are on the device, too; takes them.
+    // Whether the next `count` blocks are on the device, like all before.
     bool holds(Mask device, std::uint32_t count) const noexcept {
       return on_device && (~device & low_bits(count)) == 0;
     }
+    // Counts them.
     void take(std::uint32_t count) noexcept {
       score.device_depth += count;
       score.depth += count;
