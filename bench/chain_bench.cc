@@ -86,13 +86,13 @@ bool run_engine(std::size_t blocks) {
   auto feeder = std::make_unique<feed::IndexFeeder>(*sink, events::WorkerId(7));
   {
     events::EngineBatch batch;
-    std::vector<events::KvEvent> stored;
+    feed::IndexChanges changes;
     for (std::size_t i = 0; i < blocks; i += kRun) {
       const Message message = engine_message(i);
       if (!events::decode_engine_batch(message, batch)) std::abort();
-      stored.clear();
-      ingest->apply(batch, stored);
-      feeder->apply(stored);
+      changes.clear();
+      ingest->apply(batch, changes);
+      feeder->apply(changes);
     }
   }
   const std::int64_t all = live_bytes() - start;
@@ -179,14 +179,14 @@ struct EngineParts {
   }
   void take(const Message& message) {
     decode(message);
-    stored.clear();
-    ingest->apply(batch, stored);
+    changes.clear();
+    ingest->apply(batch, changes);
   }
 
   std::unique_ptr<feed::EngineIngest> ingest =
       std::make_unique<feed::EngineIngest>(feed::EngineIngest::create({}).value());
   events::EngineBatch batch;
-  std::vector<events::KvEvent> stored;
+  feed::IndexChanges changes;
 };
 
 struct EngineChain {
@@ -199,16 +199,16 @@ struct EngineChain {
                                         {.ingest = {.expected_blocks = expected}})
                 .value())) {}
   void step() {
-    stored.clear();
-    if (session->step(Clock::Duration(0), stored).value() != 1) std::abort();
-    feeder->apply(stored);
+    changes.clear();
+    if (session->step(Clock::Duration(0), changes).value() != 1) std::abort();
+    feeder->apply(changes);
   }
 
   std::unique_ptr<index::FlashIndex> index;
   std::unique_ptr<index::SinkOf<index::FlashIndex>> sink;
   std::unique_ptr<feed::IndexFeeder> feeder;
   std::unique_ptr<feed::EngineSession> session;
-  std::vector<events::KvEvent> stored;
+  feed::IndexChanges changes;
 };
 
 // Whether the sequence of block `first` is found whole, by the hashes of its tokens.

@@ -158,21 +158,21 @@ ASHLAR_COUNTED bool counted_decode(const Message& message, events::EngineBatch& 
   return events::decode_engine_batch(message, out).has_value();
 }
 ASHLAR_COUNTED void counted_ingest(feed::EngineIngest& ingest, const events::EngineBatch& batch,
-                                   std::vector<events::KvEvent>& out) {
+                                   feed::IndexChanges& out) {
   ingest.apply(batch, out);
 }
-ASHLAR_COUNTED void counted_feed(feed::IndexFeeder& feeder, std::span<const events::KvEvent> events) {
-  feeder.apply(events);
+ASHLAR_COUNTED void counted_feed(feed::IndexFeeder& feeder, const feed::IndexChanges& changes) {
+  feeder.apply(changes);
 }
 ASHLAR_COUNTED bool counted_decode_removed(const Message& message, events::EngineBatch& out) {
   return events::decode_engine_batch(message, out).has_value();
 }
 ASHLAR_COUNTED void counted_ingest_removed(feed::EngineIngest& ingest, const events::EngineBatch& batch,
-                                           std::vector<events::KvEvent>& out) {
+                                           feed::IndexChanges& out) {
   ingest.apply(batch, out);
 }
-ASHLAR_COUNTED void counted_feed_removed(feed::IndexFeeder& feeder, std::span<const events::KvEvent> events) {
-  feeder.apply(events);
+ASHLAR_COUNTED void counted_feed_removed(feed::IndexFeeder& feeder, const feed::IndexChanges& changes) {
+  feeder.apply(changes);
 }
 
 }  // extern "C"
@@ -273,21 +273,21 @@ void count_chain() {
   feed::IndexFeeder feeder(sink, events::WorkerId(7));
   feed::EngineIngest ingest = feed::EngineIngest::create({.expected_blocks = kBlocks}).value();
   events::EngineBatch batch;
-  std::vector<events::KvEvent> stored;
+  feed::IndexChanges changes;
   for (std::size_t first = 0; first < kBlocks; first += kRun) {
     const Message message = engine_message(first);
     ASHLAR_CHECK(counted_decode(message, batch), "a message");
-    stored.clear();
-    counted_ingest(ingest, batch, stored);
-    counted_feed(feeder, stored);
+    changes.clear();
+    counted_ingest(ingest, batch, changes);
+    counted_feed(feeder, changes);
   }
   ASHLAR_CHECK(index.sizes().blocks == kBlocks, "all blocks");
   for (std::size_t first = 0; first < kBlocks; first += kRun) {
     const Message message = removal_message(first);
     ASHLAR_CHECK(counted_decode_removed(message, batch), "a message");
-    stored.clear();
-    counted_ingest_removed(ingest, batch, stored);
-    counted_feed_removed(feeder, stored);
+    changes.clear();
+    counted_ingest_removed(ingest, batch, changes);
+    counted_feed_removed(feeder, changes);
   }
   ASHLAR_CHECK(index.sizes().blocks == 0, "no block");
   for (const char* function : {"counted_decode", "counted_ingest", "counted_feed", "counted_decode_removed",

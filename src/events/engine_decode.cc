@@ -64,8 +64,14 @@ class EngineDecoder {
   bool event();
   bool map_event(EngineEvent& event);
   bool array_event(EngineEvent& event);
+  // Skips the field's key. False, with nothing skipped, if another one comes.
+  template <EngineField kField>
+  bool take_key() noexcept;
+  // Reads such fields as come next, in the order in which vLLM sends them; `left`: keys of the event.
+  bool usual_fields(EngineEvent& event, std::uint32_t& left);
   bool field(EngineField field, EngineEvent& event);
   bool names(EngineEvent& event);
+  std::uint32_t long_integers(BlockName* to, std::uint32_t count) noexcept;
   bool name(BlockName& name, std::span<const std::byte>& digest);
   bool token_ids(EngineEvent& event);
   bool extra_keys(EngineEvent& event);
@@ -149,7 +155,13 @@ bool EngineDecoder::map_event(EngineEvent& event) {
   }
   event.tag = {};
   bool named = event.kind == EngineEventKind::kCleared;
-  for (std::uint32_t i = tag_is_first ? 1 : 0; i < count; ++i) {
+  std::uint32_t left = tag_is_first ? count - 1 : count;
+  if (tag_is_first && left != 0 && take_key<EngineField::kBlockHashes>()) {
+    named = true;
+    --left;
+    if (!names(event) || !usual_fields(event, left)) return false;
+  }
+  for (; left != 0; --left) {
     std::string_view key;
     if (!in_.read_text(key, "a key of an event must be text")) return false;
     const EngineField known = field_of(key);
@@ -158,6 +170,32 @@ bool EngineDecoder::map_event(EngineEvent& event) {
   }
   if (!named) return in_.fail_at("an event without block_hashes", start);
   return true;
+}
+
+template <EngineField kField>
+bool EngineDecoder::take_key() noexcept {
+  constexpr const auto& kKey = kEncodedKey<kField>;
+  if (in_.left() < kKey.size() || std::memcmp(in_.at(), kKey.data(), kKey.size()) != 0) return false;
+  in_.advance(kKey.size());
+  return true;
+}
+
+bool EngineDecoder::usual_fields(EngineEvent& event, std::uint32_t& left) {
+  const auto next = [&]<EngineField kField>() {
+    if (left == 0 || !take_key<kField>()) return true;
+    --left;
+    return field(kField, event);
+  };
+  return next.template operator()<EngineField::kParent>() &&
+         next.template operator()<EngineField::kTokenIds>() &&
+         next.template operator()<EngineField::kBlockSize>() &&
+         next.template operator()<EngineField::kLoraId>() &&
+         next.template operator()<EngineField::kMedium>() &&
+         next.template operator()<EngineField::kLoraName>() &&
+         next.template operator()<EngineField::kExtraKeys>() &&
+         next.template operator()<EngineField::kGroup>() &&
+         next.template operator()<EngineField::kSpecKind>() &&
+         next.template operator()<EngineField::kSlidingWindow>();
 }
 
 bool EngineDecoder::array_event(EngineEvent& event) {
@@ -253,6 +291,22 @@ bool EngineDecoder::name(BlockName& name, std::span<const std::byte>& digest) {
   return true;
 }
 
+// Names of 64 bits, as most are, up to the first of another form. Returns how many.
+std::uint32_t EngineDecoder::long_integers(BlockName* to, std::uint32_t count) noexcept {
+  constexpr std::size_t kBytes = 9;
+  const std::byte* at = in_.at();
+  const auto most = static_cast<std::uint32_t>(std::min<std::size_t>(count, in_.left() / kBytes));
+  std::uint32_t read = 0;
+  for (; read < most && *at == std::byte{0xCF}; ++read, at += kBytes) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, at + 1, sizeof(bits));
+    if constexpr (std::endian::native == std::endian::little) bits = __builtin_bswap64(bits);
+    to[read] = BlockName(bits);
+  }
+  in_.advance(read * kBytes);
+  return read;
+}
+
 bool EngineDecoder::names(EngineEvent& event) {
   std::uint32_t count = 0;
   if (!in_.read_array(count, "block_hashes must be an array")) return false;
@@ -265,13 +319,9 @@ bool EngineDecoder::names(EngineEvent& event) {
   std::size_t size = 0;
   bool alike = true;
   for (std::uint32_t i = 0; i < count; ++i) {
-    if (in_.left() >= 9 && *in_.at() == std::byte{0xCF}) {
-      std::uint64_t bits = 0;
-      std::memcpy(&bits, in_.at() + 1, sizeof(bits));
-      if constexpr (std::endian::native == std::endian::little) bits = __builtin_bswap64(bits);
-      to[i] = BlockName(bits);
-      in_.advance(9);
+    if (const std::uint32_t whole = long_integers(to + i, count - i); whole != 0) {
       alike = alike && size == 0;
+      i += whole - 1;
       continue;
     }
     std::span<const std::byte> digest;

@@ -42,6 +42,17 @@ constexpr std::string_view key_of(EngineField field) noexcept {
   return kEngineKeys[static_cast<std::size_t>(field)];
 }
 
+// A key as it stands in a message.
+template <EngineField kField>
+inline constexpr auto kEncodedKey = [] {
+  constexpr std::string_view kKey = key_of(kField);
+  static_assert(kKey.size() < 32);
+  std::array<char, kKey.size() + 1> bytes{};
+  bytes[0] = static_cast<char>(0xA0 | kKey.size());
+  for (std::size_t i = 0; i < kKey.size(); ++i) bytes[i + 1] = kKey[i];
+  return bytes;
+}();
+
 // The field that a key names.
 constexpr EngineField field_of(std::string_view key) noexcept {
   // By length and first letter there is one at most.

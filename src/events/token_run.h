@@ -1,7 +1,7 @@
 // Reads the integers of a msgpack array of tokens.
 //
 // Two ways. Where widths seldom change, each has its branch: about a nanosecond per token, and less where
-// four in a row have one width. Where they change often, a branch would be mispredicted for every other
+// many in a row have one width, which the widest vector instructions of the machine read. Where they change often, a branch would be mispredicted for every other
 // token, so the run is read by widths: first the length of a token starting at each byte of a window is
 // computed, eight bytes at a time; then each token takes a table look-up and a mask, without data-dependent
 // branches. The first tokens of a long run decide which way is used.
@@ -18,6 +18,7 @@
 
 #include "ashlar/tokens/token.h"
 #include "events/msgpack_reader.h"
+#include "events/token_kernel.h"
 
 namespace ashlar::events {
 namespace token_run {
@@ -94,10 +95,24 @@ inline std::uint64_t load_word(const std::byte* at) noexcept {
   return std::endian::native == std::endian::big ? __builtin_bswap64(word) : word;
 }
 
+// Reads as many as a kernel for tokens of this width can.
+inline void read_wide(TokenKernel kernel, const std::byte*& at, const std::byte* end, tokens::Token*& out,
+                      tokens::Token* out_end) noexcept {
+  static_assert(sizeof(tokens::Token) == sizeof(std::uint32_t));
+  const TokensRead read =
+      kernel(reinterpret_cast<const unsigned char*>(at), static_cast<std::size_t>(end - at),
+             reinterpret_cast<std::uint32_t*>(out), static_cast<std::size_t>(out_end - out));
+  at += read.bytes;
+  out += read.tokens;
+}
+
 // Reads four tokens at a time, as long as all of them have this head and a number of type T behind it.
 template <class T>
 inline const std::byte* read_alike(std::byte head, const std::byte* at, const std::byte* end,
                                    tokens::Token*& out, tokens::Token* out_end) noexcept {
+  const TokenKernel kernel =
+      sizeof(T) == sizeof(std::uint32_t) ? kTokenKernels.five_bytes : kTokenKernels.three_bytes;
+  if (kernel != nullptr) read_wide(kernel, at, end, out, out_end);
   constexpr std::size_t kBytes = 1 + sizeof(T);
   constexpr std::uint64_t kHeads = 1 | std::uint64_t{1} << (8 * kBytes);  // of two tokens in eight bytes
   const std::uint64_t heads = kHeads * std::to_integer<std::uint64_t>(head);

@@ -48,9 +48,11 @@ std::uint64_t item_number(std::string_view identifier) {
 }
 
 ContentHasher::ContentHasher(const tokens::HashScheme& scheme, const tokens::Salt& base)
-    : scheme_(scheme), base_(base) {}
+    : scheme_(scheme), base_(base), base_hasher_(scheme, base) {}
 
-const tokens::SequenceHasher& ContentHasher::hasher_for(const tokens::Salt& salt) {
+const tokens::SequenceHasher& ContentHasher::hasher_for(const EngineRun& run) {
+  if (run.lora.empty() && run.salt.empty() && run.keys.empty()) return base_hasher_;
+  const tokens::Salt salt = salt_of(run);
   const std::pair<std::string, std::string> key{salt.lora(), salt.tenant()};
   const auto known = hashers_.find(key);
   if (known != hashers_.end()) return known->second;
@@ -97,15 +99,15 @@ Result<tokens::BlockHashes> ContentHasher::hash_block(const EngineRun& run, std:
       .hash_block(before, run.tokens_of(block));
 }
 
-Result<void> ContentHasher::hash(const EngineRun& run, const BlockContent* parent, RunContent& out) {
+Result<void> ContentHasher::hash(const EngineRun& run, const RunParent* parent, RunContent& out) {
   const std::size_t count = run.names.size();
   const bool begins = parent == nullptr;
   out.blocks.clear();
   out.extras.clear();
   out.has_parent = !begins;
   out.parent = begins ? tokens::SequenceHash() : parent->hash;
-  out.hasher = begins ? hasher_for(salt_of(run)) : parent->hasher;
-  const tokens::SequenceHasher& hasher = out.hasher;
+  out.hasher = begins ? &hasher_for(run) : parent->hasher;
+  const tokens::SequenceHasher& hasher = *out.hasher;
   if (!begins && !run.lora.empty() && run.lora != hasher.salt().lora())
     return make_error(ErrorCode::kAlreadyExists,
                       "a block of the LoRA adapter '%.*s' cannot follow one of '%s'",

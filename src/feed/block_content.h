@@ -25,6 +25,15 @@ namespace ashlar::feed {
 // The number of an image, sound or other item, from the identifier that the engine gives it.
 std::uint64_t item_number(std::string_view identifier);
 
+// The block before a run. `hasher` is its owner's.
+struct RunParent {
+  tokens::SequenceHash hash = {};
+  tokens::SequenceHash root = {};
+  const tokens::SequenceHasher* hasher = nullptr;
+  std::uint32_t sequence = 0;  // its number among HeldBlocks, if that is known; else 0
+  bool is_held = false;        // now, under the name that the run gives it
+};
+
 struct BlockContent {
   tokens::SequenceHash hash = {};
   tokens::SequenceHash parent = {};  // of has_parent
@@ -35,13 +44,17 @@ struct BlockContent {
   std::uint32_t sequence = 0;          // its number among HeldBlocks, if that is known; else 0
   bool has_parent = false;
   bool has_extras = false;  // other content entered the local hash beside the tokens
+
+  RunParent as_parent() const noexcept {
+    return {.hash = hash, .root = root, .hasher = &hasher, .sequence = sequence};
+  }
 };
 
 // Of the blocks of a run, what they share once.
 struct RunContent {
   tokens::SequenceHash parent = {};  // of has_parent: the block before the run
   tokens::SequenceHash root = {};
-  tokens::SequenceHasher hasher = {};
+  const tokens::SequenceHasher* hasher = nullptr;  // of the parent, or of ContentHasher until its next run
   bool has_parent = false;
   std::vector<tokens::BlockHashes> blocks;
   std::vector<bool> extras;  // blocks with other content beside the tokens; empty: none has
@@ -57,7 +70,7 @@ struct RunContent {
             .parent = has_parent_of(block) ? parent_of(block) : tokens::SequenceHash(),
             .root = root,
             .local = blocks[block].local,
-            .hasher = hasher,
+            .hasher = *hasher,
             .has_parent = has_parent_of(block),
             .has_extras = has_extras(block)};
   }
@@ -73,10 +86,10 @@ class ContentHasher {
   // Replaces `out` by the content of `run` after `parent` (null: it begins a sequence). Errors:
   // kInvalidArgument past the last position; kAlreadyExists when the run names another LoRA adapter than its
   // parent has. `out` then holds the blocks before.
-  Result<void> hash(const EngineRun& run, const BlockContent* parent, RunContent& out);
+  Result<void> hash(const EngineRun& run, const RunParent* parent, RunContent& out);
 
  private:
-  const tokens::SequenceHasher& hasher_for(const tokens::Salt& salt);
+  const tokens::SequenceHasher& hasher_for(const EngineRun& run);
   tokens::Salt salt_of(const EngineRun& run) const;
   // Of a block with `extras` beside its tokens.
   Result<tokens::BlockHashes> hash_block(const EngineRun& run, std::size_t block,
@@ -86,7 +99,8 @@ class ContentHasher {
 
   tokens::HashScheme scheme_;
   tokens::Salt base_;
-  std::map<std::pair<std::string, std::string>, tokens::SequenceHasher> hashers_;  // a cache
+  tokens::SequenceHasher base_hasher_;
+  std::map<std::pair<std::string, std::string>, tokens::SequenceHasher> hashers_;  // a cache, of other salts
   std::vector<std::vector<std::uint64_t>> extras_;                                 // of each block of a run
 };
 

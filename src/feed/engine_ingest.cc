@@ -41,7 +41,7 @@ Result<EngineIngest> EngineIngest::create(EngineIngestOptions options) {
   return EngineIngest(std::move(options));
 }
 
-void EngineIngest::apply(const events::EngineBatch& batch, std::vector<events::KvEvent>& out) {
+void EngineIngest::apply(const events::EngineBatch& batch, ChangeOutput out) {
   ++counters_.batches;
   counters_.events += batch.events.size();
   const std::uint32_t rank = batch.rank.value_or(0);
@@ -65,7 +65,7 @@ void EngineIngest::apply(const events::EngineBatch& batch, std::vector<events::K
   (*at)->apply(batch, counters_, last_refusal_, out);
 }
 
-void EngineIngest::clear(std::uint32_t rank, std::vector<events::KvEvent>& out) {
+void EngineIngest::clear(std::uint32_t rank, ChangeOutput out) {
   for (const auto& state : ranks_) {
     if (state->rank() != rank) continue;
     state->clear(counters_, out);
@@ -73,7 +73,7 @@ void EngineIngest::clear(std::uint32_t rank, std::vector<events::KvEvent>& out) 
   }
 }
 
-void EngineIngest::resync(std::vector<events::KvEvent>& out) {
+void EngineIngest::resync(ChangeOutput out) {
   lost_ = true;
   for (const auto& state : ranks_) {
     state->clear(counters_, out);
@@ -81,7 +81,7 @@ void EngineIngest::resync(std::vector<events::KvEvent>& out) {
   }
 }
 
-void EngineIngest::reset(std::vector<events::KvEvent>& out) {
+void EngineIngest::reset(ChangeOutput out) {
   lost_ = false;
   for (const auto& state : ranks_) {
     state->clear(counters_, out);
@@ -109,7 +109,7 @@ Result<std::vector<std::byte>> EngineIngest::save() const {
   return std::move(state.bytes());
 }
 
-Result<void> EngineIngest::load(std::span<const std::byte> bytes, std::vector<events::KvEvent>& out) {
+Result<void> EngineIngest::load(std::span<const std::byte> bytes, ChangeOutput out) {
   ByteReader state(bytes);
   if (state.get<std::uint32_t>() != kStateVersion)
     return Error(ErrorCode::kCorruption, "the state of an engine has another version");

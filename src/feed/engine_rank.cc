@@ -47,7 +47,7 @@ EngineRank::EngineRank(std::uint32_t rank, const EngineIngestOptions& options, B
       waiting_(options.max_waiting, budget) {}
 
 void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters, std::string& refusal,
-                       std::vector<KvEvent>& out) {
+                       ChangeOutput out) {
   Turn turn{.counters = counters, .refusal = refusal, .out = out};
   // acquire: pairs with the release of the one who lets a request pass that asks for a report
   if (full_reports_asked_ != nullptr) full_reports_ = full_reports_asked_->load(std::memory_order_acquire);
@@ -157,16 +157,18 @@ void EngineRank::store_placeholders(std::span<const BlockName> names, std::uint3
   }
 }
 
-void EngineRank::store(const EngineRun& run, const BlockContent* known_parent, Turn& turn) {
+void EngineRank::store(const EngineRun& run, const RunParent* known_parent, Turn& turn) {
   if (known_parent != nullptr || !run.parent) return place(run, known_parent, turn);
-  const EngineBlock* parent = find_parent(run);
+  const EngineBlock* const own = blocks_.find({run.group, *run.parent});
+  const EngineBlock* const parent = own != nullptr ? own : find_elsewhere(run);
   if (parent != nullptr) {
     if (parent->ambiguous) {
       ++turn.counters.ambiguous_parents;
       return;
     }
-    const BlockContent content = blocks_.content(*parent);
-    return place(run, &content, turn);
+    RunParent before = blocks_.as_parent(*parent);
+    before.is_held = parent == own;
+    return place(run, &before, turn);
   }
   const std::size_t known = store_known(run, turn);
   if (known == run.names.size()) return;
@@ -174,8 +176,8 @@ void EngineRank::store(const EngineRun& run, const BlockContent* known_parent, T
   if (known == 0) return wait(rest, turn);
   const EngineBlock* const last = blocks_.find(run.key(known - 1));
   if (last == nullptr || last->ambiguous) return;  // counted by store_known()
-  const BlockContent content = blocks_.content(*last);
-  place(rest, &content, turn);
+  const RunParent before = blocks_.as_parent(*last);
+  place(rest, &before, turn);
 }
 
 std::size_t EngineRank::store_known(const EngineRun& run, Turn& turn) {
@@ -222,7 +224,7 @@ bool EngineRank::agrees(const EngineRun& run, std::size_t block, const EngineBlo
   return has_tokens_of(run, block, held);
 }
 
-void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& turn) {
+void EngineRank::place(const EngineRun& run, const RunParent* parent, Turn& turn) {
   // Lower tiers may omit the salt of block 0; the device store supplies it.
   if (parent == nullptr && run.tier != kDevice && !run.has_keys && publishes_keys_.value_or(true)) {
     EngineBlock* const first = blocks_.find(run.key(0));
@@ -237,8 +239,8 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
     if (!first->has_parent && !first->ambiguous && has_tokens_of(run, 0, *first)) {
       add(run.key(0), *first, run.tier, turn);
       if (run.names.size() == 1) return;
-      const BlockContent content = blocks_.content(*first);
-      return place(run.behind(1), &content, turn);
+      const RunParent before = blocks_.as_parent(*first);
+      return place(run.behind(1), &before, turn);
     }
   }
 
@@ -270,8 +272,7 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
         ++turn.counters.reannounced;
         continue;
       }
-      if (sequence == 0)
-        sequence = blocks_.sequence(content_.root, content_.hasher, parent == nullptr ? 0 : parent->sequence);
+      if (sequence == 0) sequence = sequence_behind(parent);
       if (is_named) named_.back().second.sequence = sequence;
       at = &blocks_.add(key, {.local = content_.blocks[i].local,
                               .hash = content_.blocks[i].sequence,
@@ -300,21 +301,23 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
   }
 }
 
-// One pass, which writes each record and event where it stays.
-std::size_t EngineRank::place_new(const EngineRun& run, const BlockContent* parent, bool is_indexed,
+std::uint32_t EngineRank::sequence_behind(const RunParent* parent) {
+  const std::uint32_t number =
+      blocks_.sequence(content_.root, *content_.hasher, parent == nullptr ? 0 : parent->sequence);
+  content_.hasher = &blocks_.sequence(number).hasher;  // that of the parent may have moved
+  return number;
+}
+
+// One pass, which writes each record where it stays.
+std::size_t EngineRank::place_new(const EngineRun& run, const RunParent* parent, bool is_indexed,
                                   Turn& turn) {
   const std::size_t count = content_.blocks.size();
   if (count == 0 || blocks_.find(run.key(0)) != nullptr) return 0;
   records_.resize(count);
   blocks_.make_room(count);
-  const std::uint32_t sequence =
-      blocks_.sequence(content_.root, content_.hasher, parent == nullptr ? 0 : parent->sequence);
-  const std::size_t before = turn.out.size();
-  KvEvent like;
-  fill_shared(like, KvEventKind::kStored, run.group, content_.root, is_indexed, run.tier);
-  like.has_parent = true;
-  turn.out.resize(before + count, like);
-  // Nothing fails from here on. Records and events share most; each block has its own hashes and names.
+  turn.out.make_room(count);
+  const std::uint32_t sequence = sequence_behind(parent);
+  // Nothing fails from here on. Records share most; each block has its own hashes and names.
   const EngineBlock record{.sequence = sequence,
                            .copies = run.tier == kDevice ? 1u : 0u,
                            .tiers = static_cast<std::uint8_t>(1u << run.tier),
@@ -337,33 +340,69 @@ std::size_t EngineRank::place_new(const EngineRun& run, const BlockContent* pare
   }
   if (!content_.extras.empty())
     for (std::size_t i = 0; i < placed; ++i) records_[i]->has_extras = content_.has_extras(i);
-  turn.out.resize(before + placed);
   if (placed == 0) return 0;
-  const std::span<KvEvent> events = std::span(turn.out).subspan(before);
-  for (std::size_t i = 0; i < placed; ++i) {
-    KvEvent& event = events[i];
-    event.hash = content_.blocks[i].sequence;
-    event.sequence = next_sequence_ + i;
-    event.name_bits = run.names[i].value();
-    event.local_bits = content_.blocks[i].local.value();
-  }
-  for (std::size_t i = 1; i < placed; ++i) {
-    KvEvent& event = events[i];
-    event.parent_bits = content_.blocks[i - 1].sequence;
-    event.set_parent_name(run.names[i - 1]);
-  }
-  KvEvent& first = events.front();
-  first.set_parent(content_.has_parent ? std::optional(content_.parent) : std::nullopt);
-  if (!content_.has_parent)
-    first.set_parent_name(std::nullopt);
-  else if (holds(run.group, *run.parent, content_.parent))
-    first.set_parent_name(run.parent);
-  if (run.group != 0)
-    for (KvEvent& event : events) move_to_group(event, run.group);
+  const bool names_parent = content_.has_parent &&
+                            (parent->is_held || holds(run.group, *run.parent, content_.parent));
+  tell_run(run, run.names.first(placed), names_parent ? run.parent : std::nullopt, is_indexed, turn.out);
   next_sequence_ += placed;
   present_ += placed;
   turn.counters.stored += placed;
   return placed;
+}
+
+void EngineRank::tell_run(const EngineRun& run, std::span<const BlockName> names,
+                          const std::optional<BlockName>& parent_name, bool is_indexed, ChangeOutput out) {
+  if (out.events() != nullptr) return tell_run_events(run, names, parent_name, is_indexed, *out.events());
+  IndexChanges& changes = *out.changes();
+  if (!is_indexed) {
+    changes.tracked_only += names.size();
+    changes.tracked_tiers |= static_cast<std::uint8_t>(1u << run.tier);
+    return;
+  }
+  const std::size_t first = changes.blocks.size();
+  changes.blocks.resize(first + names.size());
+  changes.block_hashes.resize(first + names.size());
+  for (std::size_t i = 0; i < names.size(); ++i)
+    changes.blocks[first + i] = {.local = content_.blocks[i].local, .name = names[i]};
+  for (std::size_t i = 0; i < names.size(); ++i)
+    changes.block_hashes[first + i] = content_.blocks[i].sequence;
+  changes.changes.push_back({.kind = KvEventKind::kStored,
+                             .tier = events::TierId(static_cast<std::uint8_t>(run.tier)),
+                             .group = static_cast<std::uint16_t>(run.group),
+                             .rank = rank_,
+                             .first = static_cast<std::uint32_t>(first),
+                             .count = static_cast<std::uint32_t>(names.size()),
+                             .parent = content_.has_parent ? std::optional(content_.parent) : std::nullopt,
+                             .parent_name = parent_name});
+}
+
+// They share most; each has its own hashes and names.
+void EngineRank::tell_run_events(const EngineRun& run, std::span<const BlockName> names,
+                                 const std::optional<BlockName>& parent_name, bool is_indexed,
+                                 std::vector<KvEvent>& out) {
+  const std::size_t before = out.size();
+  KvEvent like;
+  fill_shared(like, KvEventKind::kStored, run.group, content_.root, is_indexed, run.tier);
+  like.has_parent = true;
+  out.resize(before + names.size(), like);
+  const std::span<KvEvent> events = std::span(out).subspan(before);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    KvEvent& event = events[i];
+    event.hash = content_.blocks[i].sequence;
+    event.sequence = next_sequence_ + i;
+    event.name_bits = names[i].value();
+    event.local_bits = content_.blocks[i].local.value();
+  }
+  for (std::size_t i = 1; i < names.size(); ++i) {
+    KvEvent& event = events[i];
+    event.parent_bits = content_.blocks[i - 1].sequence;
+    event.set_parent_name(names[i - 1]);
+  }
+  KvEvent& first = events.front();
+  first.set_parent(content_.has_parent ? std::optional(content_.parent) : std::nullopt);
+  if (!content_.has_parent || parent_name) first.set_parent_name(parent_name);
+  if (run.group != 0)
+    for (KvEvent& event : events) move_to_group(event, run.group);
 }
 
 EngineBlock& EngineRank::add_block(const EngineKey& key, const BlockContent& content) {
@@ -391,7 +430,8 @@ void EngineRank::settle(Turn& turn) {
     }
     for (const OwnedEngineRun& run : waiting_.take_runs(key)) {
       turn.counters.resolved += static_cast<std::uint64_t>(std::ranges::count(run.gone, std::uint8_t{0}));
-      store(run.view(), &content, turn);
+      const RunParent parent = content.as_parent();
+      store(run.view(), &parent, turn);
     }
   }
 }
@@ -403,8 +443,7 @@ void EngineRank::wait(const EngineRun& run, Turn& turn) {
   if (dropped != 0) doubt_ = true;
 }
 
-const EngineBlock* EngineRank::find_parent(const EngineRun& run) const {
-  if (const EngineBlock* const held = blocks_.find({run.group, *run.parent})) return held;
+const EngineBlock* EngineRank::find_elsewhere(const EngineRun& run) const {
   if (indexed(run.group)) return nullptr;  // in indexed groups a parent stays held while children arrive
   for (const auto& [number, group] : groups_) {
     if (number == run.group || group.block_size != run.block_size) continue;
@@ -494,19 +533,24 @@ void EngineRank::on_cleared(std::size_t tier, Turn& turn) {
   if (tier == kDevice) doubt_ = false;
 }
 
-void EngineRank::clear(EngineIngestCounters& counters, std::vector<KvEvent>& out) {
+void EngineRank::clear(EngineIngestCounters& counters, ChangeOutput out) {
   counters.cancelled += waiting_.size();
   waiting_.clear();
   if (present_ == 0) return;
   counters.removed += present_;
   blocks_.clear();
   present_ = 0;
+  const std::uint64_t sequence = next_sequence_++;
+  if (IndexChanges* const changes = out.changes()) {
+    changes->changes.push_back({.kind = KvEventKind::kCleared, .tier = events::kAllTiers, .rank = rank_});
+    return;
+  }
   KvEvent event;
-  event.sequence = next_sequence_++;
+  event.sequence = sequence;
   event.metadata = rank_;
   event.kind = KvEventKind::kCleared;
   event.tier = events::kAllTiers;
-  out.push_back(event);
+  out.events()->push_back(event);
 }
 
 void EngineRank::forget() {
@@ -515,9 +559,53 @@ void EngineRank::forget() {
   doubt_ = false;
 }
 
-// Written where it stays: a copy would wait for its own parts.
 void EngineRank::tell(KvEventKind kind, const EngineKey& key, const EngineBlock& held, std::size_t tier,
-                      std::vector<KvEvent>& out) {
+                      ChangeOutput out) {
+  if (out.events() != nullptr) return tell_event(kind, key, held, tier, *out.events());
+  ++next_sequence_;
+  tell_index(kind, key, held, tier, *out.changes());
+}
+
+// A block continues the last run, and a name the last removal, where it can.
+void EngineRank::tell_index(KvEventKind kind, const EngineKey& key, const EngineBlock& held, std::size_t tier,
+                            IndexChanges& out) {
+  const bool stores = kind == KvEventKind::kStored;
+  if (!held.indexed) {
+    ++out.tracked_only;
+    if (stores) out.tracked_tiers |= static_cast<std::uint8_t>(1u << tier);
+    return;
+  }
+  const bool is_like_last =
+      !out.changes.empty() && out.changes.back().kind == kind && out.changes.back().tier.value() == tier &&
+      out.changes.back().group == key.group && out.changes.back().rank == rank_ &&
+      (!stores || (held.has_parent && out.block_hashes.back() == held.parent));
+  out.make_room(kind, 1);
+  if (!is_like_last) {
+    IndexChanges::Change change{
+        .kind = kind,
+        .tier = events::TierId(static_cast<std::uint8_t>(tier)),
+        .group = static_cast<std::uint16_t>(key.group),
+        .rank = rank_,
+        .first = static_cast<std::uint32_t>(stores ? out.blocks.size() : out.names.size())};
+    if (stores && held.has_parent) {
+      change.parent = held.parent;
+      if (holds(key.group, held.parent_name, held.parent)) change.parent_name = held.parent_name;
+    }
+    out.changes.push_back(change);
+  }
+  ++out.changes.back().count;
+  if (stores) {
+    out.blocks.push_back({.local = held.local, .name = key.name});
+    out.block_hashes.push_back(held.hash);
+  } else {
+    out.names.push_back(key.name);
+    out.name_hashes.push_back(held.hash);
+  }
+}
+
+// Written where it stays: a copy would wait for its own parts.
+void EngineRank::tell_event(KvEventKind kind, const EngineKey& key, const EngineBlock& held, std::size_t tier,
+                            std::vector<KvEvent>& out) {
   const std::uint64_t sequence = next_sequence_++;  // also if there is no memory for it: it is lost then
   static constexpr KvEvent kBlank;                  // clearing a new one takes g++ a loop
   out.push_back(kBlank);

@@ -24,6 +24,7 @@
 #include "ashlar/events/kv_event.h"
 #include "ashlar/events/tier.h"
 #include "ashlar/feed/engine_session.h"
+#include "ashlar/feed/index_changes.h"
 #include "base/byte_io.h"
 #include "feed/block_content.h"
 #include "feed/engine_run.h"
@@ -40,8 +41,8 @@ class EngineRank {
   std::uint32_t rank() const noexcept { return rank_; }
   // Sets `refusal` to the reason when events are left out.
   void apply(const events::EngineBatch& batch, EngineIngestCounters& counters, std::string& refusal,
-             std::vector<events::KvEvent>& out);
-  void clear(EngineIngestCounters& counters, std::vector<events::KvEvent>& out);
+             ChangeOutput out);
+  void clear(EngineIngestCounters& counters, ChangeOutput out);
   // Requires: nothing was applied.
   void set_rank(std::uint32_t rank) noexcept { rank_ = rank; }
   void reserve(std::size_t blocks) { blocks_.reserve(blocks); }
@@ -53,7 +54,7 @@ class EngineRank {
   Result<void> save(ByteWriter& state) const;
   Result<void> load(ByteReader& state);
   // The changes that store everything that a loaded rank holds; its events are numbered on from `before`.
-  void tell_all(const EngineRank* before, EngineIngestCounters& counters, std::vector<events::KvEvent>& out);
+  void tell_all(const EngineRank* before, EngineIngestCounters& counters, ChangeOutput out);
 
   std::size_t present() const noexcept { return present_; }
   // Of the lowest group that an index needs; 0: not known yet.
@@ -72,7 +73,7 @@ class EngineRank {
   struct Turn {
     EngineIngestCounters& counters;
     std::string& refusal;
-    std::vector<events::KvEvent>& out;
+    ChangeOutput out;
   };
 
   void on_stored(const events::EngineBatch& batch, const events::EngineEvent& event, std::size_t tier,
@@ -84,13 +85,15 @@ class EngineRank {
   void store_placeholders(std::span<const events::BlockName> names, std::uint32_t group, std::size_t tier,
                           Turn& turn);
   // Places the run after `known_parent` if the caller has it, else after the block that run.parent names.
-  void store(const EngineRun& run, const BlockContent* known_parent, Turn& turn);
+  void store(const EngineRun& run, const RunParent* known_parent, Turn& turn);
   // Places the blocks of a run with an unknown parent, as far as they are known themselves. Returns how many.
   std::size_t store_known(const EngineRun& run, Turn& turn);
-  void place(const EngineRun& run, const BlockContent* parent, Turn& turn);
+  void place(const EngineRun& run, const RunParent* parent, Turn& turn);
   // Places the blocks of content_ up to the first that is held. Requires: no block waits, and none of the run
   // is gone. Returns how many.
-  std::size_t place_new(const EngineRun& run, const BlockContent* parent, bool is_indexed, Turn& turn);
+  std::size_t place_new(const EngineRun& run, const RunParent* parent, bool is_indexed, Turn& turn);
+  // The number of the sequence of content_.
+  std::uint32_t sequence_behind(const RunParent* parent);
   void settle(Turn& turn);
   void wait(const EngineRun& run, Turn& turn);
   bool is_report(const EngineRun& run) const;
@@ -99,7 +102,8 @@ class EngineRank {
   // Whether the tokens of a block are those of the one that is held, as far as that can be seen.
   bool has_tokens_of(const EngineRun& run, std::size_t block, const EngineBlock& held) const;
 
-  const EngineBlock* find_parent(const EngineRun& run) const;
+  // Its parent, among the blocks of other groups.
+  const EngineBlock* find_elsewhere(const EngineRun& run) const;
   bool indexed(std::uint32_t group) const;
   // Whether a parent of that name and hash is held now: then events name it.
   bool holds(std::uint32_t group, events::BlockName name, const tokens::SequenceHash& hash) const {
@@ -111,7 +115,17 @@ class EngineRank {
   // Requires: it is in that tier. May forget the block.
   void drop_all(const EngineKey& key, const HeldBlocks::Found& found, std::size_t tier, Turn& turn);
   void tell(events::KvEventKind kind, const EngineKey& key, const EngineBlock& held, std::size_t tier,
-            std::vector<events::KvEvent>& out);
+            ChangeOutput out);
+  void tell_event(events::KvEventKind kind, const EngineKey& key, const EngineBlock& held, std::size_t tier,
+                  std::vector<events::KvEvent>& out);
+  void tell_index(events::KvEventKind kind, const EngineKey& key, const EngineBlock& held, std::size_t tier,
+                  IndexChanges& out);
+  // The first blocks of content_ are stored now; `parent_name`, if it is held.
+  void tell_run(const EngineRun& run, std::span<const events::BlockName> names,
+                const std::optional<events::BlockName>& parent_name, bool is_indexed, ChangeOutput out);
+  void tell_run_events(const EngineRun& run, std::span<const events::BlockName> names,
+                       const std::optional<events::BlockName>& parent_name, bool is_indexed,
+                       std::vector<events::KvEvent>& out);
   // What events of a group and a sequence share. Hashes are those of group 0.
   void fill_shared(events::KvEvent& event, events::KvEventKind kind, std::uint32_t group,
                    const tokens::SequenceHash& root, bool is_indexed, std::size_t tier) const;

@@ -191,8 +191,7 @@ Result<void> EngineRank::load(ByteReader& state) {
   return {};
 }
 
-void EngineRank::tell_all(const EngineRank* before, EngineIngestCounters& counters,
-                          std::vector<KvEvent>& out) {
+void EngineRank::tell_all(const EngineRank* before, EngineIngestCounters& counters, ChangeOutput out) {
   if (before != nullptr) next_sequence_ = before->next_sequence_;
   std::vector<Held> blocks;
   blocks_.for_each([&](const EngineKey& key, const EngineBlock& block) { blocks.emplace_back(key, &block); });

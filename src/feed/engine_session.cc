@@ -3,12 +3,14 @@
 #include "ashlar/feed/engine_session.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <limits>
 #include <utility>
 
 #include "ashlar/base/check.h"
 #include "ashlar/events/engine_codec.h"
-#include "tokens/xxhash_inline.h"
+#include "tokens/xxh3_kernel.h"
 
 namespace ashlar::feed {
 
@@ -16,8 +18,14 @@ using events::KvEvent;
 
 namespace {
 
+// XXH3-64 of the payload, without a seed.
 std::uint64_t fingerprint_of(const EngineMessage& message) {
-  return XXH3_64bits(message.payload.data(), message.payload.size());
+  static const auto secret = [] {
+    std::array<std::byte, tokens::kXxh3SecretSize> bytes;
+    tokens::xxh3_derive_secret(0, bytes.data());
+    return bytes;
+  }();
+  return tokens::xxh3_kernel().hash(message.payload.data(), message.payload.size(), secret.data(), 0);
 }
 
 }  // namespace
@@ -44,7 +52,7 @@ Result<EngineSession> EngineSession::create(std::unique_ptr<EngineSource> source
   return EngineSession(std::move(source), options, std::move(ingest));
 }
 
-Result<std::size_t> EngineSession::step(Clock::Duration timeout, std::vector<KvEvent>& out) {
+Result<std::size_t> EngineSession::step(Clock::Duration timeout, ChangeOutput out) {
   auto received = source_->receive(timeout);
   if (const std::uint64_t seen = source_->restarts(); seen != source_restarts_) {
     source_restarts_ = seen;
@@ -84,7 +92,7 @@ Result<std::size_t> EngineSession::step(Clock::Duration timeout, std::vector<KvE
   return static_cast<std::size_t>(counters_.applied - before);
 }
 
-void EngineSession::begin(const EngineMessage& message, std::vector<KvEvent>& out) {
+void EngineSession::begin(const EngineMessage& message, ChangeOutput out) {
   next_ = 0;
   if (message.sequence == 0) return apply_live(message, out);
   EngineReplay kept = replay(0);
@@ -93,7 +101,7 @@ void EngineSession::begin(const EngineMessage& message, std::vector<KvEvent>& ou
   finish(message, out);
 }
 
-void EngineSession::fill_gap(const EngineMessage& message, std::vector<KvEvent>& out) {
+void EngineSession::fill_gap(const EngineMessage& message, ChangeOutput out) {
   const std::uint64_t last = *next_ - 1;
   EngineReplay kept = replay(last);
   const Memory* known = recall(last);
@@ -104,13 +112,13 @@ void EngineSession::fill_gap(const EngineMessage& message, std::vector<KvEvent>&
   finish(message, out);
 }
 
-void EngineSession::restart(const EngineMessage& message, std::vector<KvEvent>& out) {
+void EngineSession::restart(const EngineMessage& message, ChangeOutput out) {
   ++counters_.restarts;
   forget(out);
   begin(message, out);
 }
 
-void EngineSession::forget(std::vector<KvEvent>& out) {
+void EngineSession::forget(ChangeOutput out) {
   ingest_.reset(out);
   next_.reset();
   last_timestamp_ = 0;
@@ -124,7 +132,7 @@ Result<EngineCheckpoint> EngineSession::save() const {
   return EngineCheckpoint{.message = last->sequence, .digest = last->fingerprint, .state = std::move(state)};
 }
 
-Result<void> EngineSession::resume(const EngineCheckpoint& checkpoint, std::vector<KvEvent>& out) {
+Result<void> EngineSession::resume(const EngineCheckpoint& checkpoint, ChangeOutput out) {
   ASHLAR_CHECK(next_.has_value(), "a checkpoint is resumed from after a message");
   const std::uint64_t until = *next_;
   EngineReplay kept = replay(checkpoint.message);
@@ -162,7 +170,7 @@ EngineSession::Stale EngineSession::judge(const EngineMessage& message) {
   return batch_.timestamp > last_timestamp_ ? Stale::kRestart : Stale::kLate;
 }
 
-void EngineSession::follow(std::span<const EngineMessage> messages, std::vector<KvEvent>& out) {
+void EngineSession::follow(std::span<const EngineMessage> messages, ChangeOutput out) {
   for (const EngineMessage& message : messages) {
     if (message.sequence < *next_) continue;
     if (message.sequence > *next_) lose_until(message.sequence, out);
@@ -174,7 +182,7 @@ void EngineSession::follow(std::span<const EngineMessage> messages, std::vector<
   }
 }
 
-void EngineSession::follow(EngineReplay kept, std::uint64_t until, std::vector<KvEvent>& out) {
+void EngineSession::follow(EngineReplay kept, std::uint64_t until, ChangeOutput out) {
   for (;;) {
     follow(kept.messages, out);
     if (!kept.is_cut || *next_ >= until) return;
@@ -185,13 +193,13 @@ void EngineSession::follow(EngineReplay kept, std::uint64_t until, std::vector<K
   }
 }
 
-void EngineSession::finish(const EngineMessage& message, std::vector<KvEvent>& out) {
+void EngineSession::finish(const EngineMessage& message, ChangeOutput out) {
   if (message.sequence < *next_) return;  // the replay had it
   if (message.sequence > *next_) lose_until(message.sequence, out);
   if (!apply(message, out)) lose_until(message.sequence + 1, out);
 }
 
-void EngineSession::apply_live(const EngineMessage& message, std::vector<KvEvent>& out) {
+void EngineSession::apply_live(const EngineMessage& message, ChangeOutput out) {
   if (apply(message, out)) return;
   for (const EngineMessage& again : replay(message.sequence).messages)
     if (again.sequence == message.sequence && apply(again, out)) {
@@ -201,7 +209,7 @@ void EngineSession::apply_live(const EngineMessage& message, std::vector<KvEvent
   lose_until(message.sequence + 1, out);
 }
 
-bool EngineSession::apply(const EngineMessage& message, std::vector<KvEvent>& out) {
+bool EngineSession::apply(const EngineMessage& message, ChangeOutput out) {
   if (!decode(message)) {
     ++counters_.undecodable;
     return false;
@@ -216,7 +224,7 @@ bool EngineSession::apply(const EngineMessage& message, std::vector<KvEvent>& ou
   return true;
 }
 
-void EngineSession::lose_until(std::uint64_t sequence, std::vector<KvEvent>& out) {
+void EngineSession::lose_until(std::uint64_t sequence, ChangeOutput out) {
   ASHLAR_CHECK(sequence > *next_, "a loss of no message: %llu is next, %llu came",
                static_cast<unsigned long long>(*next_), static_cast<unsigned long long>(sequence));
   counters_.lost += sequence - *next_;

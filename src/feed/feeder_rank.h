@@ -154,6 +154,7 @@ struct FeederRank {
     groups.clear();
     required = 0;
     is_fresh = true;
+    is_all_told.reset();
   }
   Links::iterator find_orphan(const tokens::SequenceHash& parent, events::BlockName name) {
     const auto [first, last] = orphans.equal_range(parent);
@@ -177,6 +178,8 @@ struct FeederRank {
   std::vector<std::uint16_t> groups;
   Groups required = 0;
   bool is_fresh = true;  // no event was applied since the start or since a clear
+  // Since the index held nothing of it, it was told everything here. Not known before the first change.
+  std::optional<bool> is_all_told;
 };
 
 }  // namespace ashlar::feed

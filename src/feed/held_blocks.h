@@ -131,17 +131,14 @@ class HeldBlocks {
     return number;
   }
   const EngineSequence& sequence(std::uint32_t number) const noexcept { return sequences_[number - 1]; }
-  BlockContent content(const EngineBlock& block) const {
+  // For a run behind it, until a sequence is added.
+  RunParent as_parent(const EngineBlock& block) const noexcept {
     const EngineSequence& shared = sequence(block.sequence);
     return {.hash = block.hash,
-            .parent = block.parent,
             .root = shared.root,
-            .local = block.local,
-            .hasher = shared.hasher,
-            .parent_name = block.parent_name,
+            .hasher = &shared.hasher,
             .sequence = block.sequence,
-            .has_parent = block.has_parent,
-            .has_extras = block.has_extras};
+            .is_held = true};
   }
   // Requires: the key is absent, and a sequence. Throws std::bad_alloc with nothing changed.
   EngineBlock& add(const EngineKey& key, const EngineBlock& block) {

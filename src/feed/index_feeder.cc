@@ -47,6 +47,31 @@ BlockName plain_name(const KvEvent& event) {
   return event.has_name ? event.name() : BlockName(plain_hash(event).chain());
 }
 
+// The events of `count` blocks of a change, from `first` on, as an EngineIngest tells them.
+void expand(const IndexChanges& changes, const IndexChanges::Change& change, std::size_t first,
+            std::size_t count, std::vector<KvEvent>& out) {
+  const bool stores = change.kind == KvEventKind::kStored;
+  out.clear();
+  for (std::size_t i = first; i < first + count; ++i) {
+    const std::size_t at = change.first + i;
+    const SequenceHash& hash = stores ? changes.block_hashes[at] : changes.name_hashes[at];
+    KvEvent event{.hash = hash.in_group(change.group)};
+    event.kind = change.kind;
+    event.tier = change.tier;
+    event.group = change.group;
+    event.set_name(stores ? changes.blocks[at].name : changes.names[at]);
+    if (stores) {
+      event.set_local(changes.blocks[at].local);
+      const std::optional<SequenceHash> parent =
+          i == 0 ? change.parent : std::optional(changes.block_hashes[at - 1]);
+      const std::optional<BlockName> name = i == 0 ? change.parent_name : changes.blocks[at - 1].name;
+      if (parent) event.set_parent(parent->in_group(change.group));
+      if (!parent || name) event.set_parent_name(name);
+    }
+    out.push_back(event);
+  }
+}
+
 }  // namespace
 
 IndexFeeder::IndexFeeder(events::IndexSink& sink, events::WorkerId worker, std::size_t expected_blocks)
@@ -101,6 +126,77 @@ void IndexFeeder::apply(std::uint32_t rank, std::span<const KvEvent> events) {
   apply_needed(rank_of(rank), events);
 }
 
+void IndexFeeder::apply(const IndexChanges& changes) {
+  counters_.events += changes.tracked_only;
+  counters_.tracked_only += changes.tracked_only;
+  FeederRank* rank = nullptr;
+  for (const IndexChanges::Change& change : changes.changes) {
+    if (rank == nullptr || rank->number != change.rank) rank = &rank_of(change.rank);
+    apply_change(*rank, changes, change);
+  }
+}
+
+void IndexFeeder::apply(std::uint32_t number, const IndexChanges& changes) {
+  FeederRank& rank = rank_of(number);
+  for (const IndexChanges::Change& change : changes.changes) apply_change(rank, changes, change);
+}
+
+void IndexFeeder::apply_change(FeederRank& rank, const IndexChanges& changes,
+                               const IndexChanges::Change& change) {
+  counters_.events += change.kind == KvEventKind::kCleared ? 1 : change.count;
+  if (change.kind == KvEventKind::kCleared) return clear(rank);
+  std::size_t sent = send_change(rank, changes, change);
+  while (sent < change.count) {
+    const std::size_t count = std::min<std::size_t>(change.count - sent, kRound);
+    expand(changes, change, sent, count, expanded_);
+    apply_needed(rank, expanded_);
+    sent += count;
+  }
+}
+
+std::size_t IndexFeeder::send_change(FeederRank& rank, const IndexChanges& changes,
+                                     const IndexChanges::Change& change) {
+  if (!rank.is_all_told) rank.is_all_told = sink_.holds_nothing({worker_, rank.number});
+  if (!*rank.is_all_told || !is_simple(rank) || change.group != rank.groups.front()) return 0;
+  const auto tier = static_cast<events::StorageTier>(change.tier.value());
+  const events::Worker worker{worker_, rank.number};
+  if (change.kind == KvEventKind::kRemoved) {
+    if (!rank.names.empty()) return 0;
+    counters_.removed_blocks +=
+        sink_.remove(worker, tier, std::span(changes.names).subspan(change.first, change.count));
+    rank.is_fresh = false;
+    return change.count;
+  }
+  if (change.parent && !change.parent_name) return 0;  // it waits
+  std::optional<BlockName> parent = change.parent_name;
+  for (std::size_t sent = 0; sent < change.count;) {
+    const std::size_t at = change.first + sent;
+    const std::span<const events::StoredBlock> run =
+        std::span(changes.blocks).subspan(at, std::min<std::size_t>(change.count - sent, kRound));
+    const StoreVerdict verdict = sink_.store({.worker = worker,
+                                              .tier = tier,
+                                              .parent = parent,
+                                              .start_position = changes.block_hashes[at].position(),
+                                              .blocks = run});
+    if (verdict != StoreVerdict::kApplied) return sent;
+    note_applied(rank, run.size());
+    parent = run.back().name;
+    sent += run.size();
+  }
+  return change.count;
+}
+
+bool IndexFeeder::is_simple(const FeederRank& rank) const noexcept {
+  return tells_ && rank.groups.size() == 1 && rank.entries.empty() && rank.orphans.empty();
+}
+
+void IndexFeeder::note_applied(FeederRank& rank, std::size_t blocks) noexcept {
+  ++counters_.stores;
+  ++counters_.verdicts[static_cast<std::size_t>(StoreVerdict::kApplied)];
+  counters_.stored_blocks += blocks;
+  rank.is_fresh = false;
+}
+
 void IndexFeeder::apply_needed(FeederRank& rank, std::span<const KvEvent> events) {
   while (!events.empty()) {
     if (const std::size_t sent = send_run(rank, events); sent != 0) {
@@ -125,7 +221,7 @@ void IndexFeeder::apply_needed(FeederRank& rank, std::span<const KvEvent> events
 // leaves nothing to remember but names; without names a removal leaves nothing to forget. What it refuses
 // takes the long way.
 std::size_t IndexFeeder::send_run(FeederRank& rank, std::span<const KvEvent> events) {
-  if (!tells_ || rank.groups.size() != 1 || !rank.entries.empty() || !rank.orphans.empty()) return 0;
+  if (!is_simple(rank)) return 0;
   return events.front().kind == KvEventKind::kRemoved ? remove_run(rank, events) : store_run(rank, events);
 }
 
@@ -175,10 +271,7 @@ std::size_t IndexFeeder::store_run(FeederRank& rank, std::span<const KvEvent> ev
   run_.clear();
   if (verdict != StoreVerdict::kApplied) return 0;
   for (const auto& [chain, name] : run_names_) rank.names.add(chain, name);
-  ++counters_.stores;
-  ++counters_.verdicts[static_cast<std::size_t>(verdict)];
-  counters_.stored_blocks += count;
-  rank.is_fresh = false;
+  note_applied(rank, count);
   return count;
 }
 

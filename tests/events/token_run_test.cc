@@ -101,6 +101,30 @@ TEST(TokenRun, OtherFormsMayStandAmongThem) {
   }
 }
 
+// Rows of one width, with one of another here and there, from every byte of a line, into exactly their room.
+TEST(TokenRun, RowsOfOneWidthAreReadAsOneByOne) {
+  Random random(9);
+  for (const unsigned head : {0xCDu, 0xCEu}) {
+    for (std::uint32_t count = 1; count < 120; ++count) {
+      for (int odd = -1; odd < 3; ++odd) {
+        Writer writer;
+        const auto place = odd < 0 ? UINT32_MAX : static_cast<std::uint32_t>(random.below(count));
+        for (std::uint32_t i = 0; i < count; ++i) {
+          if (i == place)
+            writer.put_shortest(static_cast<std::uint32_t>(random.below(70'000)));
+          else
+            writer.put(head, random.next() & (head == 0xCD ? 0xFFFF : UINT32_MAX), head == 0xCD ? 2 : 4);
+        }
+        for (std::uint64_t tail = random.below(40); tail != 0; --tail)
+          writer.bytes.push_back(static_cast<std::byte>(head));
+        ASSERT_EQ(by_run(writer.bytes, count), one_by_one(writer.bytes, count)) << head << " " << count;
+        writer.bytes.resize(random.below(writer.bytes.size()));
+        ASSERT_EQ(by_run(writer.bytes, count), one_by_one(writer.bytes, count)) << head << " " << count;
+      }
+    }
+  }
+}
+
 TEST(TokenRun, EveryHeadThatIsNoTokenIsAFaultInItsPlace) {
   Random random(7);
   for (unsigned head = 0x80; head < 0x100; ++head) {

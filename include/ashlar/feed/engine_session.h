@@ -24,6 +24,7 @@
 #include "ashlar/events/kv_event.h"
 #include "ashlar/events/tier.h"
 #include "ashlar/feed/engine_source.h"
+#include "ashlar/feed/index_changes.h"
 #include "ashlar/tokens/hash_scheme.h"
 #include "ashlar/tokens/salt.h"
 
@@ -140,20 +141,20 @@ class EngineIngest {
   ~EngineIngest();
 
   // Appends the changes of the batch. A batch without a rank belongs to rank 0.
-  void apply(const events::EngineBatch& batch, std::vector<events::KvEvent>& out);
+  void apply(const events::EngineBatch& batch, ChangeOutput out);
   // Everything known of the engine, for load() of another ingest. Errors: kNotReady: blocks wait for their
   // parents or tokens; kUnsupported: a cache salt that its seed does not stand for (HashScheme, images).
   Result<std::vector<std::byte>> save() const;
   // Goes on from there: as reset(), then the changes that store what the other held. Errors, with nothing
   // changed: kCorruption: not such a state; kInvalidArgument: of another scheme, salt or block size.
-  Result<void> load(std::span<const std::byte> state, std::vector<events::KvEvent>& out);
+  Result<void> load(std::span<const std::byte> state, ChangeOutput out);
   // Drops the blocks of the rank in every tier, and its waiting blocks; emits one kCleared of kAllTiers if it
   // held any. The stream may continue; what was learned about its groups stays.
-  void clear(std::uint32_t rank, std::vector<events::KvEvent>& out);
+  void clear(std::uint32_t rank, ChangeOutput out);
   // After a loss of messages: clear() for all ranks.
-  void resync(std::vector<events::KvEvent>& out);
+  void resync(ChangeOutput out);
   // A new engine follows from its start: as resync(), and also forgets everything learned.
-  void reset(std::vector<events::KvEvent>& out);
+  void reset(ChangeOutput out);
 
   const EngineIngestOptions& options() const noexcept { return options_; }
   const EngineIngestCounters& counters() const noexcept { return counters_; }
@@ -261,7 +262,7 @@ class EngineSession {
   // Waits up to `timeout` for a message and appends its changes, after those of a replay. Returns how many
   // messages were applied. Errors: as EngineSource::receive(); the state is unchanged, and the next step
   // continues.
-  Result<std::size_t> step(Clock::Duration timeout, std::vector<events::KvEvent>& out);
+  Result<std::size_t> step(Clock::Duration timeout, ChangeOutput out);
 
   // Errors: kNotReady: no message was applied since the last restart; as EngineIngest::save().
   Result<EngineCheckpoint> save() const;
@@ -269,7 +270,7 @@ class EngineSession {
   // Appends the changes. Errors, with nothing changed: kNotFound: the engine does not keep that message;
   // kInvalidArgument: it keeps another one under that number, so that it was restarted since; as
   // EngineIngest::load(). Requires: next().
-  Result<void> resume(const EngineCheckpoint& checkpoint, std::vector<events::KvEvent>& out);
+  Result<void> resume(const EngineCheckpoint& checkpoint, ChangeOutput out);
 
   // The expected next number; nullopt before the first message.
   std::optional<std::uint64_t> next() const noexcept { return next_; }
@@ -288,23 +289,23 @@ class EngineSession {
   EngineSession(std::unique_ptr<EngineSource> source, const EngineSessionOptions& options,
                 EngineIngest ingest);
 
-  void begin(const EngineMessage& message, std::vector<events::KvEvent>& out);
-  void fill_gap(const EngineMessage& message, std::vector<events::KvEvent>& out);
-  void restart(const EngineMessage& message, std::vector<events::KvEvent>& out);
+  void begin(const EngineMessage& message, ChangeOutput out);
+  void fill_gap(const EngineMessage& message, ChangeOutput out);
+  void restart(const EngineMessage& message, ChangeOutput out);
   // Drops all state.
-  void forget(std::vector<events::KvEvent>& out);
+  void forget(ChangeOutput out);
   Stale judge(const EngineMessage& message);
   // Applies messages not applied yet; missing numbers count as lost.
-  void follow(std::span<const EngineMessage> messages, std::vector<events::KvEvent>& out);
+  void follow(std::span<const EngineMessage> messages, ChangeOutput out);
   // The same, requesting further chunks up to number `until`.
-  void follow(EngineReplay kept, std::uint64_t until, std::vector<events::KvEvent>& out);
+  void follow(EngineReplay kept, std::uint64_t until, ChangeOutput out);
   // The live message after a replay.
-  void finish(const EngineMessage& message, std::vector<events::KvEvent>& out);
+  void finish(const EngineMessage& message, ChangeOutput out);
   // Requires: the next number. False, with nothing changed, when it cannot be decoded.
-  bool apply(const EngineMessage& message, std::vector<events::KvEvent>& out);
-  void apply_live(const EngineMessage& message, std::vector<events::KvEvent>& out);
+  bool apply(const EngineMessage& message, ChangeOutput out);
+  void apply_live(const EngineMessage& message, ChangeOutput out);
   // Counts the numbers before `sequence` as lost.
-  void lose_until(std::uint64_t sequence, std::vector<events::KvEvent>& out);
+  void lose_until(std::uint64_t sequence, ChangeOutput out);
   EngineReplay replay(std::uint64_t from);
   // Into batch_.
   bool decode(const EngineMessage& message);

@@ -37,6 +37,7 @@
 
 #include "ashlar/events/index_sink.h"
 #include "ashlar/events/kv_event.h"
+#include "ashlar/feed/index_changes.h"
 #include "ashlar/feed/stream_receiver.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/tokens/token.h"
@@ -80,6 +81,11 @@ class IndexFeeder {
   void apply(std::span<const events::KvEvent> events);
   // Events of one rank, all for the index. A kResync clears the rank: a snapshot follows.
   void apply(std::uint32_t rank, std::span<const events::KvEvent> events);
+  // Changes of an EngineIngest, which tells each once; the first form is for ranks by their numbers, the second
+  // for those of one rank. Where the worker held nothing at the start, a run costs one call of the sink and no
+  // question.
+  void apply(const IndexChanges& changes);
+  void apply(std::uint32_t rank, const IndexChanges& changes);
 
   const IndexFeederCounters& counters() const noexcept { return counters_; }
   // Blocks that it keeps itself: those that wait, or all over a sink that does not tell. O(ranks).
@@ -91,6 +97,12 @@ class IndexFeeder {
   void check_invariants(const FeederRank& rank) const;
   FeederRank& rank_of(std::uint32_t number);
   void apply_needed(FeederRank& rank, std::span<const events::KvEvent> events);
+  void apply_change(FeederRank& rank, const IndexChanges& changes, const IndexChanges::Change& change);
+  // Sends a change as it is. Returns how many of its blocks were sent.
+  std::size_t send_change(FeederRank& rank, const IndexChanges& changes, const IndexChanges::Change& change);
+  // Whether all there is to know of the rank lies in the index.
+  bool is_simple(const FeederRank& rank) const noexcept;
+  void note_applied(FeederRank& rank, std::size_t blocks) noexcept;
   // Sends the run of stores or removals at the front of the events at once, where the index knows everything
   // that is needed. Returns its length; 0: it is no such run, and nothing was done.
   std::size_t send_run(FeederRank& rank, std::span<const events::KvEvent> events);
@@ -130,6 +142,8 @@ class IndexFeeder {
   std::vector<events::BlockName> asked_;
   std::vector<tokens::SequenceHash> asked_hashes_;
   std::vector<events::BlockPresence> told_;
+
+  std::vector<events::KvEvent> expanded_;  // changes that need the long way
 
   // The run being gathered: blocks to store, or names to remove, of one rank and tier.
   std::uint32_t run_rank_ = 0;

@@ -111,6 +111,8 @@ class FlashIndex {
   bool presence(const Worker& worker, std::span<const BlockName> names, std::span<BlockPresence> out) const;
   // O(nodes of the index), under the writers' lock.
   bool list(const Worker& worker, std::vector<BlockPresence>& out) const;
+  // O(1) for the worker of the last call, else O(log workers), under the writers' lock.
+  bool holds_nothing(const Worker& worker) const;
   // The sink is called without the lock, after the index was copied: it may be slow, or write to this index.
   void dump(IndexSink& sink) const;
   // O(nodes + holders). Takes the writers' lock for 1,024 nodes at a time, and the children of one at a time:

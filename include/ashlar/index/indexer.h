@@ -256,6 +256,13 @@ bool list_of(const T& index, const Worker& worker, std::vector<BlockPresence>& o
   return false;
 }
 
+// As IndexSink::holds_nothing(), for any Indexer.
+template <Indexer T>
+bool holds_nothing_in(const T& index, const Worker& worker) {
+  if constexpr (requires { index.holds_nothing(worker); }) return index.holds_nothing(worker);
+  return false;
+}
+
 // The calls of any Indexer behind IndexSink, so that code which is not a template can make them.
 //
 // Thread safety: that of T. The index must outlive it.
@@ -279,6 +286,7 @@ class SinkOf final : public IndexSink {
   bool list(const Worker& worker, std::vector<BlockPresence>& out) const override {
     return list_of(index_, worker, out);
   }
+  bool holds_nothing(const Worker& worker) const override { return holds_nothing_in(index_, worker); }
 
  private:
   T& index_;

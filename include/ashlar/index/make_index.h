@@ -69,6 +69,7 @@ class IndexOf final : public AnyIndex {
   bool list(const Worker& worker, std::vector<BlockPresence>& out) const override {
     return list_of(index_, worker, out);
   }
+  bool holds_nothing(const Worker& worker) const override { return holds_nothing_in(index_, worker); }
 
   void find_matches(std::span<const LocalHash> locals, MatchScores& scores,
                     const FindOptions& options = {}) const override {

@@ -114,6 +114,11 @@ bool FlashIndex::list(const Worker& worker, std::vector<BlockPresence>& out) con
   return true;
 }
 
+bool FlashIndex::holds_nothing(const Worker& worker) const {
+  const MutexLock lock(state_->writer);
+  return state_->tree.holds_nothing(worker);
+}
+
 void FlashIndex::dump(IndexSink& sink) const {
   // The sink is called without the lock: it may be slow, or write to this index.
   detail::CallBatch calls;

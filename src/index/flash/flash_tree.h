@@ -83,6 +83,10 @@ class FlashTree {
   void presence(const Worker& worker, std::span<const BlockName> names,
                 std::span<BlockPresence> out) noexcept;
   void list(const Worker& worker, std::vector<BlockPresence>& out);
+  bool holds_nothing(const Worker& worker) const {
+    const std::optional<std::uint32_t> slot = slots_.find(worker);
+    return !slot || slots_.blocks(*slot) == 0;
+  }
   void places(std::span<const LocalHash> locals, std::size_t first, const Worker& worker,
               std::span<BlockPlace> out) noexcept;
   IndexSizes sizes();

@@ -189,17 +189,18 @@ bool EngineFollower::try_resume() {
   if (!offered) return false;
   const feed::EngineSessionCounters before = session_.counters();
   const feed::EngineIngestCounters ingested = session_.ingest().counters();
-  events_.clear();
+  changes_.clear();
   watched_.set_helps(true);
   const Result<void> resumed =
-      *offered ? session_.resume(**offered, events_) : Result<void>(offered->error());
+      *offered ? session_.resume(**offered, changes_) : Result<void>(offered->error());
   watched_.set_helps(false);
   offer_reason_ = resumed ? std::string() : resumed.error().message();
   if (resumed) {
-    for (const events::KvEvent& event : events_)
-      if (event.kind == events::KvEventKind::kStored) tiers_.set(event.tier.value());
+    for (const feed::IndexChanges::Change& change : changes_.changes)
+      if (change.kind == events::KvEventKind::kStored) tiers_.set(change.tier.value());
+    tiers_ |= TierSet(changes_.tracked_tiers);
     incomplete_.reset();
-    apply_events(ingested);
+    apply_changes(ingested);
   }
   judge(before, ingested, nullptr);
   if (hearers_.on_events && resumed) hearers_.on_events();
@@ -210,12 +211,12 @@ void EngineFollower::step() {
   constexpr Clock::Duration kPause = std::chrono::milliseconds(50);
   const feed::EngineSessionCounters before = session_.counters();
   const feed::EngineIngestCounters ingested = session_.ingest().counters();
-  events_.clear();
-  const Result<std::size_t> applied = session_.step(is_behind_ ? Clock::Duration::zero() : kPause, events_);
+  changes_.clear();
+  const Result<std::size_t> applied = session_.step(is_behind_ ? Clock::Duration::zero() : kPause, changes_);
   // A new engine may have other tiers. After a blind reconnect it may be the same one.
   if (session_.counters().restarts != before.restarts && watched_.blind_reconnects() == blind_)
     tiers_ = TierSet{1};
-  apply_events(ingested);
+  apply_changes(ingested);
   if (applied && session_.counters().received == before.received) is_behind_ = false;
   // Before the beat, after which status() believes what was said last.
   if (router_.is_late(options_.worker) && says_exact()) set_state(StateReason::kUnread, std::string(kUnread));
@@ -226,11 +227,7 @@ void EngineFollower::step() {
     std::this_thread::sleep_for(kPause);  // a recording has ended
 }
 
-void EngineFollower::apply_events(const feed::EngineIngestCounters& ingested) {
-  // All of one rank, whatever number the engine gives it.
-  needed_.clear();
-  for (const events::KvEvent& event : events_)
-    if (feed::EngineIngest::for_index(event)) needed_.push_back(event);
+void EngineFollower::apply_changes(const feed::EngineIngestCounters& ingested) {
   const feed::EngineIngestCounters& ingested_now = session_.ingest().counters();
   for (std::size_t tier = 0; tier < ingested_now.tier_events.size(); ++tier)
     if (ingested_now.tier_events[tier] != ingested.tier_events[tier]) tiers_.set(tier);
@@ -238,12 +235,12 @@ void EngineFollower::apply_events(const feed::EngineIngestCounters& ingested) {
   // told as one, so that it is not taken for evictions.
   constexpr std::size_t kDevice = kDeviceTier.value();
   if (ingested_now.tier_clears[kDevice] != ingested.tier_clears[kDevice] && tiers_.count() == 1) {
-    events::KvEvent cleared;
-    cleared.kind = events::KvEventKind::kCleared;
-    cleared.tier = events::kAllTiers;
-    needed_.insert(needed_.begin(), cleared);
+    feed::IndexChanges cleared;
+    cleared.changes.push_back({.kind = events::KvEventKind::kCleared, .tier = events::kAllTiers});
+    feeder_.apply(options_.worker.rank, cleared);
   }
-  if (!needed_.empty()) feeder_.apply(options_.worker.rank, needed_);
+  // All of one rank, whatever number the engine gives it.
+  feeder_.apply(options_.worker.rank, changes_);
 }
 
 void EngineFollower::lose(StateReason why, std::string reason) {

@@ -130,8 +130,8 @@ class EngineFollower {
                  Hearers hearers);
   void run();
   void step();
-  // Gives events_ to the router; `ingested`: before them.
-  void apply_events(const feed::EngineIngestCounters& ingested);
+  // Gives changes_ to the router; `ingested`: before them.
+  void apply_changes(const feed::EngineIngestCounters& ingested);
   // What the counters say after a step.
   void judge(const feed::EngineSessionCounters& before, const feed::EngineIngestCounters& ingested_before,
              const Error* failure);
@@ -150,8 +150,7 @@ class EngineFollower {
   feed::EngineSession session_;
   feed::IndexFeeder feeder_;
   const Hearers hearers_;
-  std::vector<events::KvEvent> events_;
-  std::vector<events::KvEvent> needed_;
+  feed::IndexChanges changes_;
   using TierSet = std::bitset<events::kStorageTiers>;
   TierSet incomplete_;       // something was lost there, and nothing has cleared the tier since
   TierSet tiers_{1};         // that the engine has named; the device

@@ -246,6 +246,11 @@ bool RouteCore::list(const Worker& worker, std::vector<events::BlockPresence>& o
   return found == workers_.end() || found->second.group->reported.list(worker, out);
 }
 
+bool RouteCore::holds_nothing(const Worker& worker) const {
+  const auto found = workers_.find(worker.id);
+  return found != workers_.end() && found->second.group->reported.holds_nothing(worker);
+}
+
 void RouteCore::fill_candidates(const Group& group, const RouteRequest& request, Decision& decision) const {
   decision.candidates.reserve(workers_.size());
   for (const auto& [id, record] : workers_) {

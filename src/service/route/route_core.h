@@ -56,6 +56,7 @@ class RouteCore {
   bool presence(const events::Worker& worker, std::span<const events::BlockName> names,
                 std::span<events::BlockPresence> out) const;
   bool list(const events::Worker& worker, std::vector<events::BlockPresence>& out) const;
+  bool holds_nothing(const events::Worker& worker) const;
 
   // `identity`: the locals, or other numbers that are equal wherever they are. What is remembered of a prompt
   // beside its blocks is remembered by them.

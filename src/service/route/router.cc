@@ -48,6 +48,10 @@ class Router::Sink final : public events::IndexSink {
     MutexLock lock(router_.mu_);
     return router_.core_->list(worker, out);
   }
+  bool holds_nothing(const events::Worker& worker) const override {
+    MutexLock lock(router_.mu_);
+    return router_.core_->holds_nothing(worker);
+  }
 
  private:
   Router& router_;
