@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "ashlar/base/check.h"
+#include "base/append_each.h"
 #include "feed/engine_lookahead.h"
 #include "feed/engine_medium.h"
 
@@ -51,7 +52,7 @@ void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters,
   Turn turn{.counters = counters, .refusal = refusal, .out = out};
   // acquire: pairs with the release of the one who lets a request pass that asks for a report
   if (full_reports_asked_ != nullptr) full_reports_ = full_reports_asked_->load(std::memory_order_acquire);
-  EngineLookahead ahead(batch, blocks_);
+  EngineLookahead ahead(batch, blocks_, hashes_);
   for (const EngineEvent& event : batch.events) {
     ahead.pass(event);
     if (event.kind == EngineEventKind::kUnknown) {
@@ -68,13 +69,16 @@ void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters,
       continue;
     }
     ++counters.tier_events[tier->value()];
-    if (event.kind == EngineEventKind::kStored) on_stored(batch, event, tier->value(), turn);
-    if (event.kind == EngineEventKind::kRemoved) on_removed(batch, event, tier->value(), turn);
+    if (event.kind == EngineEventKind::kStored)
+      on_stored(batch, event, tier->value(), ahead.hashes_of(event), turn);
+    if (event.kind == EngineEventKind::kRemoved)
+      on_removed(batch, event, tier->value(), ahead.hashes_of(event), turn);
     if (event.kind == EngineEventKind::kCleared) on_cleared(tier->value(), turn);
   }
 }
 
-void EngineRank::on_stored(const EngineBatch& batch, const EngineEvent& event, std::size_t tier, Turn& turn) {
+void EngineRank::on_stored(const EngineBatch& batch, const EngineEvent& event, std::size_t tier,
+                           std::span<const std::uint64_t> hashes, Turn& turn) {
   const std::uint32_t group_number = event.group.value_or(0);
   if (groups_.size() >= max_groups_ && !groups_.contains(group_number)) {
     ++turn.counters.other_groups;
@@ -138,7 +142,8 @@ void EngineRank::on_stored(const EngineBatch& batch, const EngineEvent& event, s
          .has_keys = event.has_extra_keys || !event.cache_salt.empty(),
          .lora = event.lora_name,
          .salt = event.cache_salt,
-         .gone = {}},
+         .gone = {},
+         .hashes = hashes.first(names.size())},
         nullptr, turn);
   settle(turn);
 }
@@ -313,33 +318,40 @@ std::size_t EngineRank::place_new(const EngineRun& run, const RunParent* parent,
                                   Turn& turn) {
   const std::size_t count = content_.blocks.size();
   if (count == 0 || blocks_.find(run.key(0)) != nullptr) return 0;
-  records_.resize(count);
+  std::span<const std::uint64_t> hashes = run.hashes;
+  if (hashes.empty()) {
+    run_hashes_.clear();
+    append_each(run_hashes_, count, [&](std::size_t i) { return blocks_.hash_of(run.key(i)); });
+    hashes = run_hashes_;
+  }
   blocks_.make_room(count);
   turn.out.make_room(count);
   const std::uint32_t sequence = sequence_behind(parent);
-  // Nothing fails from here on. Records share most; each block has its own hashes and names.
-  const EngineBlock record{.sequence = sequence,
-                           .copies = run.tier == kDevice ? 1u : 0u,
-                           .tiers = static_cast<std::uint8_t>(1u << run.tier),
-                           .has_parent = true,
-                           .indexed = is_indexed};
-  const std::size_t placed = blocks_.add_run(run.group, run.names.first(count), sequence, records_);
-  for (std::size_t i = 0; i < placed; ++i) {
-    EngineBlock& held = *std::construct_at(records_[i], record);
-    held.local = content_.blocks[i].local;
-    held.hash = content_.blocks[i].sequence;
-    if (i != 0) {
-      held.parent = content_.blocks[i - 1].sequence;
-      held.parent_name = run.names[i - 1];
-    } else if (content_.has_parent) {
-      held.parent = content_.parent;
-      held.parent_name = *run.parent;
-    } else {
-      held.has_parent = false;
-    }
-  }
+  // Nothing fails from here on.
+  const auto tiers = static_cast<std::uint8_t>(1u << run.tier);
+  const std::uint32_t copies = run.tier == kDevice ? 1 : 0;
+  tokens::SequenceHash hash_before = content_.parent;
+  bool has_parent = content_.has_parent;
+  BlockName name_before = run.parent.value_or(BlockName());
+  const std::size_t placed = blocks_.add_run(
+      run.group, run.names.first(count), hashes, sequence, [&](std::size_t i, EngineBlock* record) {
+        const tokens::BlockHashes& block = content_.blocks[i];
+        std::construct_at(record, EngineBlock{.local = block.local,
+                                              .hash = block.sequence,
+                                              .parent = hash_before,
+                                              .parent_name = name_before,
+                                              .sequence = sequence,
+                                              .copies = copies,
+                                              .tiers = tiers,
+                                              .has_parent = has_parent,
+                                              .indexed = is_indexed});
+        hash_before = block.sequence;
+        has_parent = true;
+        name_before = run.names[i];
+      });
   if (!content_.extras.empty())
-    for (std::size_t i = 0; i < placed; ++i) records_[i]->has_extras = content_.has_extras(i);
+    for (std::size_t i = 0; i < placed; ++i)
+      blocks_.find(run.key(i))->has_extras = content_.has_extras(i);
   if (placed == 0) return 0;
   const bool names_parent = content_.has_parent &&
                             (parent->is_held || holds(run.group, *run.parent, content_.parent));
@@ -360,12 +372,11 @@ void EngineRank::tell_run(const EngineRun& run, std::span<const BlockName> names
     return;
   }
   const std::size_t first = changes.blocks.size();
-  changes.blocks.resize(first + names.size());
-  changes.block_hashes.resize(first + names.size());
-  for (std::size_t i = 0; i < names.size(); ++i)
-    changes.blocks[first + i] = {.local = content_.blocks[i].local, .name = names[i]};
-  for (std::size_t i = 0; i < names.size(); ++i)
-    changes.block_hashes[first + i] = content_.blocks[i].sequence;
+  const tokens::BlockHashes* const hashes = content_.blocks.data();
+  append_each(changes.blocks, names.size(), [=](std::size_t i) {
+    return events::StoredBlock{.local = hashes[i].local, .name = names[i]};
+  });
+  append_each(changes.block_hashes, names.size(), [=](std::size_t i) { return hashes[i].sequence; });
   changes.changes.push_back({.kind = KvEventKind::kStored,
                              .tier = events::TierId(static_cast<std::uint8_t>(run.tier)),
                              .group = static_cast<std::uint16_t>(run.group),
@@ -494,11 +505,12 @@ void EngineRank::drop_all(const EngineKey& key, const HeldBlocks::Found& found, 
 }
 
 void EngineRank::on_removed(const EngineBatch& batch, const EngineEvent& event, std::size_t tier,
-                            Turn& turn) {
+                            std::span<const std::uint64_t> hashes, Turn& turn) {
   const std::uint32_t group = event.group.value_or(0);
-  for (const BlockName name : batch.names_of(event)) {
-    const EngineKey key{group, name};
-    const HeldBlocks::Found found = blocks_.look_up(key);
+  const std::span<const BlockName> names = batch.names_of(event);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const EngineKey key{group, names[i]};
+    const HeldBlocks::Found found = blocks_.look_up(key, hashes[i]);
     EngineBlock* const at = found.block;
     if (at == nullptr || !at->in_tier(tier)) {
       if (waiting_.cancel(key, tier)) {

@@ -15,6 +15,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -76,10 +77,11 @@ class EngineRank {
     ChangeOutput out;
   };
 
+  // `hashes` are those of the event's keys.
   void on_stored(const events::EngineBatch& batch, const events::EngineEvent& event, std::size_t tier,
-                 Turn& turn);
+                 std::span<const std::uint64_t> hashes, Turn& turn);
   void on_removed(const events::EngineBatch& batch, const events::EngineEvent& event, std::size_t tier,
-                  Turn& turn);
+                  std::span<const std::uint64_t> hashes, Turn& turn);
   void on_cleared(std::size_t tier, Turn& turn);
 
   void store_placeholders(std::span<const events::BlockName> names, std::uint32_t group, std::size_t tier,
@@ -148,7 +150,8 @@ class EngineRank {
   std::uint64_t next_sequence_ = 0;
   std::deque<std::pair<EngineKey, BlockContent>> named_;  // blocks whose waiters are to be placed
   RunContent content_;                                    // of the run that is placed
-  std::vector<EngineBlock*> records_;                     // of its new blocks
+  std::vector<std::uint64_t> hashes_;                     // of the keys of a batch,
+  std::vector<std::uint64_t> run_hashes_;                 // and of a run that waited
   std::vector<tokens::Token> unpaired_;
 };
 

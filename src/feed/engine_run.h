@@ -51,6 +51,8 @@ struct EngineRun {
   std::string_view lora;
   std::string_view salt;
   std::span<const std::uint8_t> gone;  // 1: removed while it waited; empty: none
+  // Of the keys, in the table of held blocks; empty: not known.
+  std::span<const std::uint64_t> hashes = {};
 
   EngineKey key(std::size_t block) const { return {group, names[block]}; }
   // Requires: the block has a parent.
@@ -71,6 +73,7 @@ struct EngineRun {
     rest.tokens = tokens.subspan(first * block_size);
     rest.first_key_block = first_key_block + static_cast<std::uint32_t>(first);
     if (!gone.empty()) rest.gone = gone.subspan(first);
+    if (!hashes.empty()) rest.hashes = hashes.subspan(first);
     return rest;
   }
 };
@@ -89,6 +92,7 @@ struct OwnedEngineRun {
       if (key.block >= run.first_key_block && key.block - run.first_key_block < names.size())
         keys.push_back(key);
     head.gone = {};
+    head.hashes = {};
     head.names = {};
     head.tokens = {};
     head.keys = {};

@@ -71,16 +71,21 @@ class HeldBlocks {
   std::size_t size() const noexcept { return places_.size(); }
   bool empty() const noexcept { return places_.empty(); }
 
+  HeldBlocks() { places_.draw(); }
+
+  // Hashes of keys are those of this table as long as it lives, and may be kept beside it.
+  std::uint64_t hash_of(const EngineKey& key) const noexcept { return places_.hash_of(key); }
+  // Prefetches the places of names, and writes the hashes of their keys. Requires: as many hashes as names.
   // always_inline: as EntryMap::prefetch().
-  [[gnu::always_inline]] void prefetch(std::uint32_t group,
-                                       std::span<const events::BlockName> names) const noexcept {
-    places_.prefetch(names.size(), [&](std::size_t i) { return EngineKey{group, names[i]}; });
+  [[gnu::always_inline]] void prefetch(std::uint32_t group, std::span<const events::BlockName> names,
+                                       std::span<std::uint64_t> hashes) const noexcept {
+    places_.prefetch(hashes, [&](std::size_t i) { return EngineKey{group, names[i]}; });
   }
   // The records of those that are held. Waits for their places.
-  [[gnu::always_inline]] void prefetch_records(std::uint32_t group,
-                                               std::span<const events::BlockName> names) const noexcept {
-    for (const events::BlockName name : names)
-      if (const Place* const place = places_.find({group, name}))
+  [[gnu::always_inline]] void prefetch_records(std::uint32_t group, std::span<const events::BlockName> names,
+                                               std::span<const std::uint64_t> hashes) const noexcept {
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (const Place* const place = places_.find({group, names[i]}, hashes[i]))
         __builtin_prefetch(&const_cast<HeldBlocks*>(this)->record(place->number), 1);
   }
   // Takes memory for that many blocks and touches it; clear() gives it back. Throws std::bad_alloc, with part
@@ -102,9 +107,10 @@ class HeldBlocks {
     friend class HeldBlocks;
     Place* place_ = nullptr;
   };
-  Found look_up(const EngineKey& key) noexcept {
+  Found look_up(const EngineKey& key) noexcept { return look_up(key, hash_of(key)); }
+  Found look_up(const EngineKey& key, std::uint64_t hash) noexcept {
     Found found;
-    found.place_ = places_.find(key);
+    found.place_ = places_.find(key, hash);
     if (found.place_ != nullptr) found.block = &record(found.place_->number);
     return found;
   }
@@ -144,35 +150,39 @@ class HeldBlocks {
   EngineBlock& add(const EngineKey& key, const EngineBlock& block) {
     make_room(1);
     EngineBlock* place = nullptr;
+    const std::uint64_t hash = hash_of(key);
     const std::size_t added =
-        add_run(key.group, std::span(&key.name, 1), block.sequence, std::span(&place, 1));
+        add_run(key.group, std::span(&key.name, 1), std::span(&hash, 1), block.sequence,
+                [&](std::size_t, EngineBlock* record) { place = std::construct_at(record, block); });
     ASHLAR_DCHECK(added == 1, "a block is added that is there; %zu are", size());
-    return *std::construct_at(place, block);
+    return *place;
   }
   // For that many more: add_run() of them needs no memory. Throws std::bad_alloc with nothing added.
   void make_room(std::size_t blocks) {
     while (room_ - end_ + free_.size() < blocks) add_chunk();
     places_.reserve(size() + blocks);
   }
-  // Adds blocks of one sequence, up to the first whose key is there, and gives the memory of their records,
-  // which the caller fills. Returns how many. Requires: make_room(); as many records as names.
-  std::size_t add_run(std::uint32_t group, std::span<const events::BlockName> names, std::uint32_t sequence,
-                      std::span<EngineBlock*> records) noexcept {
+  // Adds blocks of one sequence, up to the first whose key is there: fill(i, record) makes the record of block
+  // i. Returns how many. Requires: make_room(); the hashes of the names.
+  template <class Fill>
+  std::size_t add_run(std::uint32_t group, std::span<const events::BlockName> names,
+                      std::span<const std::uint64_t> hashes, std::uint32_t sequence, Fill&& fill) noexcept {
     const std::size_t reused = std::min(free_.size(), names.size());
     const auto reused_number = [&](std::size_t i) { return free_[free_.size() - 1 - i]; };
-    std::size_t added = insert(group, names.first(reused), reused_number);
-    for (std::size_t i = 0; i < added; ++i) records[i] = &record(reused_number(i));
+    std::size_t added = insert(group, names.first(reused), hashes, reused_number,
+                               [&](std::size_t i) { fill(i, &record(reused_number(i))); });
     free_.resize(free_.size() - added);
     while (added >= reused && added < names.size()) {
-      EngineBlock* const place = &record(end_ + 1);
+      EngineBlock* const first = &record(end_ + 1);
+      const std::uint32_t number = end_ + 1;
       const std::size_t some = std::min(left_in_chunk(end_), names.size() - added);
-      const std::size_t placed = insert(group, names.subspan(added, some), [&](std::size_t i) {
-        return end_ + 1 + static_cast<std::uint32_t>(i);
-      });
-      for (std::size_t i = 0; i < placed; ++i) {
-        records[added + i] = place + i;
-        __builtin_prefetch(place + kAhead + i, 1);  // for those that follow
-      }
+      const std::size_t placed = insert(
+          group, names.subspan(added, some), hashes.subspan(added),
+          [=](std::size_t i) { return number + static_cast<std::uint32_t>(i); },
+          [&](std::size_t i) {
+            __builtin_prefetch(first + kAhead + i, 1);  // for those that follow
+            fill(added + i, first + i);
+          });
       end_ += static_cast<std::uint32_t>(placed);
       added += placed;
       if (placed < some) break;
@@ -226,9 +236,12 @@ class HeldBlocks {
   };
   using Chunk = std::unique_ptr<EngineBlock, Free>;
 
-  template <class F>
-  std::size_t insert(std::uint32_t group, std::span<const events::BlockName> names, F&& number) noexcept {
-    return places_.insert_run(names.size(), [&](std::size_t i) { return Place{names[i], group, number(i)}; });
+  template <class Number, class Then>
+  std::size_t insert(std::uint32_t group, std::span<const events::BlockName> names,
+                     std::span<const std::uint64_t> hashes, Number&& number, Then&& then) noexcept {
+    return places_.insert_run(
+        names.size(), [&](std::size_t i) { return hashes[i]; },
+        [&](std::size_t i) { return Place{names[i], group, number(i)}; }, then);
   }
   // Records of the chunk of record `at` + 1 from that one on.
   static std::size_t left_in_chunk(std::size_t at) noexcept {
