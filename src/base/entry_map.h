@@ -7,7 +7,7 @@
 //     bool empty() const;                         // true for Entry{}, false for everything that is inserted
 //     static std::uint64_t hash(const Key& key, std::uint64_t seed);  // its high bits choose the place
 //   };
-// Each map draws a seed of its own (table_seed.h) before its first entry, so that an attacker cannot choose colliding keys.
+// Each map has its own seed (table_seed.h), so that an attacker cannot choose colliding keys.
 //
 // Growing throws std::bad_alloc without memory and leaves the map unchanged. Shrinking never fails: without
 // memory for a smaller array the map keeps its array.
@@ -59,39 +59,15 @@ class EntryMap {
     if (entries_ != nullptr) __builtin_prefetch(&entries_[home(key)], 1);
   }
 
-  // Draws the seed now: hash_of() is then the same as long as the map lives.
-  void draw() noexcept {
-    if (seed_ == 0) seed_ = draw_seed();
-  }
-  // Requires: draw(), or an entry.
-  std::uint64_t hash_of(const Key& key) const noexcept { return Entry::hash(key, seed_); }
-  // prefetch() of key(0), key(1), ..., whose hashes it writes. Requires: draw().
-  template <class F>
-  [[gnu::always_inline]] void prefetch(std::span<std::uint64_t> hashes, F&& key) const noexcept {
-    const std::uint64_t seed = seed_;
-    const Entry* const entries = entries_;
-    const int shift = shift_;
-    for (std::size_t i = 0; i < hashes.size(); ++i) {
-      const std::uint64_t hash = Entry::hash(key(i), seed);
-      hashes[i] = hash;
-      if (entries != nullptr) __builtin_prefetch(&entries[static_cast<std::size_t>(hash >> shift)], 1);
-    }
-  }
-
-  Entry* find(const Key& key) noexcept { return entries_ == nullptr ? nullptr : find(key, hash_of(key)); }
-  // `hash` is the key's.
-  Entry* find(const Key& key, std::uint64_t hash) noexcept {
+  Entry* find(const Key& key) noexcept {
     if (entries_ == nullptr) return nullptr;
-    for (auto at = static_cast<std::size_t>(hash >> shift_);; at = (at + 1) & mask_) {
+    for (std::size_t at = home(key);; at = (at + 1) & mask_) {
       Entry& entry = entries_[at];
       if (entry.empty()) return nullptr;
       if (entry.key() == key) return &entry;
     }
   }
   const Entry* find(const Key& key) const noexcept { return const_cast<EntryMap*>(this)->find(key); }
-  const Entry* find(const Key& key, std::uint64_t hash) const noexcept {
-    return const_cast<EntryMap*>(this)->find(key, hash);
-  }
   // An entry for which is_it(entry) holds, among those whose keys may have this hash. Null when there is
   // none.
   template <class F>
@@ -129,31 +105,6 @@ class EntryMap {
       }
       if (place.key() == entry.key()) return {&place, false};
     }
-  }
-
-  // Inserts make(0), make(1), ... up to the first whose key is there, `count` at most, and calls then(i) after
-  // each. hash(i) is the hash of its key. Returns how many. Requires: room for all of them, by reserve().
-  template <class Hash, class Make, class Then>
-  std::size_t insert_run(std::size_t count, Hash&& hash, Make&& make, Then&& then) noexcept {
-    ASHLAR_DCHECK((size_ + count) * 4 <= capacity() * 3,
-                  "%zu entries are inserted into %zu places beside %zu", count, capacity(), size_);
-    Entry* const entries = entries_;  // copies: what is written does not change them
-    const std::size_t mask = mask_;
-    const int shift = shift_;
-    std::size_t inserted = 0;
-    for (; inserted < count; ++inserted) {
-      const Entry entry = make(inserted);
-      auto at = static_cast<std::size_t>(hash(inserted) >> shift);
-      for (; !entries[at].empty(); at = (at + 1) & mask)
-        if (entries[at].key() == entry.key()) {
-          size_ += inserted;
-          return inserted;
-        }
-      entries[at] = entry;
-      then(inserted);
-    }
-    size_ += inserted;
-    return inserted;
   }
 
   // Requires: `entry` points to an entry of this map.
@@ -255,7 +206,7 @@ class EntryMap {
     const std::size_t moved = size_;
     ASHLAR_DCHECK(std::has_single_bit(capacity) && moved * 4 <= capacity * 3,
                   "%zu entries do not fit a table of %zu, a power of two at most 3/4 full", moved, capacity);
-    draw();
+    if (old == nullptr) seed_ = draw_seed();
     count_steps(old_capacity);
     mask_ = capacity - 1;
     shift_ = 64 - std::countr_zero(capacity);

@@ -1,11 +1,10 @@
 // EngineLookahead: prefetches what the next events of a batch name while an event is applied: the places of
-// kPlaces names, and for the first half of them that are removed, the records. Keeps the hashes of the names.
+// kPlaces names, and for the first half of them that are removed, the records.
 //
 // Thread safety: thread-compatible.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -16,11 +15,11 @@ namespace ashlar::feed {
 
 class EngineLookahead {
  public:
-  // `hashes` is where the hashes are kept.
+  // `probes` is where those of the names are kept.
   EngineLookahead(const events::EngineBatch& batch, const HeldBlocks& blocks,
-                  std::vector<std::uint64_t>& hashes)
-      : batch_(batch), blocks_(blocks), hashes_(hashes) {
-    if (hashes_.size() < batch.names.size()) hashes_.resize(batch.names.size());
+                  std::vector<HeldBlocks::Probe>& probes)
+      : batch_(batch), blocks_(blocks), probes_(probes) {
+    if (probes_.size() < batch.names.size()) probes_.resize(batch.names.size());
   }
 
   // The event is applied now.
@@ -30,19 +29,19 @@ class EngineLookahead {
            (places_.names < passed_ + kPlaces || places_.event <= at_)) {
       const events::EngineEvent& next = batch_.events[places_.event++];
       places_.names += next.names.count;
-      blocks_.prefetch(next.group.value_or(0), batch_.names_of(next), hashes_of(next));
+      blocks_.probe(next.group.value_or(0), batch_.names_of(next), probes_of(next));
     }
     while (records_.event < places_.event && records_.names < passed_ + kPlaces / 2) {
       const events::EngineEvent& next = batch_.events[records_.event++];
       records_.names += next.names.count;
       if (next.kind == events::EngineEventKind::kRemoved)
-        blocks_.prefetch_records(next.group.value_or(0), batch_.names_of(next), hashes_of(next));
+        blocks_.prefetch_records(probes_of(next));
     }
     ++at_;
   }
-  // Of the keys of an event that was passed.
-  std::span<std::uint64_t> hashes_of(const events::EngineEvent& event) const {
-    return std::span(hashes_).subspan(event.names.begin, event.names.count);
+  // Of the names of an event that was passed.
+  std::span<HeldBlocks::Probe> probes_of(const events::EngineEvent& event) const {
+    return std::span(probes_).subspan(event.names.begin, event.names.count);
   }
 
  private:
@@ -53,7 +52,7 @@ class EngineLookahead {
   };
   const events::EngineBatch& batch_;
   const HeldBlocks& blocks_;
-  std::vector<std::uint64_t>& hashes_;
+  std::vector<HeldBlocks::Probe>& probes_;
   std::size_t at_ = 0;  // the next event to pass
   std::size_t passed_ = 0;
   Cursor places_;

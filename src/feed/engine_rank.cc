@@ -52,7 +52,7 @@ void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters,
   Turn turn{.counters = counters, .refusal = refusal, .out = out};
   // acquire: pairs with the release of the one who lets a request pass that asks for a report
   if (full_reports_asked_ != nullptr) full_reports_ = full_reports_asked_->load(std::memory_order_acquire);
-  EngineLookahead ahead(batch, blocks_, hashes_);
+  EngineLookahead ahead(batch, blocks_, probes_);
   for (const EngineEvent& event : batch.events) {
     ahead.pass(event);
     if (event.kind == EngineEventKind::kUnknown) {
@@ -70,15 +70,16 @@ void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters,
     }
     ++counters.tier_events[tier->value()];
     if (event.kind == EngineEventKind::kStored)
-      on_stored(batch, event, tier->value(), ahead.hashes_of(event), turn);
+      on_stored(batch, event, tier->value(), ahead.probes_of(event), turn);
     if (event.kind == EngineEventKind::kRemoved)
-      on_removed(batch, event, tier->value(), ahead.hashes_of(event), turn);
+      on_removed(batch, event, tier->value(), ahead.probes_of(event), turn);
     if (event.kind == EngineEventKind::kCleared) on_cleared(tier->value(), turn);
   }
+  blocks_.give_back();
 }
 
 void EngineRank::on_stored(const EngineBatch& batch, const EngineEvent& event, std::size_t tier,
-                           std::span<const std::uint64_t> hashes, Turn& turn) {
+                           std::span<const HeldBlocks::Probe> probes, Turn& turn) {
   const std::uint32_t group_number = event.group.value_or(0);
   if (groups_.size() >= max_groups_ && !groups_.contains(group_number)) {
     ++turn.counters.other_groups;
@@ -143,7 +144,7 @@ void EngineRank::on_stored(const EngineBatch& batch, const EngineEvent& event, s
          .lora = event.lora_name,
          .salt = event.cache_salt,
          .gone = {},
-         .hashes = hashes.first(names.size())},
+         .probes = probes.first(names.size())},
         nullptr, turn);
   settle(turn);
 }
@@ -277,16 +278,16 @@ void EngineRank::place(const EngineRun& run, const RunParent* parent, Turn& turn
         ++turn.counters.reannounced;
         continue;
       }
-      if (sequence == 0) sequence = sequence_behind(parent);
+      if (sequence == 0) sequence = sequence_behind(run, parent, is_indexed);
       if (is_named) named_.back().second.sequence = sequence;
-      at = &blocks_.add(key, {.local = content_.blocks[i].local,
-                              .hash = content_.blocks[i].sequence,
-                              .parent = has_parent ? content_.parent_of(i) : tokens::SequenceHash(),
-                              .parent_name = parent_name,
-                              .sequence = sequence,
-                              .has_parent = has_parent,
-                              .has_extras = content_.has_extras(i),
-                              .indexed = is_indexed});
+      at = &blocks_.add({.name = key.name,
+                         .local = content_.blocks[i].local,
+                         .hash = content_.blocks[i].sequence,
+                         .parent = has_parent ? content_.parent_of(i) : tokens::SequenceHash(),
+                         .parent_name = parent_name,
+                         .sequence = sequence,
+                         .has_parent = has_parent,
+                         .has_extras = content_.has_extras(i)});
     } else if (!agrees(run, i, *at)) {
       ++turn.counters.collisions;
       at->ambiguous = true;
@@ -306,9 +307,9 @@ void EngineRank::place(const EngineRun& run, const RunParent* parent, Turn& turn
   }
 }
 
-std::uint32_t EngineRank::sequence_behind(const RunParent* parent) {
-  const std::uint32_t number =
-      blocks_.sequence(content_.root, *content_.hasher, parent == nullptr ? 0 : parent->sequence);
+std::uint32_t EngineRank::sequence_behind(const EngineRun& run, const RunParent* parent, bool is_indexed) {
+  const std::uint32_t number = blocks_.sequence(content_.root, *content_.hasher, run.group, is_indexed,
+                                                parent == nullptr ? 0 : parent->sequence);
   content_.hasher = &blocks_.sequence(number).hasher;  // that of the parent may have moved
   return number;
 }
@@ -318,40 +319,37 @@ std::size_t EngineRank::place_new(const EngineRun& run, const RunParent* parent,
                                   Turn& turn) {
   const std::size_t count = content_.blocks.size();
   if (count == 0 || blocks_.find(run.key(0)) != nullptr) return 0;
-  std::span<const std::uint64_t> hashes = run.hashes;
-  if (hashes.empty()) {
-    run_hashes_.clear();
-    append_each(run_hashes_, count, [&](std::size_t i) { return blocks_.hash_of(run.key(i)); });
-    hashes = run_hashes_;
+  std::span<const HeldBlocks::Probe> probes = run.probes;
+  if (probes.empty()) {
+    run_probes_.resize(count);
+    blocks_.probe(run.group, run.names.first(count), run_probes_);
+    probes = run_probes_;
   }
   blocks_.make_room(count);
   turn.out.make_room(count);
-  const std::uint32_t sequence = sequence_behind(parent);
+  const std::uint32_t sequence = sequence_behind(run, parent, is_indexed);
   // Nothing fails from here on.
-  const auto tiers = static_cast<std::uint8_t>(1u << run.tier);
-  const std::uint32_t copies = run.tier == kDevice ? 1 : 0;
+  const EngineBlock like{.sequence = sequence,
+                         .copies = run.tier == kDevice ? 1u : 0u,
+                         .tiers = (1u << run.tier) & EngineBlock::kAllTiers};
+  const tokens::BlockHashes* const hashes = content_.blocks.data();
+  const BlockName* const names = run.names.data();
   tokens::SequenceHash hash_before = content_.parent;
-  bool has_parent = content_.has_parent;
   BlockName name_before = run.parent.value_or(BlockName());
+  bool has_parent = content_.has_parent;
   const std::size_t placed = blocks_.add_run(
-      run.group, run.names.first(count), hashes, sequence, [&](std::size_t i, EngineBlock* record) {
-        const tokens::BlockHashes& block = content_.blocks[i];
-        std::construct_at(record, EngineBlock{.local = block.local,
-                                              .hash = block.sequence,
-                                              .parent = hash_before,
-                                              .parent_name = name_before,
-                                              .sequence = sequence,
-                                              .copies = copies,
-                                              .tiers = tiers,
-                                              .has_parent = has_parent,
-                                              .indexed = is_indexed});
-        hash_before = block.sequence;
-        has_parent = true;
-        name_before = run.names[i];
+      run.names.first(count), probes, sequence, [&, hashes, names](std::size_t i, EngineBlock* record) {
+        EngineBlock& block = *std::construct_at(record, like);
+        block.name = names[i];
+        block.local = hashes[i].local;
+        block.hash = hashes[i].sequence;
+        block.parent = std::exchange(hash_before, hashes[i].sequence);
+        block.parent_name = std::exchange(name_before, names[i]);
+        block.has_parent = std::exchange(has_parent, true);
       });
   if (!content_.extras.empty())
     for (std::size_t i = 0; i < placed; ++i)
-      blocks_.find(run.key(i))->has_extras = content_.has_extras(i);
+      blocks_.find(run.key(i), probes[i])->has_extras = content_.has_extras(i);
   if (placed == 0) return 0;
   const bool names_parent = content_.has_parent &&
                             (parent->is_held || holds(run.group, *run.parent, content_.parent));
@@ -417,14 +415,15 @@ void EngineRank::tell_run_events(const EngineRun& run, std::span<const BlockName
 }
 
 EngineBlock& EngineRank::add_block(const EngineKey& key, const BlockContent& content) {
-  return blocks_.add(key, {.local = content.local,
-                           .hash = content.hash,
-                           .parent = content.parent,
-                           .parent_name = content.parent_name,
-                           .sequence = blocks_.sequence(content.root, content.hasher, content.sequence),
-                           .has_parent = content.has_parent,
-                           .has_extras = content.has_extras,
-                           .indexed = indexed(key.group)});
+  return blocks_.add({.name = key.name,
+                      .local = content.local,
+                      .hash = content.hash,
+                      .parent = content.parent,
+                      .parent_name = content.parent_name,
+                      .sequence = blocks_.sequence(content.root, content.hasher, key.group,
+                                                   indexed(key.group), content.sequence),
+                      .has_parent = content.has_parent,
+                      .has_extras = content.has_extras});
 }
 
 void EngineRank::settle(Turn& turn) {
@@ -483,10 +482,10 @@ std::uint32_t EngineRank::block_size() const noexcept {
 void EngineRank::add(const EngineKey& key, EngineBlock& held, std::size_t tier, Turn& turn) {
   if (held.in_tier(tier)) {
     ++turn.counters.repeated;
-    if (tier == kDevice) ++held.copies;
+    if (tier == kDevice && held.copies < EngineBlock::kMaxCopies) ++held.copies;
     return;
   }
-  held.tiers |= static_cast<std::uint8_t>(1u << tier);
+  held.set_tier(tier, true);
   if (tier == kDevice) held.copies = 1;
   ++present_;
   ++turn.counters.stored;
@@ -496,7 +495,7 @@ void EngineRank::add(const EngineKey& key, EngineBlock& held, std::size_t tier, 
 void EngineRank::drop_all(const EngineKey& key, const HeldBlocks::Found& found, std::size_t tier,
                           Turn& turn) {
   EngineBlock& held = *found.block;
-  held.tiers &= static_cast<std::uint8_t>(~(1u << tier));
+  held.set_tier(tier, false);
   if (tier == kDevice) held.copies = 0;
   --present_;
   ++turn.counters.removed;
@@ -505,12 +504,12 @@ void EngineRank::drop_all(const EngineKey& key, const HeldBlocks::Found& found, 
 }
 
 void EngineRank::on_removed(const EngineBatch& batch, const EngineEvent& event, std::size_t tier,
-                            std::span<const std::uint64_t> hashes, Turn& turn) {
+                            std::span<const HeldBlocks::Probe> probes, Turn& turn) {
   const std::uint32_t group = event.group.value_or(0);
   const std::span<const BlockName> names = batch.names_of(event);
   for (std::size_t i = 0; i < names.size(); ++i) {
     const EngineKey key{group, names[i]};
-    const HeldBlocks::Found found = blocks_.look_up(key, hashes[i]);
+    const HeldBlocks::Found found = blocks_.look_up(key, probes[i]);
     EngineBlock* const at = found.block;
     if (at == nullptr || !at->in_tier(tier)) {
       if (waiting_.cancel(key, tier)) {
@@ -582,7 +581,7 @@ void EngineRank::tell(KvEventKind kind, const EngineKey& key, const EngineBlock&
 void EngineRank::tell_index(KvEventKind kind, const EngineKey& key, const EngineBlock& held, std::size_t tier,
                             IndexChanges& out) {
   const bool stores = kind == KvEventKind::kStored;
-  if (!held.indexed) {
+  if (!blocks_.sequence(held.sequence).indexed) {
     ++out.tracked_only;
     if (stores) out.tracked_tiers |= static_cast<std::uint8_t>(1u << tier);
     return;
@@ -622,14 +621,15 @@ void EngineRank::tell_event(KvEventKind kind, const EngineKey& key, const Engine
   static constexpr KvEvent kBlank;                  // clearing a new one takes g++ a loop
   out.push_back(kBlank);
   KvEvent& event = out.back();
-  fill_shared(event, kind, key.group, blocks_.sequence(held.sequence).root, held.indexed, tier);
+  const EngineSequence& shared = blocks_.sequence(held.sequence);
+  fill_shared(event, kind, key.group, shared.root, shared.indexed, tier);
   event.hash = held.hash;
   event.sequence = sequence;
   event.name_bits = key.name.value();
   event.local_bits = held.local.value();
   event.has_parent = held.has_parent;
   event.parent_bits = held.parent;
-  if (kind == KvEventKind::kStored && held.indexed) {
+  if (kind == KvEventKind::kStored && shared.indexed) {
     if (!held.has_parent)
       event.set_parent_name(std::nullopt);
     else if (holds(key.group, held.parent_name, held.parent))
@@ -656,8 +656,8 @@ void EngineRank::check_invariants() const {
   std::unordered_map<std::uint32_t, std::uint32_t> of_sequence;
   blocks_.for_each([&](const EngineKey&, const EngineBlock& held) {
     ASHLAR_CHECK(held.tiers != 0, "a block that no tier holds is forgotten");
-    ASHLAR_CHECK(held.in_tier(kDevice) == (held.copies != 0), "%u copies are in the device tier",
-                 held.copies);
+    const std::uint32_t copies = held.copies;
+    ASHLAR_CHECK(held.in_tier(kDevice) == (copies != 0), "%u copies are in the device tier", copies);
     held_tiers += static_cast<std::size_t>(std::popcount(held.tiers));
     ++of_sequence[held.sequence];
   });

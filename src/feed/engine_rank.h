@@ -77,11 +77,11 @@ class EngineRank {
     ChangeOutput out;
   };
 
-  // `hashes` are those of the event's keys.
+  // `probes` are those of the event's names.
   void on_stored(const events::EngineBatch& batch, const events::EngineEvent& event, std::size_t tier,
-                 std::span<const std::uint64_t> hashes, Turn& turn);
+                 std::span<const HeldBlocks::Probe> probes, Turn& turn);
   void on_removed(const events::EngineBatch& batch, const events::EngineEvent& event, std::size_t tier,
-                  std::span<const std::uint64_t> hashes, Turn& turn);
+                  std::span<const HeldBlocks::Probe> probes, Turn& turn);
   void on_cleared(std::size_t tier, Turn& turn);
 
   void store_placeholders(std::span<const events::BlockName> names, std::uint32_t group, std::size_t tier,
@@ -95,7 +95,7 @@ class EngineRank {
   // is gone. Returns how many.
   std::size_t place_new(const EngineRun& run, const RunParent* parent, bool is_indexed, Turn& turn);
   // The number of the sequence of content_.
-  std::uint32_t sequence_behind(const RunParent* parent);
+  std::uint32_t sequence_behind(const EngineRun& run, const RunParent* parent, bool is_indexed);
   void settle(Turn& turn);
   void wait(const EngineRun& run, Turn& turn);
   bool is_report(const EngineRun& run) const;
@@ -150,8 +150,8 @@ class EngineRank {
   std::uint64_t next_sequence_ = 0;
   std::deque<std::pair<EngineKey, BlockContent>> named_;  // blocks whose waiters are to be placed
   RunContent content_;                                    // of the run that is placed
-  std::vector<std::uint64_t> hashes_;                     // of the keys of a batch,
-  std::vector<std::uint64_t> run_hashes_;                 // and of a run that waited
+  std::vector<HeldBlocks::Probe> probes_;                 // of the names of a batch,
+  std::vector<HeldBlocks::Probe> run_probes_;             // and of a run that waited
   std::vector<tokens::Token> unpaired_;
 };
 

@@ -111,14 +111,15 @@ Result<void> EngineRank::save(ByteWriter& state) const {
     state.put(key.group);
     state.put(static_cast<std::uint8_t>(
         (block->has_parent ? kHasParent : 0) | (block->has_extras ? kHasExtras : 0) |
-        (block->ambiguous ? kAmbiguous : 0) | (block->indexed ? kIndexed : 0)));
+        (block->ambiguous ? kAmbiguous : 0) |
+        (blocks_.sequence(block->sequence).indexed ? kIndexed : 0)));
     if (block->has_parent) {
       put_hash(state, block->parent);
       state.put(block->parent_name.value());
     }
-    state.put(block->tiers);
+    state.put(static_cast<std::uint8_t>(block->tiers));
     for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier)
-      if (block->in_tier(tier)) state.put(tier == events::G1::kIndex ? block->copies : 1u);
+      if (block->in_tier(tier)) state.put(tier == events::G1::kIndex ? std::uint32_t{block->copies} : 1u);
   }
   return {};
 }
@@ -152,10 +153,11 @@ Result<void> EngineRank::load(ByteReader& state) {
   std::vector<tokens::SequenceHash> roots;
   for (auto left = state.get<std::uint32_t>(); left > 0 && state.ok(); --left)
     roots.push_back(get_hash(state));
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> sequences;  // by root and salt
+  // By root, salt, group, and whether an index needs them.
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, bool>, std::uint32_t> sequences;
   for (auto left = state.get<std::uint32_t>(); left > 0 && state.ok(); --left) {
     EngineBlock block;
-    const events::BlockName name(state.get<std::uint64_t>());
+    block.name = events::BlockName(state.get<std::uint64_t>());
     block.local = tokens::LocalHash(state.get<std::uint64_t>());
     block.hash = get_hash(state);
     const auto root = state.get<std::uint32_t>();
@@ -165,7 +167,7 @@ Result<void> EngineRank::load(ByteReader& state) {
     block.has_parent = (flags & kHasParent) != 0;
     block.has_extras = (flags & kHasExtras) != 0;
     block.ambiguous = (flags & kAmbiguous) != 0;
-    block.indexed = (flags & kIndexed) != 0;
+    const bool is_indexed = (flags & kIndexed) != 0;
     if (block.has_parent) {
       block.parent = get_hash(state);
       block.parent_name = events::BlockName(state.get<std::uint64_t>());
@@ -175,16 +177,16 @@ Result<void> EngineRank::load(ByteReader& state) {
       if ((mask >> tier & 1) == 0) continue;
       const auto copies = state.get<std::uint32_t>();
       if (copies == 0) continue;
-      block.tiers |= static_cast<std::uint8_t>(1u << tier);
-      if (tier == events::G1::kIndex) block.copies = copies;
+      block.set_tier(tier, true);
+      if (tier == events::G1::kIndex) block.copies = std::min(copies, EngineBlock::kMaxCopies) & EngineBlock::kMaxCopies;
     }
     if (!state.ok() || block.tiers == 0 || root >= roots.size() || salt >= hashers.size() ||
-        group > kMaxGroup || !groups_.contains(group) || blocks_.find({group, name}) != nullptr)
+        group > kMaxGroup || !groups_.contains(group) || blocks_.find({group, block.name}) != nullptr)
       return unreadable();
-    std::uint32_t& known = sequences[{root, salt}];
-    known = blocks_.sequence(roots[root], hashers[salt], known);
+    std::uint32_t& known = sequences[{root, salt, group, is_indexed}];
+    known = blocks_.sequence(roots[root], hashers[salt], group, is_indexed, known);
     block.sequence = known;
-    blocks_.add({group, name}, block);
+    blocks_.add(block);
     present_ += static_cast<std::size_t>(std::popcount(block.tiers));
   }
   if (!state.ok()) return unreadable();

@@ -17,6 +17,7 @@
 #include "ashlar/events/engine_codec.h"
 #include "ashlar/events/tier.h"
 #include "ashlar/tokens/token.h"
+#include "base/tag_table.h"
 
 namespace ashlar::feed {
 
@@ -51,8 +52,7 @@ struct EngineRun {
   std::string_view lora;
   std::string_view salt;
   std::span<const std::uint8_t> gone;  // 1: removed while it waited; empty: none
-  // Of the keys, in the table of held blocks; empty: not known.
-  std::span<const std::uint64_t> hashes = {};
+  std::span<const TagTable::Probe> probes = {};  // of the names, in the table of held blocks; empty: none yet
 
   EngineKey key(std::size_t block) const { return {group, names[block]}; }
   // Requires: the block has a parent.
@@ -73,7 +73,7 @@ struct EngineRun {
     rest.tokens = tokens.subspan(first * block_size);
     rest.first_key_block = first_key_block + static_cast<std::uint32_t>(first);
     if (!gone.empty()) rest.gone = gone.subspan(first);
-    if (!hashes.empty()) rest.hashes = hashes.subspan(first);
+    if (!probes.empty()) rest.probes = probes.subspan(first);
     return rest;
   }
 };
@@ -92,7 +92,7 @@ struct OwnedEngineRun {
       if (key.block >= run.first_key_block && key.block - run.first_key_block < names.size())
         keys.push_back(key);
     head.gone = {};
-    head.hashes = {};
+    head.probes = {};
     head.names = {};
     head.tokens = {};
     head.keys = {};

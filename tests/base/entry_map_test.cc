@@ -65,34 +65,6 @@ TYPED_TEST(EntryMapTest, DoesWhatAMapDoes) {
   }
 }
 
-TYPED_TEST(EntryMapTest, ARunIsInsertedUpToTheFirstKeyThatIsThere) {
-  EntryMap<TypeParam> map;
-  std::map<std::uint64_t, std::uint64_t> model;
-  Random random(5);
-  for (int step = 0; step < 500; ++step) {
-    std::vector<std::uint64_t> keys;
-    for (std::size_t i = random.below(20); i > 0; --i) keys.push_back(random.below(2'000));
-    std::size_t expected = 0;
-    while (expected < keys.size() && model.emplace(keys[expected], keys[expected] * 2 + 1).second) ++expected;
-    map.reserve(map.size() + keys.size());
-    const auto entry_of = [&](std::size_t i) { return TypeParam{keys[i], keys[i] * 2 + 1}; };
-    ASSERT_EQ(map.insert_run(keys.size(), entry_of), expected);
-    ASSERT_EQ(map.size(), model.size());
-    for (std::size_t i = random.below(8); i > 0 && !model.empty(); --i) {
-      const auto at = model.lower_bound(random.below(2'000));
-      if (at == model.end()) continue;
-      ASSERT_TRUE(map.erase(at->first));
-      model.erase(at);
-    }
-  }
-  ASSERT_GT(model.size(), 100u);
-  for (const auto& [key, value] : model) {
-    const TypeParam* const found = map.find(key);
-    ASSERT_NE(found, nullptr);
-    ASSERT_EQ(found->value, value);
-  }
-}
-
 TEST(EntryMapMemoryTest, AnEmptyMapHasNoMemory) {
   EntryMap<Pair> map;
   EXPECT_EQ(map.bytes(), 0u);

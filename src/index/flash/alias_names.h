@@ -20,7 +20,7 @@
 
 #include "index/flash/chunked_pool.h"
 #include "index/flash/flash_node.h"
-#include "index/flash/name_table.h"
+#include "base/tag_table.h"
 
 namespace ashlar::index::detail {
 
@@ -99,8 +99,8 @@ class AliasNames {
   // Called when the last alias is removed.
   void forget_all() noexcept;
 
-  NameTable by_name_;
-  NameTable by_place_;
+  TagTable by_name_;
+  TagTable by_place_;
   ChunkedPool<Alias> aliases_;
   ChunkedPool<Place> places_;
   std::vector<std::uint32_t> per_slot_;

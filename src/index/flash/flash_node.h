@@ -28,7 +28,7 @@
 #include <cstdint>
 
 #include "ashlar/events/tier.h"
-#include "index/flash/slab_pool.h"
+#include "base/slab_pool.h"
 
 namespace ashlar::index::detail {
 

@@ -48,7 +48,7 @@
 #include "index/flash/era_domain.h"
 #include "index/flash/flash_node.h"
 #include "index/flash/flash_slots.h"
-#include "index/flash/name_table.h"
+#include "base/tag_table.h"
 #include "index/flash/node_arena.h"
 
 namespace ashlar::index::detail {
@@ -301,7 +301,7 @@ class FlashTree {
   std::size_t remove_run(Removal& removal, std::span<const BlockName> names, std::size_t probe);
   BlockRef next_of(const Removal& removal) const noexcept;
   bool expect(Removal& removal, BlockRef block, std::uint64_t name);
-  bool remove_name(Removal& removal, std::uint64_t name, const NameTable::Probe& probe);
+  bool remove_name(Removal& removal, std::uint64_t name, const TagTable::Probe& probe);
   bool remove_alias(Removal& removal, std::uint32_t alias);
   bool turn_to(Removal& removal, Node& node);
   void finish(Removal& removal);
@@ -350,7 +350,7 @@ class FlashTree {
   NodeArena arena_{slabs_};
   ChunkedPool<Node*> nodes_;
   EdgeTable edges_;
-  NameTable names_;
+  TagTable names_;
   AliasNames aliases_;
   FlashSlots slots_;
   Node* root_ = nullptr;
@@ -378,7 +378,7 @@ class FlashTree {
 
   // Names being prefetched: those in work and as many behind them.
   static constexpr std::uint32_t kAhead = 16;
-  std::array<NameTable::Probe, std::size_t{2} * kAhead> probes_{};
+  std::array<TagTable::Probe, std::size_t{2} * kAhead> probes_{};
 
   mutable std::uint32_t likely_owner_ = 0;  // where the last slot was found among the owners of a node
 

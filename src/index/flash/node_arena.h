@@ -10,7 +10,7 @@
 #include <new>
 
 #include "index/flash/flash_node.h"
-#include "index/flash/slab_pool.h"
+#include "base/slab_pool.h"
 
 namespace ashlar::index::detail {
 

@@ -39,7 +39,7 @@ void FlashTree::presence(const Worker& worker, std::span<const BlockName> names,
         }
       const std::uint32_t found = names_.find(probes_[i % probes_.size()],
                                               [&](std::uint32_t value) { return is_named(value, name); });
-      if (found == NameTable::kNone) continue;
+      if (found == TagTable::kNone) continue;
       const BlockRef block(found);
       answer(i, block, canonical_tiers(node_at(block.node()), *slot, block.offset()));
     }

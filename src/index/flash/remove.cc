@@ -31,7 +31,7 @@ std::optional<BlockRef> FlashTree::resolve(std::uint32_t slot, std::uint64_t nam
   if (aliases_.any(slot))
     if (const std::uint32_t alias = aliases_.find(slot, name); alias != 0) return aliases_.block_of(alias);
   const std::uint32_t found = find_name(name);
-  if (found == NameTable::kNone) return std::nullopt;
+  if (found == TagTable::kNone) return std::nullopt;
   const BlockRef block(found);
   if (canonical_tiers(*const_cast<FlashTree*>(this)->nodes_[block.node()], slot, block.offset()) == 0)
     return std::nullopt;
@@ -155,13 +155,13 @@ bool FlashTree::expect(Removal& removal, BlockRef block, std::uint64_t name) {
   return true;
 }
 
-bool FlashTree::remove_name(Removal& removal, std::uint64_t name, const NameTable::Probe& probe) {
+bool FlashTree::remove_name(Removal& removal, std::uint64_t name, const TagTable::Probe& probe) {
   if (aliases_.any(removal.slot))
     if (const std::uint32_t alias = aliases_.find(removal.slot, name); alias != 0)
       return remove_alias(removal, alias);
 
   const std::uint32_t found = names_.find(probe, [&](std::uint32_t value) { return is_named(value, name); });
-  if (found == NameTable::kNone) return false;
+  if (found == TagTable::kNone) return false;
   const BlockRef block(found);
   Node& node = node_at(block.node());
   const Mask bit = bit_at(block.offset());

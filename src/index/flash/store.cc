@@ -286,7 +286,7 @@ bool FlashTree::settle_in_a_row(Store& store) {
     }
     const std::uint32_t first = BlockRef(place.node->id, place.offset).word() - store.checked;
     std::uint32_t block = store.checked;
-    std::uint32_t found = NameTable::kNone;
+    std::uint32_t found = TagTable::kNone;
     const auto note = [&] {
       place.node->named |= low_bits(block - store.checked) << place.offset;
       store.checked = block;
@@ -300,7 +300,7 @@ bool FlashTree::settle_in_a_row(Store& store) {
         const std::uint64_t name = blocks[block].name.value();
         found = names_.insert(probes_[block % probes_.size()], first + block,
                               [&](std::uint32_t value) { return is_named(value, name); });
-        if (found != NameTable::kNone) [[unlikely]]
+        if (found != TagTable::kNone) [[unlikely]]
           break;
       }
     } catch (const std::bad_alloc&) {
@@ -309,7 +309,7 @@ bool FlashTree::settle_in_a_row(Store& store) {
     }
     note();
     // From here on the worker has aliases.
-    if (found != NameTable::kNone) [[unlikely]]
+    if (found != TagTable::kNone) [[unlikely]]
       return settle_one_by_one(store);
   }
   return true;
@@ -391,7 +391,7 @@ bool FlashTree::settle_new(Store& store, Node& node, std::uint32_t offset, std::
   reserve_kinds(store);
   const std::uint32_t found = names_.insert(names_.tag_of(name), BlockRef(node.id, offset).word(),
                                             [&](std::uint32_t value) { return is_named(value, name); });
-  if (found != NameTable::kNone) return add_alias(store, node, offset, block);
+  if (found != TagTable::kNone) return add_alias(store, node, offset, block);
   node.named |= bit_at(offset);
   set_kind(block, NameKind::kInserted);
   return true;
@@ -408,7 +408,7 @@ bool FlashTree::add_alias(Store& store, Node& node, std::uint32_t offset, std::u
     set_kind(block, NameKind::kAlias);
     return true;
   }
-  if (const std::uint32_t found = find_name(name); found != NameTable::kNone) {
+  if (const std::uint32_t found = find_name(name); found != TagTable::kNone) {
     const BlockRef other(found);
     if (canonical_tiers(node_at(other.node()), store.slot, other.offset()) != 0) return false;
     if (names_in_event(store, other, name)) return false;

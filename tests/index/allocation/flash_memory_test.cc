@@ -20,7 +20,7 @@
 #include "ashlar/testing/index_calls.h"
 #include "ashlar/testing/index_oracle.h"
 #include "ashlar/testing/interleaving.h"
-#include "index/flash/name_table.h"
+#include "base/tag_table.h"
 #include "support/failing_new.h"
 
 namespace ashlar::index {
@@ -623,7 +623,7 @@ TEST(NameTableMemoryTest, EveryStepOfGrowthIsMadeOrNot) {
   constexpr std::uint32_t kEntries = 600'000;
   detail::SlabPool pool;
   {
-    NameTable table(pool, TableSeed::of(1));
+    TagTable table(pool, TableSeed::of(1));
     std::size_t failures = 0;
     const auto insert = [&](std::uint32_t value) {
       return table.insert(table.tag_of(value), value, [&](std::uint32_t other) { return other == value; });
@@ -631,10 +631,10 @@ TEST(NameTableMemoryTest, EveryStepOfGrowthIsMadeOrNot) {
     for (std::uint32_t value = 1; value <= kEntries; ++value) {
       for (std::size_t number = 1;; ++number) {
         FailingAllocation failing(number);
-        if (failing.during([&] { return insert(value) == NameTable::kNone; })) break;
+        if (failing.during([&] { return insert(value) == TagTable::kNone; })) break;
         ASSERT_TRUE(failing.happened()) << value;
         ASSERT_EQ(table.find(table.tag_of(value), [&](std::uint32_t other) { return other == value; }),
-                  NameTable::kNone);
+                  TagTable::kNone);
         ++failures;
       }
     }

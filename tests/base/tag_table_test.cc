@@ -1,4 +1,4 @@
-#include "index/flash/name_table.h"
+#include "base/tag_table.h"
 
 #include <gtest/gtest.h>
 
@@ -11,18 +11,18 @@
 #include "ashlar/base/random.h"
 #include "support/rounds.h"
 
-namespace ashlar::index {
+namespace ashlar {
 namespace {
 
 // The value of an entry is its place in `tags`, plus one; the key that a tag stands for is the value itself.
-class NameTableTest : public ::testing::Test {
+class TagTableTest : public ::testing::Test {
  protected:
   static constexpr auto kAny = [](std::uint32_t) { return false; };
 
   void insert(std::uint32_t tag) {
     tags_.push_back(tag);
     held_.push_back(true);
-    ASSERT_EQ(table_.insert(tag, value_of(tags_.size() - 1), kAny), NameTable::kNone);
+    ASSERT_EQ(table_.insert(tag, value_of(tags_.size() - 1), kAny), TagTable::kNone);
     ++count_;
   }
   void erase(std::size_t i) {
@@ -33,7 +33,7 @@ class NameTableTest : public ::testing::Test {
   static std::uint32_t value_of(std::size_t i) { return static_cast<std::uint32_t>(i) + 1; }
   bool contains(std::size_t i) const {
     return table_.find(tags_[i], [&](std::uint32_t value) { return value == value_of(i); }) !=
-           NameTable::kNone;
+           TagTable::kNone;
   }
   void expect_all() const {
     EXPECT_EQ(table_.size(), count_);
@@ -64,8 +64,8 @@ class NameTableTest : public ::testing::Test {
     EXPECT_EQ(table_.size(), 0u);
   }
 
-  detail::SlabPool pool_;
-  NameTable table_{pool_, TableSeed(1)};
+  SlabPool pool_;
+  TagTable table_{pool_, TableSeed(1)};
   std::vector<std::uint32_t> tags_;
   std::vector<bool> held_;
   std::size_t count_ = 0;
@@ -80,14 +80,14 @@ class NameTableTest : public ::testing::Test {
   }
 };
 
-TEST_F(NameTableTest, DoesWhatASetDoes) {
+TEST_F(TagTableTest, DoesWhatASetDoes) {
   Random random(1);
   churn(
       random, [&] { return static_cast<std::uint32_t>(random.next()); }, 24,
       static_cast<int>(testing::rounds(3'000)));
 }
 
-TEST_F(NameTableTest, ManyPagesSplit) {
+TEST_F(TagTableTest, ManyPagesSplit) {
   Random random(2);
   for (int i = 0; i < 60'000; ++i) insert(static_cast<std::uint32_t>(random.next()));
   expect_all();
@@ -96,7 +96,7 @@ TEST_F(NameTableTest, ManyPagesSplit) {
 }
 
 // Few homes: buckets overflow all the time, and entries come back to them.
-TEST_F(NameTableTest, CrowdedBucketsOverflowAndDrain) {
+TEST_F(TagTableTest, CrowdedBucketsOverflowAndDrain) {
   Random random(3);
   churn(
       random,
@@ -108,26 +108,26 @@ TEST_F(NameTableTest, CrowdedBucketsOverflowAndDrain) {
 }
 
 // Tags that differ in nothing that a split looks at: the page grows instead.
-TEST_F(NameTableTest, TagsThatNoSplitTellsApart) {
+TEST_F(TagTableTest, TagsThatNoSplitTellsApart) {
   Random random(4);
   churn(random, [&] { return static_cast<std::uint32_t>(random.below(256)) << 24 | 0x00AB'CDEFu; }, 6, 2'000);
 }
 
-TEST_F(NameTableTest, EqualTagsAreToldApartByTheCaller) {
+TEST_F(TagTableTest, EqualTagsAreToldApartByTheCaller) {
   for (int i = 0; i < 40; ++i) insert(7);
   expect_all();
   for (std::size_t i = 0; i < 40; i += 3) erase(i);
   expect_all();
 }
 
-TEST_F(NameTableTest, AnEntryThatIsThereIsReturned) {
-  ASSERT_EQ(table_.insert(5, 11, kAny), NameTable::kNone);
+TEST_F(TagTableTest, AnEntryThatIsThereIsReturned) {
+  ASSERT_EQ(table_.insert(5, 11, kAny), TagTable::kNone);
   EXPECT_EQ(table_.insert(5, 12, [](std::uint32_t value) { return value == 11; }), 11u);
   EXPECT_EQ(table_.size(), 1u);
   table_.erase(5, 11);
 }
 
-TEST_F(NameTableTest, ReplaceChangesTheValueInPlace) {
+TEST_F(TagTableTest, ReplaceChangesTheValueInPlace) {
   for (int i = 0; i < 2'000; ++i) insert(static_cast<std::uint32_t>(i) * 0x9E37'79B9u);
   const auto other = [](std::uint32_t value) { return value + 1'000'000; };
   for (std::size_t i = 0; i < tags_.size(); ++i) table_.replace(tags_[i], value_of(i), other(value_of(i)));
@@ -139,11 +139,11 @@ TEST_F(NameTableTest, ReplaceChangesTheValueInPlace) {
 }
 
 // Probes are made for keys ahead of the one in work; pages split in between.
-TEST_F(NameTableTest, ProbesOutliveSplits) {
+TEST_F(TagTableTest, ProbesOutliveSplits) {
   Random random(5);
   std::vector<std::uint64_t> keys(30'000);
   for (std::uint64_t& key : keys) key = random.next();
-  std::array<NameTable::Probe, 64> probes;
+  std::array<TagTable::Probe, 64> probes;
   const auto key_of = [&](std::size_t i) { return keys[i]; };
   const auto same_as = [&](std::size_t i) {
     return [&keys, i](std::uint32_t value) { return keys[value - 1] == keys[i]; };
@@ -152,7 +152,7 @@ TEST_F(NameTableTest, ProbesOutliveSplits) {
     const std::size_t last = std::min(keys.size(), first + probes.size());
     table_.probe(probes, first, last, key_of);
     for (std::size_t i = first; i < last; ++i)
-      ASSERT_EQ(table_.insert(probes[i % probes.size()], value_of(i), same_as(i)), NameTable::kNone);
+      ASSERT_EQ(table_.insert(probes[i % probes.size()], value_of(i), same_as(i)), TagTable::kNone);
   }
   EXPECT_EQ(table_.size(), keys.size());
   for (std::size_t first = 0; first < keys.size(); first += probes.size()) {
@@ -167,11 +167,11 @@ TEST_F(NameTableTest, ProbesOutliveSplits) {
 }
 
 // Entries that nobody can have yet come in one call; where it stops, insert() goes on.
-TEST_F(NameTableTest, NewEntriesComeInRuns) {
+TEST_F(TagTableTest, NewEntriesComeInRuns) {
   for (const std::size_t room : {0u, 3'000u}) {
     table_.keep_room(room);
     Random random(8);
-    std::array<NameTable::Probe, 64> probes;
+    std::array<TagTable::Probe, 64> probes;
     std::vector<std::uint64_t> keys;
     std::size_t in_runs = 0;
     for (std::size_t first = 0; first < 20'032; first += probes.size()) {
@@ -195,7 +195,7 @@ TEST_F(NameTableTest, NewEntriesComeInRuns) {
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const auto same = [&](std::uint32_t value) { return keys[value - 1] == keys[i]; };
       const std::uint32_t found = table_.find(table_.tag_of(keys[i]), same);
-      ASSERT_NE(found, NameTable::kNone);
+      ASSERT_NE(found, TagTable::kNone);
       ASSERT_EQ(keys[found - 1], keys[i]);
       if (found == value_of(i)) ++different;
     }
@@ -205,7 +205,7 @@ TEST_F(NameTableTest, NewEntriesComeInRuns) {
   }
 }
 
-TEST_F(NameTableTest, WhatIsForgottenIsFreedInPieces) {
+TEST_F(TagTableTest, WhatIsForgottenIsFreedInPieces) {
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 20'000; ++i) insert(static_cast<std::uint32_t>(i) * 0x9E37'79B9u);
     table_.forget();
@@ -230,17 +230,17 @@ TEST_F(NameTableTest, WhatIsForgottenIsFreedInPieces) {
   }
 }
 
-TEST_F(NameTableTest, ResetGivesAllMemoryBack) {
+TEST_F(TagTableTest, ResetGivesAllMemoryBack) {
   for (int i = 0; i < 20'000; ++i) insert(static_cast<std::uint32_t>(i) * 0x9E37'79B9u);
   EXPECT_GT(pool_.bytes() + table_.bytes(), 20'000u * 8);
   table_.reset();
   EXPECT_EQ(pool_.bytes() + table_.bytes(), 0u);
-  ASSERT_EQ(table_.insert(1, 1, kAny), NameTable::kNone);
+  ASSERT_EQ(table_.insert(1, 1, kAny), TagTable::kNone);
   EXPECT_EQ(table_.size(), 1u);
 }
 
 // Pages that empty out go back to the smallest size, whatever else is in the table.
-TEST_F(NameTableTest, EmptyPagesGiveTheirMemoryBack) {
+TEST_F(TagTableTest, EmptyPagesGiveTheirMemoryBack) {
   for (int i = 0; i < 20'000; ++i) insert(static_cast<std::uint32_t>(i) * 0x9E37'79B9u);
   const std::size_t full = pool_.bytes();
   for (std::size_t i = 1; i < tags_.size(); ++i) erase(i);
@@ -249,7 +249,7 @@ TEST_F(NameTableTest, EmptyPagesGiveTheirMemoryBack) {
 }
 
 // What a table grows beyond its kept room goes, split by split, and it can grow again.
-TEST_F(NameTableTest, KeptRoomIsWhatIsLeft) {
+TEST_F(TagTableTest, KeptRoomIsWhatIsLeft) {
   Random random(7);
   for (const std::size_t room : {1u, 400u, 5'000u}) {
     table_.keep_room(room);
@@ -293,12 +293,12 @@ TEST(ChosenNamesTest, NoFamilyOfKeysMeets) {
   constexpr std::uint64_t kKeys = 20'000;
   for (std::uint64_t seed = 1; seed <= 4; ++seed)
     for (std::size_t family = 0; family < kFamilies.size(); ++family) {
-      detail::SlabPool pool;
-      NameTable table(pool, TableSeed(seed));
+      SlabPool pool;
+      TagTable table(pool, TableSeed(seed));
       for (std::uint32_t i = 0; i < kKeys; ++i)
         table.insert(table.tag_of(kFamilies[family](i)), i + 1, [](std::uint32_t) { return false; });
       EXPECT_LE(table.longest_search(), 12u) << "seed " << seed << ", family " << family;
-      NameTable pairs(pool, TableSeed(seed));
+      TagTable pairs(pool, TableSeed(seed));
       for (std::uint32_t i = 0; i < kKeys; ++i)
         pairs.insert(pairs.tag_of(kFamilies[family](i / 100), i % 100), i + 1,
                      [](std::uint32_t) { return false; });
@@ -314,4 +314,4 @@ TEST(ChosenNamesTest, WithoutASeedATableTakesTheSecretOfTheProcess) {
 }
 
 }  // namespace
-}  // namespace ashlar::index
+}  // namespace ashlar

@@ -1,4 +1,4 @@
-// NameTable: maps a 32-bit tag (hash bits of a key) to a 32-bit value; the keys are stored elsewhere.
+// TagTable: maps a 32-bit tag (hash bits of a key) to a 32-bit value; the keys are stored elsewhere.
 //
 // Several values may share a tag: find() asks the caller whether a candidate matches. The table is a set of
 // pages, each a small open-addressing table of 64-byte buckets (8 tags, 8 values), found through a directory
@@ -27,7 +27,7 @@
 #include "ashlar/base/check.h"
 #include "base/large_array.h"
 #include "base/table_seed.h"
-#include "index/flash/slab_pool.h"
+#include "base/slab_pool.h"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -35,20 +35,20 @@
 #include <arm_neon.h>
 #endif
 
-namespace ashlar::index {
+namespace ashlar {
 
-class NameTable {
+class TagTable {
   struct Bucket;
   struct Page;
 
  public:
   static constexpr std::uint32_t kNone = 0;
 
-  NameTable(detail::SlabPool& pool, const TableSeed& seed) noexcept
-      : seed_(seed), full_pages_(pool, kFull * sizeof(Bucket), detail::Shelf::fit(kFull * sizeof(Bucket))) {}
-  NameTable(const NameTable&) = delete;
-  NameTable& operator=(const NameTable&) = delete;
-  ~NameTable() { reset(); }
+  TagTable(SlabPool& pool, const TableSeed& seed) noexcept
+      : seed_(seed), full_pages_(pool, kFull * sizeof(Bucket), Shelf::fit(kFull * sizeof(Bucket))) {}
+  TagTable(const TagTable&) = delete;
+  TagTable& operator=(const TagTable&) = delete;
+  ~TagTable() { reset(); }
 
   // Hash bits of a key. Keys are usually hashes, but may be counters, or chosen by an attacker.
   std::uint32_t tag_of(std::uint64_t key) const noexcept {
@@ -76,7 +76,7 @@ class NameTable {
     Probe() = default;
 
    private:
-    friend class NameTable;
+    friend class TagTable;
     Page* page_ = nullptr;
     std::uint32_t home_ = 0;  // bucket of the page
     std::uint32_t tag_ = 0;
@@ -100,6 +100,23 @@ class NameTable {
                    [](const Probe& probe) { __builtin_prefetch(probe.page_, 1); });
     for (std::size_t i = first; i < last && entries_ != 0; ++i) prefetch_home(probes[i % N]);
   }
+
+  // The same for the keys with the tags tag(0), tag(1), ..., whose probes are probes[0], probes[1], ...
+  template <class Tag>
+  [[gnu::always_inline]] void probe(std::span<Probe> probes, Tag&& tag) const noexcept {
+    if (entries_ == 0) {
+      for (std::size_t i = 0; i < probes.size(); ++i) probes[i] = probe_of(tag(i));
+      return;
+    }
+    const Directory directory(*this);
+    for (std::size_t i = 0; i < probes.size(); ++i) {
+      Probe& probe = probes[i];
+      probe.tag_ = tag(i);
+      probe.page_ = directory.page_of(probe.tag_);
+      prefetch_home(probe);
+    }
+  }
+  Probe probe(std::uint32_t tag) const noexcept { return probe_of(tag); }
 
   // The value with this tag for which same(value) holds, or kNone.
   template <class Same>
@@ -298,7 +315,7 @@ class NameTable {
   // The directory, for a period in which no page splits. Requires: a first page.
   class Directory {
    public:
-    explicit Directory(const NameTable& table) noexcept
+    explicit Directory(const TagTable& table) noexcept
         : segments_(table.segments_.data()), mask_(table.entries_ - 1) {}
     [[gnu::always_inline]] Page* page_of(std::uint32_t tag) const noexcept {
       std::uint32_t i = tag & mask_;
@@ -431,7 +448,7 @@ class NameTable {
   std::vector<std::unique_ptr<Page[]>> old_pages_;
   std::uint32_t old_count_ = 0;
   std::size_t bytes_ = 0;  // outside the pool
-  detail::Shelf full_pages_;
+  Shelf full_pages_;
 };
 
-}  // namespace ashlar::index
+}  // namespace ashlar

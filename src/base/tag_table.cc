@@ -1,4 +1,4 @@
-#include "index/flash/name_table.h"
+#include "base/tag_table.h"
 
 #include <algorithm>
 #include <array>
@@ -10,14 +10,14 @@
 #include <numeric>
 #include <utility>
 
-namespace ashlar::index {
+namespace ashlar {
 
 // --- Pages. ---
 
-NameTable::Page NameTable::no_page_;
+TagTable::Page TagTable::no_page_;
 
 // Uninitialized.
-NameTable::Bucket* NameTable::new_buckets(std::uint32_t buckets) {
+TagTable::Bucket* TagTable::new_buckets(std::uint32_t buckets) {
   if (buckets == kFull) return static_cast<Bucket*>(full_pages_.allocate());
   void* const memory = ::operator new(buckets * sizeof(Bucket), std::align_val_t{alignof(Bucket)});
   bytes_ += buckets * sizeof(Bucket);
@@ -25,7 +25,7 @@ NameTable::Bucket* NameTable::new_buckets(std::uint32_t buckets) {
 }
 
 // Sets the buckets of an empty page whose prefix is set.
-void NameTable::give(Page& page, Bucket* buckets, std::uint32_t size) noexcept {
+void TagTable::give(Page& page, Bucket* buckets, std::uint32_t size) noexcept {
   page.buckets = buckets;
   page.size = size;
   page.room = max_count(size);
@@ -34,7 +34,7 @@ void NameTable::give(Page& page, Bucket* buckets, std::uint32_t size) noexcept {
   ++page.layout;
 }
 
-void NameTable::free_buckets(Bucket* buckets, std::uint32_t size) noexcept {
+void TagTable::free_buckets(Bucket* buckets, std::uint32_t size) noexcept {
   if (!kept_.empty() && buckets >= &kept_[0] && buckets <= &kept_[kept_.size() - 1]) return;
   if (size == kFull) {
     full_pages_.free(buckets);
@@ -45,7 +45,7 @@ void NameTable::free_buckets(Bucket* buckets, std::uint32_t size) noexcept {
 }
 
 // The last allocating step of growth: the page's other memory is already there.
-NameTable::Page* NameTable::add_record() {
+TagTable::Page* TagTable::add_record() {
   if (page_count_ == pages_.size() * kPageChunk) {
     pages_.push_back(std::make_unique<Page[]>(kPageChunk));
     bytes_ += kPageChunk * sizeof(Page);
@@ -55,7 +55,7 @@ NameTable::Page* NameTable::add_record() {
   return page;
 }
 
-void NameTable::add_first_page() {
+void TagTable::add_first_page() {
   segments_.reserve(1);
   Segment segment = new_segment();
   Bucket* const buckets = new_buckets(kMinBuckets);
@@ -76,7 +76,7 @@ void NameTable::add_first_page() {
 
 // Pages are so many that the entries of one seldom outgrow its buckets: four standard deviations above the
 // mean fit.
-void NameTable::keep_room(std::size_t entries) {
+void TagTable::keep_room(std::size_t entries) {
   ASHLAR_DCHECK(entries_ == 0, "room is kept before the first entry");
   if (entries == 0) return;
   constexpr std::size_t kMeanEntries = 330;
@@ -110,7 +110,7 @@ void NameTable::keep_room(std::size_t entries) {
   }
 }
 
-void NameTable::reset() noexcept {
+void TagTable::reset() noexcept {
   free_some(SIZE_MAX);
   drop();
   free_some(SIZE_MAX);
@@ -118,12 +118,12 @@ void NameTable::reset() noexcept {
   kept_ = {};
 }
 
-void NameTable::forget() noexcept {
+void TagTable::forget() noexcept {
   ASHLAR_DCHECK(kept_.empty() || size() == 0, "%zu entries in a table that is to be empty", size());
   if (kept_.empty()) drop();
 }
 
-void NameTable::drop() noexcept {
+void TagTable::drop() noexcept {
   if (!old_pages_.empty() || !old_segments_.empty()) return;
   old_pages_.swap(pages_);
   old_segments_.swap(segments_);
@@ -131,7 +131,7 @@ void NameTable::drop() noexcept {
   entries_ = 0;
 }
 
-bool NameTable::undo_splits(std::size_t most) noexcept {
+bool TagTable::undo_splits(std::size_t most) noexcept {
   if (kept_.empty()) return true;
   for (; page_count_ > kept_pages(); --most) {
     if (most == 0) return false;
@@ -160,7 +160,7 @@ bool NameTable::undo_splits(std::size_t most) noexcept {
   return true;
 }
 
-bool NameTable::free_some(std::size_t most) noexcept {
+bool TagTable::free_some(std::size_t most) noexcept {
   if (old_pages_.empty() && old_segments_.empty()) [[likely]]
     return true;
   for (; old_count_ != 0; --most) {
@@ -182,13 +182,13 @@ bool NameTable::free_some(std::size_t most) noexcept {
   return true;
 }
 
-std::size_t NameTable::size() const noexcept {
+std::size_t TagTable::size() const noexcept {
   std::size_t size = 0;
   for (std::uint32_t p = 0; p < page_count_; ++p) size += pages_[p / kPageChunk][p % kPageChunk].count();
   return size;
 }
 
-std::size_t NameTable::longest_search() const noexcept {
+std::size_t TagTable::longest_search() const noexcept {
   std::size_t longest = 0;
   for (std::uint32_t p = 0; p < page_count_; ++p) {
     const Page& page = pages_[p / kPageChunk][p % kPageChunk];
@@ -204,7 +204,7 @@ std::size_t NameTable::longest_search() const noexcept {
 // --- Growth. ---
 
 // The page for a new entry, with room for it.
-NameTable::Page* NameTable::make_room(std::uint32_t tag) {
+TagTable::Page* TagTable::make_room(std::uint32_t tag) {
   if (entries_ == 0) add_first_page();
   for (;;) {
     Page* const page = page_of(tag);
@@ -216,7 +216,7 @@ NameTable::Page* NameTable::make_room(std::uint32_t tag) {
   }
 }
 
-void NameTable::resize(Page& page, std::uint32_t buckets) {
+void TagTable::resize(Page& page, std::uint32_t buckets) {
   Bucket* const fresh = new_buckets(buckets);
   std::memset(fresh, 0, buckets * sizeof(Bucket));
   Bucket* const old = page.buckets;
@@ -230,7 +230,7 @@ void NameTable::resize(Page& page, std::uint32_t buckets) {
 }
 
 // Requires: the page is empty. It keeps its size without memory for a smaller one.
-void NameTable::shrink(Page& page) noexcept {
+void TagTable::shrink(Page& page) noexcept {
   Bucket* const first = kept(page);
   if (page.size == kMinBuckets || page.buckets == first) return;
   if (first != nullptr) {
@@ -251,7 +251,7 @@ void NameTable::shrink(Page& page) noexcept {
 }
 
 // Moves half of the entries to a new page. Entries keep their buckets, or move closer to them.
-void NameTable::split(Page& page) {
+void TagTable::split(Page& page) {
   const std::uint32_t bit = page.mask() + 1;
   const std::uint32_t entries = bit == entries_ ? 2 * entries_ : entries_;
   const std::uint32_t pieces = (entries + kSegment - 1) / kSegment;
@@ -325,7 +325,7 @@ void NameTable::split(Page& page) {
 
 // Points every directory entry with these low bits, below `step`, at the page. `piece` is for the first of
 // them, where the directory has no piece yet.
-void NameTable::point_at(std::uint32_t first, std::uint32_t step, Page* page, Segment piece) noexcept {
+void TagTable::point_at(std::uint32_t first, std::uint32_t step, Page* page, Segment piece) noexcept {
   for (std::uint64_t i = first; i < entries_; i += step) {
     Segment& segment = segments_[i / kSegment];
     if (segment == nullptr) {
@@ -345,7 +345,7 @@ void NameTable::point_at(std::uint32_t first, std::uint32_t step, Page* page, Se
 // --- Entries. ---
 
 // Into the home bucket, or the next one with room. Requires: room in the page.
-void NameTable::put_somewhere(Page& page, std::uint32_t tag, std::uint32_t value) noexcept {
+void TagTable::put_somewhere(Page& page, std::uint32_t tag, std::uint32_t value) noexcept {
   std::uint32_t b = home_of(tag, page.size);
   for (; page.buckets[b].values[kLanes - 1] != kNone; b = next_of(b, page.size)) page.pass(b);
   Bucket& bucket = page.buckets[b];
@@ -355,18 +355,18 @@ void NameTable::put_somewhere(Page& page, std::uint32_t tag, std::uint32_t value
   --page.room;
 }
 
-void NameTable::take_out(Page& page, std::uint32_t tag, std::uint32_t value) noexcept {
+void TagTable::take_out(Page& page, std::uint32_t tag, std::uint32_t value) noexcept {
   std::uint32_t b = home_of(tag, page.size);
   for (; take_out(page, page.buckets[b], value) < 0; b = next_of(b, page.size)) page.unpass(b);
 }
 
-void NameTable::erase(std::uint32_t tag, std::uint32_t value) noexcept {
+void TagTable::erase(std::uint32_t tag, std::uint32_t value) noexcept {
   Page& page = *page_of(tag);
   take_out(page, tag, value);
   if (page.count() == 0) shrink(page);
 }
 
-void NameTable::replace(std::uint32_t tag, std::uint32_t value, std::uint32_t with) noexcept {
+void TagTable::replace(std::uint32_t tag, std::uint32_t value, std::uint32_t with) noexcept {
   const Page& page = *page_of(tag);
   std::uint32_t b = home_of(tag, page.size);
   while (matches(page.buckets[b].values, value) == 0) b = next_of(b, page.size);
@@ -375,10 +375,10 @@ void NameTable::replace(std::uint32_t tag, std::uint32_t value, std::uint32_t wi
 }
 
 // No page shrinks here, so an entry that left one can return.
-void NameTable::retag(std::uint32_t tag, std::uint32_t value, std::uint32_t with) {
+void TagTable::retag(std::uint32_t tag, std::uint32_t value, std::uint32_t with) {
   Page* const to = make_room(with);
   take_out(*page_of(tag), tag, value);
   put_somewhere(*to, with, value);
 }
 
-}  // namespace ashlar::index
+}  // namespace ashlar

@@ -1,4 +1,4 @@
-#include "index/flash/slab_pool.h"
+#include "base/slab_pool.h"
 
 #include <sys/mman.h>
 
@@ -9,7 +9,7 @@
 
 #include "ashlar/base/check.h"
 
-namespace ashlar::index::detail {
+namespace ashlar {
 
 // --- SlabPool. ---
 
@@ -222,4 +222,4 @@ void Shelf::free(void* object) noexcept {
   if (!slab->shelved) push(slab);
 }
 
-}  // namespace ashlar::index::detail
+}  // namespace ashlar

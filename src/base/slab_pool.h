@@ -14,7 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace ashlar::index::detail {
+namespace ashlar {
 
 inline constexpr std::size_t kSlabBytes = std::size_t{64} << 10;
 inline constexpr std::size_t kSlabHeader = 128;
@@ -92,4 +92,4 @@ class Shelf {
   Slab* first_ = nullptr;  // slabs with room, the current one first
 };
 
-}  // namespace ashlar::index::detail
+}  // namespace ashlar
