@@ -1,5 +1,5 @@
-// EngineIngest beside an engine that knows what it holds. Its events are fed to two indexes, one of which
-// hears no names of parents: they hold the same.
+// EngineIngest beside an engine that knows what it holds. What it tells is fed to three indexes: events, events
+// without the names of parents, and changes. They hold the same.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,32 +34,45 @@ class FedIndexes {
     for (KvEvent& event : unnamed) event.drop_parent_name();
     by_hash_.apply(unnamed);
   }
+  void apply(const IndexChanges& changes) { changes_.apply(changes); }
   void clear(std::uint32_t ranks) {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       KvEvent event;
       event.kind = KvEventKind::kResync;
       event.metadata = rank;
       apply(std::span(&event, 1));
+      IndexChanges changes;
+      changes.changes.push_back({.kind = KvEventKind::kCleared, .tier = events::kAllTiers, .rank = rank});
+      apply(changes);
     }
   }
   std::string compared() const {
     testing::IndexOracle named;
     testing::IndexOracle by_hash;
+    testing::IndexOracle changed;
     named_index_->dump(named);
     by_hash_index_->dump(by_hash);
-    return difference(named, by_hash);
+    changes_index_->dump(changed);
+    return difference(named, by_hash) + difference(named, changed);
   }
   void check() const {
     named_.check_invariants();
     by_hash_.check_invariants();
+    changes_.check_invariants();
     ASSERT_EQ(named_.counters().stored_blocks, by_hash_.counters().stored_blocks);
+    ASSERT_EQ(named_.counters().stored_blocks, changes_.counters().stored_blocks);
+    ASSERT_EQ(named_.counters().removed_blocks, changes_.counters().removed_blocks);
+    ASSERT_EQ(named_.counters().events, changes_.counters().events);
+    ASSERT_EQ(named_.counters().tracked_only, changes_.counters().tracked_only);
   }
 
  private:
   std::unique_ptr<index::AnyIndex> named_index_ = index::make_index({.kind = "flash"}).value();
   std::unique_ptr<index::AnyIndex> by_hash_index_ = index::make_index({.kind = "flash"}).value();
+  std::unique_ptr<index::AnyIndex> changes_index_ = index::make_index({.kind = "flash"}).value();
   IndexFeeder named_{*named_index_, events::WorkerId(1)};
   IndexFeeder by_hash_{*by_hash_index_, events::WorkerId(1)};
+  IndexFeeder changes_{*changes_index_, events::WorkerId(1)};
 };
 
 // Events for an index name the parent wherever its name is held.
@@ -80,6 +93,9 @@ void run(std::uint64_t seed, const UntidyOptions& untidy, bool full_reports, Out
   UntidyEngine engine(seed, untidy);
   auto ingest = EngineIngest::create({.full_reports = full_reports});
   ASSERT_TRUE(ingest);
+  auto twin = EngineIngest::create({.full_reports = full_reports});  // tells changes
+  ASSERT_TRUE(twin);
+  IndexChanges changes;
   PresenceBook book;
   book.strict_parents = !(untidy.first_blocks_twice && full_reports);
   FedIndexes indexes;
@@ -89,7 +105,11 @@ void run(std::uint64_t seed, const UntidyOptions& untidy, bool full_reports, Out
     out.clear();
     ingest->apply(batch, out);
     indexes.apply(out);
+    changes.clear();
+    twin->apply(batch, changes);
+    indexes.apply(changes);
     indexes.check();
+    ASSERT_EQ(twin->counters(), ingest->counters());
     for (const KvEvent& event : out) {
       check_parent(event, engine, book);
       book.apply(std::span(&event, 1));
@@ -112,6 +132,12 @@ void run(std::uint64_t seed, const UntidyOptions& untidy, bool full_reports, Out
       }
       indexes.clear(untidy.ranks);
       indexes.apply(out);
+      auto next_twin = EngineIngest::create({.full_reports = full_reports});
+      ASSERT_TRUE(next_twin);
+      changes.clear();
+      ASSERT_TRUE(next_twin->load(*state, changes));
+      indexes.apply(changes);
+      twin = std::move(next_twin);
       ASSERT_EQ(told.problem(), "") << "seed " << seed << " step " << i;
       ASSERT_EQ(told.present(), book.present()) << "seed " << seed << " step " << i;
       ASSERT_EQ(next->save().value(), *state);
