@@ -318,35 +318,39 @@ std::uint32_t EngineRank::sequence_behind(const EngineRun& run, const RunParent*
 std::size_t EngineRank::place_new(const EngineRun& run, const RunParent* parent, bool is_indexed,
                                   Turn& turn) {
   const std::size_t count = content_.blocks.size();
-  if (count == 0 || blocks_.find(run.key(0)) != nullptr) return 0;
+  if (count == 0) return 0;
   std::span<const HeldBlocks::Probe> probes = run.probes;
   if (probes.empty()) {
     run_probes_.resize(count);
     blocks_.probe(run.group, run.names.first(count), run_probes_);
     probes = run_probes_;
   }
+  if (blocks_.find(run.key(0), probes[0]) != nullptr) return 0;
   blocks_.make_room(count);
   turn.out.make_room(count);
   const std::uint32_t sequence = sequence_behind(run, parent, is_indexed);
   // Nothing fails from here on.
-  const EngineBlock like{.sequence = sequence,
-                         .copies = run.tier == kDevice ? 1u : 0u,
-                         .tiers = (1u << run.tier) & EngineBlock::kAllTiers};
+  const std::uint16_t copies = run.tier == kDevice ? 1 : 0;
+  const auto tiers = static_cast<std::uint8_t>(1u << run.tier);
   const tokens::BlockHashes* const hashes = content_.blocks.data();
   const BlockName* const names = run.names.data();
   tokens::SequenceHash hash_before = content_.parent;
   BlockName name_before = run.parent.value_or(BlockName());
-  bool has_parent = content_.has_parent;
-  const std::size_t placed = blocks_.add_run(
-      run.names.first(count), probes, sequence, [&, hashes, names](std::size_t i, EngineBlock* record) {
-        EngineBlock& block = *std::construct_at(record, like);
-        block.name = names[i];
-        block.local = hashes[i].local;
-        block.hash = hashes[i].sequence;
-        block.parent = std::exchange(hash_before, hashes[i].sequence);
-        block.parent_name = std::exchange(name_before, names[i]);
-        block.has_parent = std::exchange(has_parent, true);
+  const std::size_t placed =
+      blocks_.add_run(run.names.first(count), probes, sequence, [&](std::size_t i, EngineBlock* record) {
+        *record = {.name = names[i],
+                   .local = hashes[i].local,
+                   .hash = hashes[i].sequence,
+                   .parent = hash_before,
+                   .parent_name = name_before,
+                   .sequence = sequence,
+                   .copies = copies,
+                   .tiers = tiers,
+                   .has_parent = true};
+        hash_before = hashes[i].sequence;
+        name_before = names[i];
       });
+  if (!content_.has_parent && placed != 0) blocks_.find(run.key(0), probes[0])->has_parent = false;
   if (!content_.extras.empty())
     for (std::size_t i = 0; i < placed; ++i)
       blocks_.find(run.key(i), probes[i])->has_extras = content_.has_extras(i);

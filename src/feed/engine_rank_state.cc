@@ -178,7 +178,8 @@ Result<void> EngineRank::load(ByteReader& state) {
       const auto copies = state.get<std::uint32_t>();
       if (copies == 0) continue;
       block.set_tier(tier, true);
-      if (tier == events::G1::kIndex) block.copies = std::min(copies, EngineBlock::kMaxCopies) & EngineBlock::kMaxCopies;
+      if (tier == events::G1::kIndex) 
+        block.copies = static_cast<std::uint16_t>(std::min<std::uint32_t>(copies, EngineBlock::kMaxCopies));
     }
     if (!state.ok() || block.tiers == 0 || root >= roots.size() || salt >= hashers.size() ||
         group > kMaxGroup || !groups_.contains(group) || blocks_.find({group, block.name}) != nullptr)

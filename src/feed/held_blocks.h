@@ -33,8 +33,7 @@
 namespace ashlar::feed {
 
 struct EngineBlock {
-  static constexpr std::uint32_t kMaxCopies = (1u << 24) - 1;
-  static constexpr std::uint32_t kAllTiers = (1u << events::kStorageTiers) - 1;
+  static constexpr std::uint16_t kMaxCopies = 0xFFFF;  // more are not counted: it goes with the last of these
 
   events::BlockName name = {};
   tokens::LocalHash local = {};
@@ -42,19 +41,19 @@ struct EngineBlock {
   tokens::SequenceHash parent = {};    // of has_parent
   events::BlockName parent_name = {};  // of has_parent: what its run called it
   std::uint32_t sequence = 0;          // number of what it shares with others
-  std::uint32_t copies : 24 = 0;       // in the device tier; others have one at most
-  std::uint32_t tiers : 5 = 0;         // a bit each; none: a free record
-  std::uint32_t has_parent : 1 = 0;
-  std::uint32_t has_extras : 1 = 0;  // as BlockContent
-  std::uint32_t ambiguous : 1 = 0;   // its name also arrived with other content
+  std::uint16_t copies = 0;            // in the device tier; others have one at most
+  std::uint8_t tiers = 0;              // a bit each; none: a free record
+  bool has_parent : 1 = false;
+  bool has_extras : 1 = false;  // as BlockContent
+  bool ambiguous : 1 = false;   // its name also arrived with other content
 
   bool in_tier(std::size_t tier) const noexcept { return (tiers >> tier & 1) != 0; }
   void set_tier(std::size_t tier, bool holds) noexcept {
-    const std::uint32_t bit = 1u << tier;
-    tiers = (holds ? tiers | bit : tiers & ~bit) & kAllTiers;
+    const unsigned bit = 1u << tier;
+    tiers = static_cast<std::uint8_t>(holds ? tiers | bit : tiers & ~bit);
   }
 };
-static_assert(sizeof(EngineBlock) == 64 && events::kStorageTiers <= 5);
+static_assert(sizeof(EngineBlock) == 64 && events::kStorageTiers <= 8);
 
 // What the blocks of a sequence share, within a group of layers.
 struct EngineSequence {
