@@ -14,6 +14,20 @@ namespace ashlar {
 
 // --- Pages. ---
 
+namespace {
+
+const TagKernel* fastest() noexcept {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f")) return &kTagsAvx512;
+#endif
+  return nullptr;
+}
+
+}  // namespace
+
+const TagKernel* const kTagKernel = fastest();
+
 TagTable::Page TagTable::no_page_;
 
 // Uninitialized.
@@ -28,8 +42,8 @@ TagTable::Bucket* TagTable::new_buckets(std::uint32_t buckets) {
 void TagTable::give(Page& page, Bucket* buckets, std::uint32_t size) noexcept {
   page.buckets = buckets;
   page.size = size;
-  page.room = max_count(size);
-  page.passes = {};
+  page.room = most_entries(size);
+  std::ranges::fill(page.passes, 0);
   page.passed = size > kMaxCounted ? ~std::uint64_t{0} : 0;
   ++page.layout;
 }
@@ -137,10 +151,10 @@ bool TagTable::undo_splits(std::size_t most) noexcept {
     if (most == 0) return false;
     --page_count_;
     Page& high = pages_[page_count_ / kPageChunk][page_count_ % kPageChunk];
-    const std::uint32_t bit = high.mask() ^ (high.mask() >> 1);
+    const std::uint32_t bit = mask_of(high) ^ (mask_of(high) >> 1);
     Page* const low = page_of(high.prefix ^ bit);
-    ASHLAR_DCHECK(low->depth == high.depth && high.count() == 0, "a split is undone out of its order");
-    for (std::uint64_t i = high.prefix; i < entries_; i += std::uint64_t{high.mask()} + 1)
+    ASHLAR_DCHECK(low->depth == high.depth && count_of(high) == 0, "a split is undone out of its order");
+    for (std::uint64_t i = high.prefix; i < entries_; i += std::uint64_t{mask_of(high)} + 1)
       if (const Segment& segment = segments_[i / kSegment]) segment[i % kSegment] = low;
     --low->depth;
     ++low->layout;
@@ -184,7 +198,7 @@ bool TagTable::free_some(std::size_t most) noexcept {
 
 std::size_t TagTable::size() const noexcept {
   std::size_t size = 0;
-  for (std::uint32_t p = 0; p < page_count_; ++p) size += pages_[p / kPageChunk][p % kPageChunk].count();
+  for (std::uint32_t p = 0; p < page_count_; ++p) size += count_of(pages_[p / kPageChunk][p % kPageChunk]);
   return size;
 }
 
@@ -252,7 +266,7 @@ void TagTable::shrink(Page& page) noexcept {
 
 // Moves half of the entries to a new page. Entries keep their buckets, or move closer to them.
 void TagTable::split(Page& page) {
-  const std::uint32_t bit = page.mask() + 1;
+  const std::uint32_t bit = mask_of(page) + 1;
   const std::uint32_t entries = bit == entries_ ? 2 * entries_ : entries_;
   const std::uint32_t pieces = (entries + kSegment - 1) / kSegment;
   // Allocate everything first.
@@ -281,11 +295,30 @@ void TagTable::split(Page& page) {
   high->depth = page.depth;
   high->prefix = page.prefix | bit;
 
+  share(page, *high, static_cast<unsigned>(std::countr_zero(bit)));
+  point_at(high->prefix, bit << 1, high, std::move(piece));
+}
+
+// Moves the entries with bit `shift` from one full page to another. Entries keep their buckets, or move closer
+// to their homes.
+void TagTable::share(Page& page, Page& high, unsigned shift) const noexcept {
+  if (kernel_ != nullptr) {
+    std::array<TagCell, std::size_t{kFull} * kLanes> displaced;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+    std::array<std::uint32_t, 2> counts{};
+    const std::uint32_t strangers =
+        kernel_->split(page.buckets, high.buckets, kFull, shift, displaced.data(), counts.data());
+    std::ranges::fill(page.passes, 0);
+    page.passed = 0;
+    page.room = most_entries(kFull) - counts[0];
+    high.room = most_entries(kFull) - counts[1];
+    for (const TagCell& cell : std::span(displaced).first(strangers))
+      put_somewhere((cell.tag >> shift & 1) != 0 ? high : page, cell.tag, cell.value);
+    return;
+  }
   // Target of each cell: a bucket of the low page, or of the high one behind it. A separate loop, for
   // vectorization.
   constexpr std::uint32_t kCells = kFull * kLanes;
   std::array<std::uint32_t, kCells> place;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled at once
-  const int shift = std::countr_zero(bit);
   for (std::uint32_t b = 0; b < kFull; ++b)
     for (std::uint32_t lane = 0; lane < kLanes; ++lane) {
       const std::uint32_t tag = page.buckets[b].tags[lane];
@@ -295,7 +328,7 @@ void TagTable::split(Page& page) {
   // bucket for a free lane would load what was just stored piecewise, and stall.
   std::array<Bucket, std::size_t{2} * kFull> filled{};
   std::array<std::uint32_t, std::size_t{2} * kFull> used{};
-  page.passes = {};
+  std::ranges::fill(page.passes, 0);
   page.passed = 0;
   const std::uint32_t* next_place = place.data();
   for (const Bucket* from = page.buckets; from != page.buckets + kFull; ++from)
@@ -306,7 +339,7 @@ void TagTable::split(Page& page) {
         if (value == kNone) continue;
         const std::uint32_t side = b < kFull ? 0 : kFull;
         do {
-          (side == 0 ? page : *high).pass(b - side);
+          pass(side == 0 ? page : high, b - side);
           b = side + next_of(b - side, kFull);
         } while (used[b] == kLanes);
       }
@@ -317,10 +350,9 @@ void TagTable::split(Page& page) {
       used[b] = at + (value != kNone ? 1 : 0);
     }
   std::memcpy(page.buckets, filled.data(), kFull * sizeof(Bucket));
-  std::memcpy(high->buckets, filled.data() + kFull, kFull * sizeof(Bucket));
-  page.room = max_count(kFull) - std::accumulate(used.begin(), used.begin() + kFull, 0u);
-  high->room = max_count(kFull) - std::accumulate(used.begin() + kFull, used.end(), 0u);
-  point_at(high->prefix, bit << 1, high, std::move(piece));
+  std::memcpy(high.buckets, filled.data() + kFull, kFull * sizeof(Bucket));
+  page.room = most_entries(kFull) - std::accumulate(used.begin(), used.begin() + kFull, 0u);
+  high.room = most_entries(kFull) - std::accumulate(used.begin() + kFull, used.end(), 0u);
 }
 
 // Points every directory entry with these low bits, below `step`, at the page. `piece` is for the first of
@@ -347,7 +379,7 @@ void TagTable::point_at(std::uint32_t first, std::uint32_t step, Page* page, Seg
 // Into the home bucket, or the next one with room. Requires: room in the page.
 void TagTable::put_somewhere(Page& page, std::uint32_t tag, std::uint32_t value) noexcept {
   std::uint32_t b = home_of(tag, page.size);
-  for (; page.buckets[b].values[kLanes - 1] != kNone; b = next_of(b, page.size)) page.pass(b);
+  for (; page.buckets[b].values[kLanes - 1] != kNone; b = next_of(b, page.size)) pass(page, b);
   Bucket& bucket = page.buckets[b];
   const std::size_t lane = used_of(bucket);
   bucket.tags[lane] = tag;
@@ -357,13 +389,13 @@ void TagTable::put_somewhere(Page& page, std::uint32_t tag, std::uint32_t value)
 
 void TagTable::take_out(Page& page, std::uint32_t tag, std::uint32_t value) noexcept {
   std::uint32_t b = home_of(tag, page.size);
-  for (; take_out(page, page.buckets[b], value) < 0; b = next_of(b, page.size)) page.unpass(b);
+  for (; take_out(page, page.buckets[b], value) < 0; b = next_of(b, page.size)) unpass(page, b);
 }
 
 void TagTable::erase(std::uint32_t tag, std::uint32_t value) noexcept {
   Page& page = *page_of(tag);
   take_out(page, tag, value);
-  if (page.count() == 0) shrink(page);
+  if (count_of(page) == 0) shrink(page);
 }
 
 void TagTable::replace(std::uint32_t tag, std::uint32_t value, std::uint32_t with) noexcept {

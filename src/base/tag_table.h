@@ -27,6 +27,7 @@
 #include "ashlar/base/check.h"
 #include "base/large_array.h"
 #include "base/table_seed.h"
+#include "base/tag_page.h"
 #include "base/slab_pool.h"
 
 #if defined(__SSE2__)
@@ -38,14 +39,15 @@
 namespace ashlar {
 
 class TagTable {
-  struct Bucket;
-  struct Page;
+  using Bucket = TagBucket;
+  using Page = TagPage;
 
  public:
   static constexpr std::uint32_t kNone = 0;
 
-  TagTable(SlabPool& pool, const TableSeed& seed) noexcept
-      : seed_(seed), full_pages_(pool, kFull * sizeof(Bucket), Shelf::fit(kFull * sizeof(Bucket))) {}
+  // Without a kernel it takes the portable loops, as tests do.
+  TagTable(SlabPool& pool, const TableSeed& seed, const TagKernel* kernel = kTagKernel) noexcept
+      : seed_(seed), kernel_(kernel), full_pages_(pool, kFull * sizeof(Bucket), Shelf::fit(kFull * sizeof(Bucket))) {}
   TagTable(const TagTable&) = delete;
   TagTable& operator=(const TagTable&) = delete;
   ~TagTable() { reset(); }
@@ -69,20 +71,9 @@ class TagTable {
   // Excludes memory counted by the pool.
   std::size_t bytes() const noexcept { return bytes_; }
 
-  // A prefetched key. Made some keys ahead, so that the memory has arrived when it is used; the table may
-  // change in between, except by reset(), and a page fewer than 2^16 times.
-  class Probe {
-   public:
-    Probe() = default;
-
-   private:
-    friend class TagTable;
-    Page* page_ = nullptr;
-    std::uint32_t home_ = 0;  // bucket of the page
-    std::uint32_t tag_ = 0;
-    Bucket* bucket_ = nullptr;  // the same
-    std::uint32_t layout_ = 0;  // of the page: page and bucket are right while it has this number
-  };
+  // Made some keys ahead, so that the memory has arrived when it is used; the table may change in between,
+  // except by reset(), and a page fewer than 2^16 times.
+  using Probe = TagProbe;
   // Prefetches the home buckets of keys [first, last) and writes their probes to probes[key % N]; key_of(i)
   // is the i-th key. N must be a power of two. always_inline: g++ treats a call of a function that only
   // prefetches as having no effect, and drops it.
@@ -97,7 +88,7 @@ class TagTable {
   [[gnu::always_inline]] void probe_records_first(std::array<Probe, N>& probes, std::size_t first,
                                                   std::size_t last, KeyOf&& key_of) const noexcept {
     look_for_pages(probes, first, last, key_of,
-                   [](const Probe& probe) { __builtin_prefetch(probe.page_, 1); });
+                   [](const Probe& probe) { __builtin_prefetch(probe.page, 1); });
     for (std::size_t i = first; i < last && entries_ != 0; ++i) prefetch_home(probes[i % N]);
   }
 
@@ -111,8 +102,8 @@ class TagTable {
     const Directory directory(*this);
     for (std::size_t i = 0; i < probes.size(); ++i) {
       Probe& probe = probes[i];
-      probe.tag_ = tag(i);
-      probe.page_ = directory.page_of(probe.tag_);
+      probe.tag = tag(i);
+      probe.page = directory.page_of(probe.tag);
       prefetch_home(probe);
     }
   }
@@ -122,7 +113,7 @@ class TagTable {
   template <class Same>
   std::uint32_t find(const Probe& probe, Same&& same) const {
     const Probe now = current(probe);
-    return now.page_ == &no_page_ ? kNone : search(now, same);
+    return now.page == &no_page_ ? kNone : search(now, same);
   }
   template <class Same>
   std::uint32_t find(std::uint32_t tag, Same&& same) const {
@@ -134,19 +125,20 @@ class TagTable {
   // not kNone.
   [[gnu::always_inline]] std::uint32_t insert_new(std::span<const Probe> probes,
                                                   std::uint32_t value) noexcept {
+    if (kernel_ != nullptr) return kernel_->insert_new(probes.data(), probes.size(), value);
     std::uint32_t added = 0;
     for (const Probe& probe : probes) {
-      Page& page = *probe.page_;
-      if (probe.layout_ != page.layout || page.room == 0 || page.is_passed(probe.home_)) [[unlikely]]
+      Page& page = *probe.page;
+      if (probe.layout != page.layout || page.room == 0 || is_passed(page, probe.home)) [[unlikely]]
         break;
       // The lowest mark is a lane with this tag, else the first free one; none: the bucket is full.
-      Bucket& bucket = *probe.bucket_;
+      Bucket& bucket = *probe.bucket;
       const unsigned lane = static_cast<unsigned>(std::countr_zero(
-                                marks(bucket.tags, probe.tag_, bucket.values, kNone) | 1u << 2 * kLanes)) -
+                                marks(bucket.tags, probe.tag, bucket.values, kNone) | 1u << 2 * kLanes)) -
                             kLanes;
       if (lane >= kLanes) [[unlikely]]
         break;
-      bucket.tags[lane] = probe.tag_;
+      bucket.tags[lane] = probe.tag;
       bucket.values[lane] = value + added;
       --page.room;
       ++added;
@@ -159,12 +151,12 @@ class TagTable {
   std::uint32_t insert(const Probe& probe, std::uint32_t value, Same&& same) {
     ASHLAR_DCHECK(value != kNone, "kNone marks free cells");
     Probe now = current(probe);
-    if (now.page_->room == 0) {
-      make_room(now.tag_);
-      now = probe_of(now.tag_);
+    if (now.page->room == 0) {
+      make_room(now.tag);
+      now = probe_of(now.tag);
     }
     if (const std::uint32_t found = search(now, same); found != kNone) return found;
-    put_somewhere(*now.page_, now.tag_, value);
+    put_somewhere(*now.page, now.tag, value);
     return kNone;
   }
   template <class Same>
@@ -178,21 +170,31 @@ class TagTable {
 
   // Requires: an entry with this tag and value; no other entry has this value.
   void erase(const Probe& probe, std::uint32_t value) noexcept {
-    if (erase_known(std::span(&probe, 1), value, 0) == 0) erase(probe.tag_, value);
+    if (erase_known(std::span(&probe, 1), value, 0) == 0) erase(probe.tag, value);
   }
   // Erases entries value, value + step, … for as long as they lie in their home buckets. Returns how many it
   // erased: the next one is for erase(). Requires: as there.
   [[gnu::always_inline]] std::uint32_t erase_known(std::span<const Probe> probes, std::uint32_t value,
                                                    std::uint32_t step) noexcept {
     std::uint32_t erased = 0;
+    if (kernel_ != nullptr) {
+      while (erased < probes.size()) {
+        const std::uint32_t some = kernel_->erase_known(probes.data() + erased, probes.size() - erased,
+                                                           value + erased * step, step);
+        erased += some;
+        if (some == 0 || count_of(*probes[erased - 1].page) != 0) break;
+        shrink(*probes[erased - 1].page);
+      }
+      return erased;
+    }
     for (const Probe& probe : probes) {
-      if (probe.layout_ != probe.page_->layout) [[unlikely]]
+      if (probe.layout != probe.page->layout) [[unlikely]]
         break;
-      const int left = take_out(*probe.page_, *probe.bucket_, value);
+      const int left = take_out(*probe.page, *probe.bucket, value);
       if (left < 0) [[unlikely]]
         break;
-      if (left == 0 && probe.page_->count() == 0) [[unlikely]]
-        shrink(*probe.page_);
+      if (left == 0 && count_of(*probe.page) == 0) [[unlikely]]
+        shrink(*probe.page);
       value += step;
       ++erased;
     }
@@ -217,7 +219,7 @@ class TagTable {
   bool undo_splits(std::size_t most) noexcept;
 
  private:
-  static constexpr int kLanes = 8;
+  static constexpr int kLanes = kTagLanes;
   static constexpr std::uint32_t kSegment = 1024;  // directory entries copied at once
   static constexpr std::uint32_t kMinBuckets = 2;
   // Pages grow by a factor of 4 up to kFull buckets, then split into two of that size. So the load of a large
@@ -227,49 +229,30 @@ class TagTable {
   static constexpr std::uint32_t kMaxCounted = 64;  // buckets of a page that counts who passed them,
   static constexpr std::uint32_t kUncounted = 15;   // up to this
 
-  struct alignas(64) Bucket {
-    std::uint32_t tags[kLanes];
-    std::uint32_t values[kLanes];
-  };
-  // Page records are packed: every insert reads one.
-  struct alignas(64) Page {
-    Bucket* buckets = nullptr;
-    std::uint32_t prefix = 0;  // low bits that all tags share,
-    std::uint32_t size = 0;    // buckets
-    std::uint32_t room = 0;    // entries that still fit
-    std::uint16_t layout = 0;  // changes when a key of the page gets another bucket, or page
-    std::uint8_t depth = 0;    // bits of the prefix
-    std::uint64_t passed = 0;  // a bit per bucket: some entry passed it
-    // 4 bits per bucket: how many did; 15 means 15 or more. In a page of more than 64 buckets all count as
-    // passed.
-    std::array<std::uint64_t, 4> passes{};
-
-    bool is_passed(std::uint32_t bucket) const noexcept { return (passed >> (bucket & 63) & 1) != 0; }
-    std::uint32_t passes_of(std::uint32_t bucket) const noexcept {
-      if (size > kMaxCounted) return kUncounted;
-      return static_cast<std::uint32_t>(passes[bucket / 16] >> (bucket % 16 * 4)) & kUncounted;
-    }
-    void pass(std::uint32_t bucket) noexcept {
-      if (passes_of(bucket) == kUncounted) return;
-      passes[bucket / 16] += std::uint64_t{1} << (bucket % 16 * 4);
-      passed |= std::uint64_t{1} << bucket;
-    }
-    void unpass(std::uint32_t bucket) noexcept {
-      if (passes_of(bucket) == kUncounted) return;
-      passes[bucket / 16] -= std::uint64_t{1} << (bucket % 16 * 4);
-      if (passes_of(bucket) == 0) passed &= ~(std::uint64_t{1} << bucket);
-    }
-    std::uint32_t mask() const noexcept { return (1u << depth) - 1; }
-    std::uint32_t count() const noexcept { return max_count(size) - room; }
-  };
+  static bool is_passed(const Page& page, std::uint32_t bucket) noexcept {
+    return (page.passed >> (bucket & 63) & 1) != 0;
+  }
+  static std::uint32_t passes_of(const Page& page, std::uint32_t bucket) noexcept {
+    if (page.size > kMaxCounted) return kUncounted;
+    return static_cast<std::uint32_t>(page.passes[bucket / 16] >> (bucket % 16 * 4)) & kUncounted;
+  }
+  static void pass(Page& page, std::uint32_t bucket) noexcept {
+    if (passes_of(page, bucket) == kUncounted) return;
+    page.passes[bucket / 16] += std::uint64_t{1} << (bucket % 16 * 4);
+    page.passed |= std::uint64_t{1} << bucket;
+  }
+  static void unpass(Page& page, std::uint32_t bucket) noexcept {
+    if (passes_of(page, bucket) == kUncounted) return;
+    page.passes[bucket / 16] -= std::uint64_t{1} << (bucket % 16 * 4);
+    if (passes_of(page, bucket) == 0) page.passed &= ~(std::uint64_t{1} << bucket);
+  }
+  static std::uint32_t mask_of(const Page& page) noexcept { return (1u << page.depth) - 1; }
+  static std::uint32_t count_of(const Page& page) noexcept { return most_entries(page.size) - page.room; }
   static constexpr std::uint32_t kPageChunk = 64;  // records allocated at once
   static Page no_page_;  // of an empty table: without room, and its probes are outdated
   static constexpr std::uint32_t kOutdated = ~0u;
   using Segment = std::unique_ptr<Page*[]>;
 
-  static std::uint32_t max_count(std::uint32_t buckets) noexcept {
-    return buckets * std::uint32_t{kLanes} * 13 / 16;
-  }
   static std::uint32_t next_of(std::uint32_t bucket, std::uint32_t size) noexcept {
     return bucket + 1 == size ? 0 : bucket + 1;
   }
@@ -335,13 +318,13 @@ class TagTable {
   }
   Probe probe_of(std::uint32_t tag) const noexcept {
     Probe probe;
-    probe.tag_ = tag;
-    probe.page_ = page_of(tag);
-    if (probe.page_ != nullptr) {
+    probe.tag = tag;
+    probe.page = page_of(tag);
+    if (probe.page != nullptr) {
       find_home(probe);
     } else {
-      probe.page_ = &no_page_;
-      probe.layout_ = kOutdated;
+      probe.page = &no_page_;
+      probe.layout = kOutdated;
     }
     return probe;
   }
@@ -357,42 +340,42 @@ class TagTable {
     const TableSeed seed = seed_;  // a copy: for the compiler the loop's stores could alias the table's own
     for (std::size_t i = first; i < last; ++i) {
       Probe& probe = probes[i % N];
-      probe.tag_ = static_cast<std::uint32_t>(seed.hash(key_of(i)));
-      probe.page_ = directory.page_of(probe.tag_);
+      probe.tag = static_cast<std::uint32_t>(seed.hash(key_of(i)));
+      probe.page = directory.page_of(probe.tag);
       then(probe);
     }
   }
   // Requires: its tag and page.
   [[gnu::always_inline]] static void find_home(Probe& probe) noexcept {
-    const Page* const page = probe.page_;
-    probe.home_ = home_of(probe.tag_, page->size);
-    probe.bucket_ = page->buckets + probe.home_;
-    probe.layout_ = page->layout;
+    const Page* const page = probe.page;
+    probe.home = home_of(probe.tag, page->size);
+    probe.bucket = page->buckets + probe.home;
+    probe.layout = page->layout;
   }
   [[gnu::always_inline]] static void prefetch_home(Probe& probe) noexcept {
     find_home(probe);
-    const Page* const page = probe.page_;
-    __builtin_prefetch(probe.bucket_, 1);
-    if (page->is_passed(probe.home_)) [[unlikely]]
-      __builtin_prefetch(page->buckets + next_of(probe.home_, page->size), 1);
+    const Page* const page = probe.page;
+    __builtin_prefetch(probe.bucket, 1);
+    if (is_passed(*page, probe.home)) [[unlikely]]
+      __builtin_prefetch(page->buckets + next_of(probe.home, page->size), 1);
   }
   Probe current(const Probe& probe) const noexcept {
-    return probe.layout_ == probe.page_->layout ? probe : probe_of(probe.tag_);
+    return probe.layout == probe.page->layout ? probe : probe_of(probe.tag);
   }
 
   template <class Same>
   static std::uint32_t search(const Probe& probe, Same&& same) {
-    const Page& page = *probe.page_;
-    std::uint32_t b = probe.home_;
+    const Page& page = *probe.page;
+    std::uint32_t b = probe.home;
     do {
       const Bucket& bucket = page.buckets[b];
-      for (unsigned hits = matches(bucket.tags, probe.tag_); hits != 0; hits &= hits - 1) {
+      for (unsigned hits = matches(bucket.tags, probe.tag); hits != 0; hits &= hits - 1) {
         const std::uint32_t value = bucket.values[std::countr_zero(hits)];
         if (value != kNone && same(value)) return value;
       }
-      if (!page.is_passed(b)) return kNone;
+      if (!is_passed(page, b)) return kNone;
       b = next_of(b, page.size);
-    } while (b != probe.home_);
+    } while (b != probe.home);
     return kNone;
   }
 
@@ -417,6 +400,7 @@ class TagTable {
   static void put_somewhere(Page& page, std::uint32_t tag, std::uint32_t value) noexcept;
   Page* make_room(std::uint32_t tag);
   void split(Page& page);
+  void share(Page& page, Page& high, unsigned shift) const noexcept;
   void resize(Page& page, std::uint32_t buckets);
   void shrink(Page& page) noexcept;
   Bucket* new_buckets(std::uint32_t buckets);
@@ -435,6 +419,7 @@ class TagTable {
   void point_at(std::uint32_t tag, std::uint32_t step, Page* page, Segment piece) noexcept;
 
   const TableSeed seed_;
+  const TagKernel* const kernel_;
   LargeArray<Bucket> kept_;                     // the first buckets of the first pages, from keep_room() on,
   std::uint32_t kept_size_ = 0;                 // so many each
   std::uint32_t entries_ = 0;                   // of the directory, a power of two
