@@ -11,18 +11,63 @@ __m512i load(const TagBucket* bucket) {
   return _mm512_load_si512(bucket);
 }
 
+// What TagTable says of them.
+bool is_passed(const TagPage& page, std::uint32_t bucket) {
+  return (page.passed >> (bucket & 63) & 1) != 0;
+}
+unsigned passes_of(const TagPage& page, std::uint32_t bucket) {
+  return static_cast<unsigned>(page.passes[bucket / 16] >> (bucket % 16 * 4)) & kMostPasses;
+}
+void pass(TagPage& page, std::uint32_t bucket) {
+  if (page.size > kMostCounted || passes_of(page, bucket) == kMostPasses) return;
+  page.passes[bucket / 16] += std::uint64_t{1} << (bucket % 16 * 4);
+  page.passed |= std::uint64_t{1} << bucket;
+}
+void unpass(TagPage& page, std::uint32_t bucket) {
+  if (page.size > kMostCounted || passes_of(page, bucket) == kMostPasses) return;
+  page.passes[bucket / 16] -= std::uint64_t{1} << (bucket % 16 * 4);
+  if (passes_of(page, bucket) == 0) page.passed &= ~(std::uint64_t{1} << bucket);
+}
+std::uint32_t next_of(const TagPage& page, std::uint32_t bucket) {
+  return bucket + 1 == page.size ? 0 : bucket + 1;
+}
+
+// Bits of free lanes, above 8 zeros.
+unsigned free_lanes(__m512i all) {
+  return _mm512_testn_epi32_mask(all, all) & ~0xFFu;
+}
+
+// Whether some bucket behind a passed one may have the tag.
+bool may_have(const TagPage& page, std::uint32_t bucket, std::uint32_t tag) {
+  const std::uint32_t home = bucket;
+  const __m512i wanted = _mm512_set1_epi32(static_cast<int>(tag));
+  do {
+    bucket = next_of(page, bucket);
+    if (bucket == home || (_mm512_cmpeq_epi32_mask(load(page.buckets + bucket), wanted) & 0xFF) != 0) return true;
+  } while (is_passed(page, bucket));
+  return false;
+}
+
 std::uint32_t insert_new(const TagProbe* probes, std::size_t count, std::uint32_t value) {
   std::uint32_t added = 0;
   for (const TagProbe* probe = probes; probe != probes + count; ++probe) {
     TagPage& page = *probe->page;
-    if (probe->layout != page.layout || page.room == 0 || (page.passed >> (probe->home & 63) & 1) != 0) break;
+    if (probe->layout != page.layout || page.room == 0) break;
     // The lowest mark is a lane with this tag, else the first free one; none: the bucket is full.
     const __m512i wanted = _mm512_maskz_set1_epi32(0xFF, static_cast<int>(probe->tag));
-    const unsigned marks = _mm512_cmpeq_epi32_mask(load(probe->bucket), wanted);
-    const int lane = __builtin_ctz(marks | 1u << 2 * kTagLanes) - kTagLanes;
-    if (static_cast<unsigned>(lane) >= kTagLanes) break;
-    probe->bucket->tags[lane] = probe->tag;
-    probe->bucket->values[lane] = value + added;
+    const unsigned marks = _mm512_cmpeq_epi32_mask(load(probe->bucket), wanted) | 1u << 2 * kTagLanes;
+    if ((marks & 0xFF) != 0) break;
+    if (is_passed(page, probe->home) && may_have(page, probe->home, probe->tag)) break;
+    TagBucket* bucket = probe->bucket;
+    int lane = __builtin_ctz(marks) - kTagLanes;
+    for (std::uint32_t at = probe->home; lane == kTagLanes;) {
+      pass(page, at);
+      at = next_of(page, at);
+      bucket = page.buckets + at;
+      lane = __builtin_ctz(free_lanes(load(bucket)) | 1u << 2 * kTagLanes) - kTagLanes;
+    }
+    bucket->tags[lane] = probe->tag;
+    bucket->values[lane] = value + added;
     --page.room;
     ++added;
   }
@@ -35,17 +80,23 @@ std::uint32_t erase_known(const TagProbe* probes, std::size_t count, std::uint32
   for (const TagProbe* probe = probes; probe != probes + count; ++probe) {
     TagPage& page = *probe->page;
     if (probe->layout != page.layout) break;
-    const __m512i all = load(probe->bucket);
-    const unsigned hits = _mm512_cmpeq_epi32_mask(all, _mm512_set1_epi32(static_cast<int>(value))) >> kTagLanes;
-    if (hits == 0) break;
-    const unsigned unused = _mm512_testn_epi32_mask(all, all) >> kTagLanes;
+    TagBucket* bucket = probe->bucket;
+    const __m512i wanted = _mm512_set1_epi32(static_cast<int>(value));
+    __m512i all = load(bucket);
+    unsigned hits = _mm512_cmpeq_epi32_mask(all, wanted) >> kTagLanes;
+    for (std::uint32_t at = probe->home; hits == 0;) {
+      unpass(page, at);
+      at = next_of(page, at);
+      bucket = page.buckets + at;
+      all = load(bucket);
+      hits = _mm512_cmpeq_epi32_mask(all, wanted) >> kTagLanes;
+    }
     // The bucket's last entry fills the hole.
     const int lane = __builtin_ctz(hits);
-    const int last = __builtin_ctz(unused | 1u << kTagLanes) - 1;
-    TagBucket& bucket = *probe->bucket;
-    bucket.tags[lane] = bucket.tags[last];
-    bucket.values[lane] = bucket.values[last];
-    bucket.values[last] = 0;
+    const int last = __builtin_ctz(free_lanes(all) | 1u << 2 * kTagLanes) - kTagLanes - 1;
+    bucket->tags[lane] = bucket->tags[last];
+    bucket->values[lane] = bucket->values[last];
+    bucket->values[last] = 0;
     ++erased;
     value += step;
     if (++page.room == most_entries(page.size)) break;

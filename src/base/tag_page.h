@@ -12,6 +12,9 @@ namespace ashlar {
 
 inline constexpr int kTagLanes = 8;
 
+inline constexpr std::uint32_t kMostCounted = 64;  // buckets of a page that counts who passed them,
+inline constexpr unsigned kMostPasses = 15;        // up to this
+
 // Free cells have the value 0, and are the last.
 struct alignas(64) TagBucket {
   std::uint32_t tags[kTagLanes];
@@ -47,9 +50,9 @@ struct TagCell {
 };
 
 struct TagKernel {
-  // As TagTable::insert_new().
+  // As TagTable::insert_new(); a full home bucket, or one that was passed, does not stop it.
   std::uint32_t (*insert_new)(const TagProbe* probes, std::size_t count, std::uint32_t value);
-  // As TagTable::erase_known(), but stops behind an entry with which a page becomes empty.
+  // As TagTable::erase_known(), wherever the entries lie; stops behind one with which a page becomes empty.
   std::uint32_t (*erase_known)(const TagProbe* probes, std::size_t count, std::uint32_t value,
                                std::uint32_t step);
   // Of the entries in their home buckets, those whose tag has bit `shift` go to `high`, into the bucket of the

@@ -44,7 +44,7 @@ void TagTable::give(Page& page, Bucket* buckets, std::uint32_t size) noexcept {
   page.size = size;
   page.room = most_entries(size);
   std::ranges::fill(page.passes, 0);
-  page.passed = size > kMaxCounted ? ~std::uint64_t{0} : 0;
+  page.passed = size > kMostCounted ? ~std::uint64_t{0} : 0;
   ++page.layout;
 }
 

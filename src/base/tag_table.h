@@ -226,23 +226,21 @@ class TagTable {
   // table lies between 0.41 and 0.81. Pages of this size fill a slab.
   static constexpr std::uint32_t kFull = 63;
   static constexpr std::uint32_t kMaxDepth = 24;
-  static constexpr std::uint32_t kMaxCounted = 64;  // buckets of a page that counts who passed them,
-  static constexpr std::uint32_t kUncounted = 15;   // up to this
 
   static bool is_passed(const Page& page, std::uint32_t bucket) noexcept {
     return (page.passed >> (bucket & 63) & 1) != 0;
   }
   static std::uint32_t passes_of(const Page& page, std::uint32_t bucket) noexcept {
-    if (page.size > kMaxCounted) return kUncounted;
-    return static_cast<std::uint32_t>(page.passes[bucket / 16] >> (bucket % 16 * 4)) & kUncounted;
+    if (page.size > kMostCounted) return kMostPasses;
+    return static_cast<std::uint32_t>(page.passes[bucket / 16] >> (bucket % 16 * 4)) & kMostPasses;
   }
   static void pass(Page& page, std::uint32_t bucket) noexcept {
-    if (passes_of(page, bucket) == kUncounted) return;
+    if (passes_of(page, bucket) == kMostPasses) return;
     page.passes[bucket / 16] += std::uint64_t{1} << (bucket % 16 * 4);
     page.passed |= std::uint64_t{1} << bucket;
   }
   static void unpass(Page& page, std::uint32_t bucket) noexcept {
-    if (passes_of(page, bucket) == kUncounted) return;
+    if (passes_of(page, bucket) == kMostPasses) return;
     page.passes[bucket / 16] -= std::uint64_t{1} << (bucket % 16 * 4);
     if (passes_of(page, bucket) == 0) page.passed &= ~(std::uint64_t{1} << bucket);
   }

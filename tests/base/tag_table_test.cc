@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ashlar/base/random.h"
@@ -15,7 +16,7 @@ namespace ashlar {
 namespace {
 
 // The value of an entry is its place in `tags`, plus one; the key that a tag stands for is the value itself.
-class TagTableTest : public ::testing::Test {
+class TagTableTest : public ::testing::TestWithParam<const TagKernel*> {
  protected:
   static constexpr auto kAny = [](std::uint32_t) { return false; };
 
@@ -65,7 +66,7 @@ class TagTableTest : public ::testing::Test {
   }
 
   SlabPool pool_;
-  TagTable table_{pool_, TableSeed(1)};
+  TagTable table_{pool_, TableSeed(1), GetParam()};
   std::vector<std::uint32_t> tags_;
   std::vector<bool> held_;
   std::size_t count_ = 0;
@@ -80,14 +81,14 @@ class TagTableTest : public ::testing::Test {
   }
 };
 
-TEST_F(TagTableTest, DoesWhatASetDoes) {
+TEST_P(TagTableTest, DoesWhatASetDoes) {
   Random random(1);
   churn(
       random, [&] { return static_cast<std::uint32_t>(random.next()); }, 24,
       static_cast<int>(testing::rounds(3'000)));
 }
 
-TEST_F(TagTableTest, ManyPagesSplit) {
+TEST_P(TagTableTest, ManyPagesSplit) {
   Random random(2);
   for (int i = 0; i < 60'000; ++i) insert(static_cast<std::uint32_t>(random.next()));
   expect_all();
@@ -96,7 +97,7 @@ TEST_F(TagTableTest, ManyPagesSplit) {
 }
 
 // Few homes: buckets overflow all the time, and entries come back to them.
-TEST_F(TagTableTest, CrowdedBucketsOverflowAndDrain) {
+TEST_P(TagTableTest, CrowdedBucketsOverflowAndDrain) {
   Random random(3);
   churn(
       random,
@@ -108,26 +109,26 @@ TEST_F(TagTableTest, CrowdedBucketsOverflowAndDrain) {
 }
 
 // Tags that differ in nothing that a split looks at: the page grows instead.
-TEST_F(TagTableTest, TagsThatNoSplitTellsApart) {
+TEST_P(TagTableTest, TagsThatNoSplitTellsApart) {
   Random random(4);
   churn(random, [&] { return static_cast<std::uint32_t>(random.below(256)) << 24 | 0x00AB'CDEFu; }, 6, 2'000);
 }
 
-TEST_F(TagTableTest, EqualTagsAreToldApartByTheCaller) {
+TEST_P(TagTableTest, EqualTagsAreToldApartByTheCaller) {
   for (int i = 0; i < 40; ++i) insert(7);
   expect_all();
   for (std::size_t i = 0; i < 40; i += 3) erase(i);
   expect_all();
 }
 
-TEST_F(TagTableTest, AnEntryThatIsThereIsReturned) {
+TEST_P(TagTableTest, AnEntryThatIsThereIsReturned) {
   ASSERT_EQ(table_.insert(5, 11, kAny), TagTable::kNone);
   EXPECT_EQ(table_.insert(5, 12, [](std::uint32_t value) { return value == 11; }), 11u);
   EXPECT_EQ(table_.size(), 1u);
   table_.erase(5, 11);
 }
 
-TEST_F(TagTableTest, ReplaceChangesTheValueInPlace) {
+TEST_P(TagTableTest, ReplaceChangesTheValueInPlace) {
   for (int i = 0; i < 2'000; ++i) insert(static_cast<std::uint32_t>(i) * 0x9E37'79B9u);
   const auto other = [](std::uint32_t value) { return value + 1'000'000; };
   for (std::size_t i = 0; i < tags_.size(); ++i) table_.replace(tags_[i], value_of(i), other(value_of(i)));
@@ -139,7 +140,7 @@ TEST_F(TagTableTest, ReplaceChangesTheValueInPlace) {
 }
 
 // Probes are made for keys ahead of the one in work; pages split in between.
-TEST_F(TagTableTest, ProbesOutliveSplits) {
+TEST_P(TagTableTest, ProbesOutliveSplits) {
   Random random(5);
   std::vector<std::uint64_t> keys(30'000);
   for (std::uint64_t& key : keys) key = random.next();
@@ -167,7 +168,7 @@ TEST_F(TagTableTest, ProbesOutliveSplits) {
 }
 
 // Entries that nobody can have yet come in one call; where it stops, insert() goes on.
-TEST_F(TagTableTest, NewEntriesComeInRuns) {
+TEST_P(TagTableTest, NewEntriesComeInRuns) {
   for (const std::size_t room : {0u, 3'000u}) {
     table_.keep_room(room);
     Random random(8);
@@ -205,7 +206,7 @@ TEST_F(TagTableTest, NewEntriesComeInRuns) {
   }
 }
 
-TEST_F(TagTableTest, WhatIsForgottenIsFreedInPieces) {
+TEST_P(TagTableTest, WhatIsForgottenIsFreedInPieces) {
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 20'000; ++i) insert(static_cast<std::uint32_t>(i) * 0x9E37'79B9u);
     table_.forget();
@@ -230,7 +231,7 @@ TEST_F(TagTableTest, WhatIsForgottenIsFreedInPieces) {
   }
 }
 
-TEST_F(TagTableTest, ResetGivesAllMemoryBack) {
+TEST_P(TagTableTest, ResetGivesAllMemoryBack) {
   for (int i = 0; i < 20'000; ++i) insert(static_cast<std::uint32_t>(i) * 0x9E37'79B9u);
   EXPECT_GT(pool_.bytes() + table_.bytes(), 20'000u * 8);
   table_.reset();
@@ -240,7 +241,7 @@ TEST_F(TagTableTest, ResetGivesAllMemoryBack) {
 }
 
 // Pages that empty out go back to the smallest size, whatever else is in the table.
-TEST_F(TagTableTest, EmptyPagesGiveTheirMemoryBack) {
+TEST_P(TagTableTest, EmptyPagesGiveTheirMemoryBack) {
   for (int i = 0; i < 20'000; ++i) insert(static_cast<std::uint32_t>(i) * 0x9E37'79B9u);
   const std::size_t full = pool_.bytes();
   for (std::size_t i = 1; i < tags_.size(); ++i) erase(i);
@@ -249,7 +250,7 @@ TEST_F(TagTableTest, EmptyPagesGiveTheirMemoryBack) {
 }
 
 // What a table grows beyond its kept room goes, split by split, and it can grow again.
-TEST_F(TagTableTest, KeptRoomIsWhatIsLeft) {
+TEST_P(TagTableTest, KeptRoomIsWhatIsLeft) {
   Random random(7);
   for (const std::size_t room : {1u, 400u, 5'000u}) {
     table_.keep_room(room);
@@ -312,6 +313,12 @@ TEST(ChosenNamesTest, WithoutASeedATableTakesTheSecretOfTheProcess) {
   EXPECT_EQ(TableSeed::of(5).hash(1), TableSeed(5).hash(1));
   for (std::uint64_t seed = 0; seed < 8; ++seed) EXPECT_NE(secret.hash(1), TableSeed(seed).hash(1));
 }
+
+INSTANTIATE_TEST_SUITE_P(Kernels, TagTableTest,
+                         ::testing::Values(static_cast<const TagKernel*>(nullptr), kTagKernel),
+                         [](const auto& one) {
+                           return std::string(one.index == 0 ? "portable" : "of_this_machine");
+                         });
 
 }  // namespace
 }  // namespace ashlar
