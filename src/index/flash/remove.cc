@@ -213,6 +213,12 @@ bool FlashTree::turn_to(Removal& removal, Node& node) {
   removal.node = &node;
   removal.last = kNodeBlocks + 1;
   removal.names = node.names();
+  // Where a removal from the end of a sequence goes on.
+  if (node.parent != kRootId && node.parent != kNoNode) {
+    const Node* const before = nodes_[node.parent];
+    __builtin_prefetch(before);
+    for (std::uint32_t at = 0; at < node.size(); at += kBlocksPerLine) __builtin_prefetch(removal.names + at);
+  }
   removal.owner = owner(node, removal.slot);
   removal.mine = removal.before = removal.owner ? removal.owner.mask(removal.tier) : 0;
   removal.elsewhere = 0;
