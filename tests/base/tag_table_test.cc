@@ -206,6 +206,49 @@ TEST_P(TagTableTest, NewEntriesComeInRuns) {
   }
 }
 
+// Entries with values in a row go in one call, up and down, also where they overflowed, and with the last of a
+// page.
+TEST_P(TagTableTest, KnownEntriesGoInRuns) {
+  for (const std::size_t room : {0u, 3'000u}) {
+    table_.keep_room(room);
+    Random random(9);
+    constexpr std::uint32_t kKeys = 20'000;
+    std::vector<std::uint32_t> tags;
+    for (std::uint32_t i = 0; i < kKeys; ++i) {
+      tags.push_back(static_cast<std::uint32_t>(random.next()));
+      table_.insert(tags.back(), value_of(i), kAny);
+    }
+    std::vector<bool> held(kKeys, true);
+    std::array<TagTable::Probe, 32> probes;
+    std::size_t in_runs = 0;
+    for (std::uint32_t first = 0; first < kKeys; first += 32) {
+      const bool up = random.below(2) == 0;
+      const auto at = [&](std::uint32_t i) { return up ? first + i : first + 31 - i; };
+      const std::uint32_t count = std::min(kKeys - first, 32u);
+      if (count != 32) break;
+      table_.probe(probes, [&](std::size_t i) { return tags[at(static_cast<std::uint32_t>(i))]; });
+      for (std::uint32_t i = 0; i < count; ++i) {
+        const std::uint32_t run =
+            table_.erase_known(std::span(probes).subspan(i), value_of(at(i)), up ? 1u : ~0u);
+        for (std::uint32_t k = 0; k < run; ++k) held[at(i + k)] = false;
+        in_runs += run;
+        i += run;
+        if (i == count) break;
+        table_.erase(probes[i], value_of(at(i)));
+        held[at(i)] = false;
+      }
+    }
+    EXPECT_GT(in_runs, kKeys / 2);
+    for (std::uint32_t i = 0; i < kKeys; ++i) {
+      const std::uint32_t found =
+          table_.find(tags[i], [&](std::uint32_t value) { return value == value_of(i); });
+      ASSERT_EQ(found != TagTable::kNone, held[i]) << i;
+    }
+    EXPECT_LT(table_.size(), 32u);
+    table_.reset();
+  }
+}
+
 TEST_P(TagTableTest, WhatIsForgottenIsFreedInPieces) {
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 20'000; ++i) insert(static_cast<std::uint32_t>(i) * 0x9E37'79B9u);
