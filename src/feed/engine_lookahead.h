@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -15,11 +16,12 @@ namespace ashlar::feed {
 
 class EngineLookahead {
  public:
-  // `probes` is where those of the names are kept.
+  // `probes` and `numbers` are where those of the names are kept.
   EngineLookahead(const events::EngineBatch& batch, const HeldBlocks& blocks,
-                  std::vector<HeldBlocks::Probe>& probes)
-      : batch_(batch), blocks_(blocks), probes_(probes) {
+                  std::vector<HeldBlocks::Probe>& probes, std::vector<std::uint32_t>& numbers)
+      : batch_(batch), blocks_(blocks), probes_(probes), numbers_(numbers) {
     if (probes_.size() < batch.names.size()) probes_.resize(batch.names.size());
+    if (numbers_.size() < batch.names.size()) numbers_.resize(batch.names.size());
   }
 
   // The event is applied now.
@@ -31,17 +33,22 @@ class EngineLookahead {
       places_.names += next.names.count;
       blocks_.probe(next.group.value_or(0), batch_.names_of(next), probes_of(next));
     }
-    while (records_.event < places_.event && records_.names < passed_ + kPlaces / 2) {
+    while (records_.event < places_.event &&
+           (records_.names < passed_ + kPlaces / 2 || records_.event <= at_)) {
       const events::EngineEvent& next = batch_.events[records_.event++];
       records_.names += next.names.count;
       if (next.kind == events::EngineEventKind::kRemoved)
-        blocks_.prefetch_records(probes_of(next));
+        blocks_.prefetch_records(probes_of(next), numbers_of(next));
     }
     ++at_;
   }
   // Of the names of an event that was passed.
   std::span<HeldBlocks::Probe> probes_of(const events::EngineEvent& event) const {
     return std::span(probes_).subspan(event.names.begin, event.names.count);
+  }
+  // Of those of a removal: where their records probably are.
+  std::span<std::uint32_t> numbers_of(const events::EngineEvent& event) const {
+    return std::span(numbers_).subspan(event.names.begin, event.names.count);
   }
 
  private:
@@ -53,6 +60,7 @@ class EngineLookahead {
   const events::EngineBatch& batch_;
   const HeldBlocks& blocks_;
   std::vector<HeldBlocks::Probe>& probes_;
+  std::vector<std::uint32_t>& numbers_;
   std::size_t at_ = 0;  // the next event to pass
   std::size_t passed_ = 0;
   Cursor places_;

@@ -52,7 +52,7 @@ void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters,
   Turn turn{.counters = counters, .refusal = refusal, .out = out};
   // acquire: pairs with the release of the one who lets a request pass that asks for a report
   if (full_reports_asked_ != nullptr) full_reports_ = full_reports_asked_->load(std::memory_order_acquire);
-  EngineLookahead ahead(batch, blocks_, probes_);
+  EngineLookahead ahead(batch, blocks_, probes_, numbers_);
   for (const EngineEvent& event : batch.events) {
     ahead.pass(event);
     if (event.kind == EngineEventKind::kUnknown) {
@@ -72,7 +72,7 @@ void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters,
     if (event.kind == EngineEventKind::kStored)
       on_stored(batch, event, tier->value(), ahead.probes_of(event), turn);
     if (event.kind == EngineEventKind::kRemoved)
-      on_removed(batch, event, tier->value(), ahead.probes_of(event), turn);
+      on_removed(batch, event, tier->value(), ahead, turn);
     if (event.kind == EngineEventKind::kCleared) on_cleared(tier->value(), turn);
   }
   blocks_.give_back();
@@ -496,24 +496,31 @@ void EngineRank::add(const EngineKey& key, EngineBlock& held, std::size_t tier, 
   tell(KvEventKind::kStored, key, held, tier, turn.out);
 }
 
-void EngineRank::drop_all(const EngineKey& key, const HeldBlocks::Found& found, std::size_t tier,
-                          Turn& turn) {
+template <class Tell>
+void EngineRank::drop(const HeldBlocks::Found& found, std::size_t tier, Turn& turn, Tell&& tell) {
   EngineBlock& held = *found.block;
   held.set_tier(tier, false);
   if (tier == kDevice) held.copies = 0;
   --present_;
   ++turn.counters.removed;
-  tell(KvEventKind::kRemoved, key, held, tier, turn.out);
+  tell(held);
   if (held.tiers == 0) blocks_.erase(found);
 }
 
-void EngineRank::on_removed(const EngineBatch& batch, const EngineEvent& event, std::size_t tier,
-                            std::span<const HeldBlocks::Probe> probes, Turn& turn) {
-  const std::uint32_t group = event.group.value_or(0);
-  const std::span<const BlockName> names = batch.names_of(event);
+void EngineRank::drop_all(const EngineKey& key, const HeldBlocks::Found& found, std::size_t tier,
+                          Turn& turn) {
+  drop(found, tier, turn, [&](const EngineBlock& held) {
+    tell(KvEventKind::kRemoved, key, held, tier, turn.out);
+  });
+}
+
+template <class Drop>
+void EngineRank::remove(std::span<const BlockName> names, std::uint32_t group, std::size_t tier,
+                        std::span<const HeldBlocks::Probe> probes, std::span<const std::uint32_t> numbers,
+                        Turn& turn, Drop&& drop) {
   for (std::size_t i = 0; i < names.size(); ++i) {
     const EngineKey key{group, names[i]};
-    const HeldBlocks::Found found = blocks_.look_up(key, probes[i]);
+    const HeldBlocks::Found found = blocks_.look_up(key, probes[i], numbers[i]);
     EngineBlock* const at = found.block;
     if (at == nullptr || !at->in_tier(tier)) {
       if (waiting_.cancel(key, tier)) {
@@ -526,9 +533,58 @@ void EngineRank::on_removed(const EngineBatch& batch, const EngineEvent& event, 
       --at->copies;
       ++turn.counters.released;
     } else {
-      drop_all(key, found, tier, turn);
+      drop(found);
     }
   }
+}
+
+void EngineRank::on_removed(const EngineBatch& batch, const EngineEvent& event, std::size_t tier,
+                            const EngineLookahead& ahead, Turn& turn) {
+  const std::uint32_t group = event.group.value_or(0);
+  const std::span<const BlockName> names = batch.names_of(event);
+  const std::span<const HeldBlocks::Probe> probes = ahead.probes_of(event);
+  const std::span<const std::uint32_t> numbers = ahead.numbers_of(event);
+  if (turn.out.events() != nullptr)
+    return remove(names, group, tier, probes, numbers, turn, [&](const HeldBlocks::Found& found) {
+      drop_all({group, found.block->name}, found, tier, turn);
+    });
+  // The names are written where they stay.
+  IndexChanges& out = *turn.out.changes();
+  out.make_room(KvEventKind::kRemoved, names.size());
+  const std::size_t first = out.names.size();
+  out.names.resize(first + names.size());
+  out.name_hashes.resize(first + names.size());
+  std::size_t end = first;
+  remove(names, group, tier, probes, numbers, turn, [&](const HeldBlocks::Found& found) {
+    drop(found, tier, turn, [&](const EngineBlock& held) {
+      ++next_sequence_;
+      out.names[end] = held.name;
+      out.name_hashes[end] = held.hash;
+      const bool is_indexed = blocks_.sequence(held.sequence).indexed;
+      end += is_indexed ? 1 : 0;
+      out.tracked_only += is_indexed ? 0 : 1;
+    });
+  });
+  out.names.resize(end);
+  out.name_hashes.resize(end);
+  if (end == first) return;
+  if (!continues(out, KvEventKind::kRemoved, group, tier)) {
+    IndexChanges::Change& change = out.changes.emplace_back();
+    change.kind = KvEventKind::kRemoved;
+    change.tier = events::TierId(static_cast<std::uint8_t>(tier));
+    change.group = static_cast<std::uint16_t>(group);
+    change.rank = rank_;
+    change.first = static_cast<std::uint32_t>(first);
+  }
+  out.changes.back().count += static_cast<std::uint32_t>(end - first);
+}
+
+// Whether the last change is of that kind, group and tier.
+bool EngineRank::continues(const IndexChanges& out, KvEventKind kind, std::uint32_t group,
+                           std::size_t tier) const {
+  if (out.changes.empty()) return false;
+  const IndexChanges::Change& last = out.changes.back();
+  return last.kind == kind && last.tier.value() == tier && last.group == group && last.rank == rank_;
 }
 
 void EngineRank::on_cleared(std::size_t tier, Turn& turn) {
@@ -590,10 +646,8 @@ void EngineRank::tell_index(KvEventKind kind, const EngineKey& key, const Engine
     if (stores) out.tracked_tiers |= static_cast<std::uint8_t>(1u << tier);
     return;
   }
-  const bool is_like_last =
-      !out.changes.empty() && out.changes.back().kind == kind && out.changes.back().tier.value() == tier &&
-      out.changes.back().group == key.group && out.changes.back().rank == rank_ &&
-      (!stores || (held.has_parent && out.block_hashes.back() == held.parent));
+  const bool is_like_last = continues(out, kind, key.group, tier) &&
+                            (!stores || (held.has_parent && out.block_hashes.back() == held.parent));
   out.make_room(kind, 1);
   if (!is_like_last) {
     IndexChanges::Change change{

@@ -34,6 +34,8 @@
 
 namespace ashlar::feed {
 
+class EngineLookahead;
+
 class EngineRank {
  public:
   // Waiting blocks count against the budget, which outlives the rank.
@@ -81,7 +83,12 @@ class EngineRank {
   void on_stored(const events::EngineBatch& batch, const events::EngineEvent& event, std::size_t tier,
                  std::span<const HeldBlocks::Probe> probes, Turn& turn);
   void on_removed(const events::EngineBatch& batch, const events::EngineEvent& event, std::size_t tier,
-                  std::span<const HeldBlocks::Probe> probes, Turn& turn);
+                  const EngineLookahead& ahead, Turn& turn);
+  // Calls drop(found) for the names of a removal that are gone now.
+  template <class Drop>
+  void remove(std::span<const events::BlockName> names, std::uint32_t group, std::size_t tier,
+              std::span<const HeldBlocks::Probe> probes, std::span<const std::uint32_t> numbers, Turn& turn,
+              Drop&& drop);
   void on_cleared(std::size_t tier, Turn& turn);
 
   void store_placeholders(std::span<const events::BlockName> names, std::uint32_t group, std::size_t tier,
@@ -114,12 +121,17 @@ class EngineRank {
   }
   EngineBlock& add_block(const EngineKey& key, const BlockContent& content);
   void add(const EngineKey& key, EngineBlock& held, std::size_t tier, Turn& turn);
-  // Requires: it is in that tier. May forget the block.
+  // Requires: it is in that tier. Calls tell(block), and forgets a block that no tier has.
+  template <class Tell>
+  void drop(const HeldBlocks::Found& found, std::size_t tier, Turn& turn, Tell&& tell);
+  // The same, told as others are.
   void drop_all(const EngineKey& key, const HeldBlocks::Found& found, std::size_t tier, Turn& turn);
   void tell(events::KvEventKind kind, const EngineKey& key, const EngineBlock& held, std::size_t tier,
             ChangeOutput out);
   void tell_event(events::KvEventKind kind, const EngineKey& key, const EngineBlock& held, std::size_t tier,
                   std::vector<events::KvEvent>& out);
+  bool continues(const IndexChanges& out, events::KvEventKind kind, std::uint32_t group,
+                 std::size_t tier) const;
   void tell_index(events::KvEventKind kind, const EngineKey& key, const EngineBlock& held, std::size_t tier,
                   IndexChanges& out);
   // The first blocks of content_ are stored now; `parent_name`, if it is held.
@@ -151,6 +163,7 @@ class EngineRank {
   std::deque<std::pair<EngineKey, BlockContent>> named_;  // blocks whose waiters are to be placed
   RunContent content_;                                    // of the run that is placed
   std::vector<HeldBlocks::Probe> probes_;                 // of the names of a batch,
+  std::vector<std::uint32_t> numbers_;                    // of the records of those that are removed,
   std::vector<HeldBlocks::Probe> run_probes_;             // and of a run that waited
   std::vector<tokens::Token> unpaired_;
 };

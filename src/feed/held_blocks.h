@@ -102,11 +102,14 @@ class HeldBlocks {
     const TableSeed seed = seed_;
     places_.probe(probes, [&](std::size_t i) { return tag_of(seed, {group, names[i]}); });
   }
-  // The records that they probably lead to. Waits for their places.
-  [[gnu::always_inline]] void prefetch_records(std::span<const Probe> probes) const noexcept {
-    for (const Probe& probe : probes) {
-      const std::uint32_t number = places_.find(probe, [](std::uint32_t) { return true; });
-      if (number != TagTable::kNone) __builtin_prefetch(&const_cast<HeldBlocks*>(this)->record(number), 1);
+  // Prefetches the records that they probably lead to, and writes their numbers. Waits for their places.
+  // Requires: as many numbers as probes.
+  [[gnu::always_inline]] void prefetch_records(std::span<const Probe> probes,
+                                               std::span<std::uint32_t> numbers) const noexcept {
+    for (std::size_t i = 0; i < probes.size(); ++i) {
+      numbers[i] = places_.find(probes[i], [](std::uint32_t) { return true; });
+      if (numbers[i] != TagTable::kNone)
+        __builtin_prefetch(&const_cast<HeldBlocks*>(this)->record(numbers[i]), 1);
     }
   }
   // Takes memory for that many blocks and touches it; give_back() returns it. Throws std::bad_alloc, with part
@@ -126,6 +129,16 @@ class HeldBlocks {
     if (found.number_ == TagTable::kNone) return found;
     found.probe_ = probe;
     found.block = &record(found.number_);
+    return found;
+  }
+  // `number` is what prefetch_records() wrote.
+  Found look_up(const EngineKey& key, const Probe& probe, std::uint32_t number) noexcept {
+    if (number == TagTable::kNone || record(number).tiers == 0 || !IsKey{*this, key}(number))
+      return look_up(key, probe);
+    Found found;
+    found.block = &record(number);
+    found.number_ = number;
+    found.probe_ = probe;
     return found;
   }
   // Null when the rank does not hold it.
