@@ -2,7 +2,6 @@
 #include <chrono>
 #include <cstdio>
 #include <utility>
-#include <vector>
 
 #include "ashlar/feed/engine_session.h"
 #include "ashlar/feed/engine_source.h"
@@ -24,10 +23,10 @@ int main(int count, char** arguments) {
   index::FlashIndex index;
   index::SinkOf sink(index);
   feed::IndexFeeder feeder(sink, worker);
-  std::vector<events::KvEvent> events;
-  while (session.step(std::chrono::milliseconds(100), events)) {  // fails at the end of the recording
-    feeder.apply(events);
-    events.clear();
+  feed::IndexChanges changes;
+  while (session.step(std::chrono::milliseconds(100), changes)) {  // fails at the end of the recording
+    feeder.apply(changes);
+    changes.clear();
   }
   std::printf("%llu blocks stored, %llu removed, %zu in the index\n",
               static_cast<unsigned long long>(feeder.counters().stored_blocks),

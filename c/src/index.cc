@@ -37,7 +37,7 @@ struct FeedObject final : HandleObject {
   feed::EngineIngest ingest ASHLAR_GUARDED_BY(mu);
   std::unique_ptr<feed::IndexFeeder> feeder ASHLAR_GUARDED_BY(mu);  // always there
   events::EngineBatch batch ASHLAR_GUARDED_BY(mu);
-  std::vector<events::KvEvent> changes ASHLAR_GUARDED_BY(mu);
+  feed::IndexChanges changes ASHLAR_GUARDED_BY(mu);
 };
 
 // The scores of a thread's last query, whose memory the next one uses. They are gone in handlers of
@@ -310,7 +310,7 @@ ashlar_status ashlar_feed_resync(ashlar_feed feed) {
     const ashlar::events::WorkerId worker = object->ingest.options().worker;
     auto fresh = std::make_unique<ashlar::feed::IndexFeeder>(*object->index->index, worker);
     object->changes.clear();
-    object->changes.reserve(object->ingest.present() + 1);
+    object->changes.changes.reserve(object->ingest.present() + 1);
     if (object->use == FeedUse::kMessages) object->ingest.resync(object->changes);
     object->index->index->remove_worker(worker);
     object->feeder = std::move(fresh);

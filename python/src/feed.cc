@@ -146,7 +146,7 @@ class EngineFeed {
   std::optional<feed::IndexFeeder> feeder_;
   std::optional<feed::EngineSession> session_;
   PushedMessages* source_ = nullptr;  // of session_
-  std::vector<events::KvEvent> changes_;
+  feed::IndexChanges changes_;
 };
 
 // The lock is taken without the GIL, and nothing under it needs the GIL.

@@ -43,7 +43,8 @@ bool may_have(const TagPage& page, std::uint32_t bucket, std::uint32_t tag) {
   const __m512i wanted = _mm512_set1_epi32(static_cast<int>(tag));
   do {
     bucket = next_of(page, bucket);
-    if (bucket == home || (_mm512_cmpeq_epi32_mask(load(page.buckets + bucket), wanted) & 0xFF) != 0) return true;
+    if (bucket == home || (_mm512_cmpeq_epi32_mask(load(page.buckets + bucket), wanted) & 0xFF) != 0)
+      return true;
   } while (is_passed(page, bucket));
   return false;
 }
@@ -121,8 +122,7 @@ std::uint32_t split(TagBucket* low, TagBucket* high, std::uint32_t buckets, unsi
     const __m512i all = load(low + b);
     const __m512i homes = _mm512_srli_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(all, 16), size), 16);
     const unsigned used = _mm512_test_epi32_mask(all, all) >> kTagLanes;
-    const unsigned at_home =
-        used & _mm512_cmpeq_epi32_mask(homes, _mm512_set1_epi32(static_cast<int>(b)));
+    const unsigned at_home = used & _mm512_cmpeq_epi32_mask(homes, _mm512_set1_epi32(static_cast<int>(b)));
     const unsigned goes = at_home & _mm512_test_epi32_mask(all, bit);
     const unsigned stays = at_home & ~goes;
     for (unsigned left = used & ~at_home; left != 0; left &= left - 1) {

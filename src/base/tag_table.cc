@@ -303,7 +303,8 @@ void TagTable::split(Page& page) {
 // to their homes.
 void TagTable::share(Page& page, Page& high, unsigned shift) const noexcept {
   if (kernel_ != nullptr) {
-    std::array<TagCell, std::size_t{kFull} * kLanes> displaced;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+    std::array<TagCell, std::size_t{kFull} * kLanes>
+        displaced;  // NOLINT(cppcoreguidelines-pro-type-member-init)
     std::array<std::uint32_t, 2> counts{};
     const std::uint32_t strangers =
         kernel_->split(page.buckets, high.buckets, kFull, shift, displaced.data(), counts.data());

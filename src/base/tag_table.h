@@ -26,9 +26,9 @@
 
 #include "ashlar/base/check.h"
 #include "base/large_array.h"
+#include "base/slab_pool.h"
 #include "base/table_seed.h"
 #include "base/tag_page.h"
-#include "base/slab_pool.h"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -47,7 +47,9 @@ class TagTable {
 
   // Without a kernel it takes the portable loops, as tests do.
   TagTable(SlabPool& pool, const TableSeed& seed, const TagKernel* kernel = kTagKernel) noexcept
-      : seed_(seed), kernel_(kernel), full_pages_(pool, kFull * sizeof(Bucket), Shelf::fit(kFull * sizeof(Bucket))) {}
+      : seed_(seed),
+        kernel_(kernel),
+        full_pages_(pool, kFull * sizeof(Bucket), Shelf::fit(kFull * sizeof(Bucket))) {}
   TagTable(const TagTable&) = delete;
   TagTable& operator=(const TagTable&) = delete;
   ~TagTable() { reset(); }
@@ -179,8 +181,8 @@ class TagTable {
     std::uint32_t erased = 0;
     if (kernel_ != nullptr) {
       while (erased < probes.size()) {
-        const std::uint32_t some = kernel_->erase_known(probes.data() + erased, probes.size() - erased,
-                                                           value + erased * step, step);
+        const std::uint32_t some =
+            kernel_->erase_known(probes.data() + erased, probes.size() - erased, value + erased * step, step);
         erased += some;
         if (some == 0 || count_of(*probes[erased - 1].page) != 0) break;
         shrink(*probes[erased - 1].page);

@@ -34,8 +34,8 @@ std::size_t steps(std::size_t size, std::size_t bytes, std::size_t room, std::si
 TokensRead read_five_bytes(const unsigned char* at, std::size_t size, std::uint32_t* out, std::size_t room) {
   constexpr std::size_t kTokens = 3;  // of a half
   constexpr std::size_t kBytes = 5 * kTokens;
-  const __m256i order = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(4, 3, 2, 1, 9, 8, 7, 6, 14, 13, 12, 11, -1, -1, -1, -1));
+  const __m256i order =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(4, 3, 2, 1, 9, 8, 7, 6, 14, 13, 12, 11, -1, -1, -1, -1));
   // The fourth place of a half is written by the next one.
   const __m256i packed = _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 3, 7);
   const std::size_t most = steps(size, kBytes, room, 2 * kTokens, 8);
@@ -52,8 +52,8 @@ TokensRead read_five_bytes(const unsigned char* at, std::size_t size, std::uint3
 TokensRead read_three_bytes(const unsigned char* at, std::size_t size, std::uint32_t* out, std::size_t room) {
   constexpr std::size_t kTokens = 4;
   constexpr std::size_t kBytes = 3 * kTokens;
-  const __m256i order = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(2, 1, -1, -1, 5, 4, -1, -1, 8, 7, -1, -1, 11, 10, -1, -1));
+  const __m256i order =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(2, 1, -1, -1, 5, 4, -1, -1, 8, 7, -1, -1, 11, 10, -1, -1));
   const std::size_t most = steps(size, kBytes, room, 2 * kTokens, 2 * kTokens);
   std::size_t step = 0;
   for (; step < most; ++step, at += 2 * kBytes, out += 2 * kTokens) {

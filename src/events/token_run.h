@@ -1,10 +1,11 @@
 // Reads the integers of a msgpack array of tokens.
 //
-// Two ways. Where widths seldom change, each has its branch: about a nanosecond per token, and less where
-// many in a row have one width, which the widest vector instructions of the machine read. Where they change often, a branch would be mispredicted for every other
-// token, so the run is read by widths: first the length of a token starting at each byte of a window is
-// computed, eight bytes at a time; then each token takes a table look-up and a mask, without data-dependent
-// branches. The first tokens of a long run decide which way is used.
+// Two ways. Where widths seldom change, each has its branch: about a nanosecond per token, and a fraction of
+// it where many in a row have one width, which the vector instructions of the machine read. Where they change
+// often, a branch would be mispredicted for every other token, so the run is read by widths: first the length
+// of a token starting at each byte of a window is computed, eight bytes at a time; then each token takes a
+// table look-up and a mask, without data-dependent branches. The first tokens of a long run decide which way
+// is used.
 //
 // Thread safety: free functions.
 #pragma once

@@ -71,8 +71,7 @@ void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters,
     ++counters.tier_events[tier->value()];
     if (event.kind == EngineEventKind::kStored)
       on_stored(batch, event, tier->value(), ahead.probes_of(event), turn);
-    if (event.kind == EngineEventKind::kRemoved)
-      on_removed(batch, event, tier->value(), ahead, turn);
+    if (event.kind == EngineEventKind::kRemoved) on_removed(batch, event, tier->value(), ahead, turn);
     if (event.kind == EngineEventKind::kCleared) on_cleared(tier->value(), turn);
   }
   blocks_.give_back();
@@ -355,8 +354,8 @@ std::size_t EngineRank::place_new(const EngineRun& run, const RunParent* parent,
     for (std::size_t i = 0; i < placed; ++i)
       blocks_.find(run.key(i), probes[i])->has_extras = content_.has_extras(i);
   if (placed == 0) return 0;
-  const bool names_parent = content_.has_parent &&
-                            (parent->is_held || holds(run.group, *run.parent, content_.parent));
+  const bool names_parent =
+      content_.has_parent && (parent->is_held || holds(run.group, *run.parent, content_.parent));
   tell_run(run, run.names.first(placed), names_parent ? run.parent : std::nullopt, is_indexed, turn.out);
   next_sequence_ += placed;
   present_ += placed;
@@ -375,9 +374,8 @@ void EngineRank::tell_run(const EngineRun& run, std::span<const BlockName> names
   }
   const std::size_t first = changes.blocks.size();
   const tokens::BlockHashes* const hashes = content_.blocks.data();
-  append_each(changes.blocks, names.size(), [=](std::size_t i) {
-    return events::StoredBlock{.local = hashes[i].local, .name = names[i]};
-  });
+  append_each(changes.blocks, names.size(),
+              [=](std::size_t i) { return events::StoredBlock{.local = hashes[i].local, .name = names[i]}; });
   append_each(changes.block_hashes, names.size(), [=](std::size_t i) { return hashes[i].sequence; });
   changes.changes.push_back({.kind = KvEventKind::kStored,
                              .tier = events::TierId(static_cast<std::uint8_t>(run.tier)),
@@ -509,9 +507,8 @@ void EngineRank::drop(const HeldBlocks::Found& found, std::size_t tier, Turn& tu
 
 void EngineRank::drop_all(const EngineKey& key, const HeldBlocks::Found& found, std::size_t tier,
                           Turn& turn) {
-  drop(found, tier, turn, [&](const EngineBlock& held) {
-    tell(KvEventKind::kRemoved, key, held, tier, turn.out);
-  });
+  drop(found, tier, turn,
+       [&](const EngineBlock& held) { tell(KvEventKind::kRemoved, key, held, tier, turn.out); });
 }
 
 template <class Drop>

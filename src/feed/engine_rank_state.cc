@@ -111,8 +111,7 @@ Result<void> EngineRank::save(ByteWriter& state) const {
     state.put(key.group);
     state.put(static_cast<std::uint8_t>(
         (block->has_parent ? kHasParent : 0) | (block->has_extras ? kHasExtras : 0) |
-        (block->ambiguous ? kAmbiguous : 0) |
-        (blocks_.sequence(block->sequence).indexed ? kIndexed : 0)));
+        (block->ambiguous ? kAmbiguous : 0) | (blocks_.sequence(block->sequence).indexed ? kIndexed : 0)));
     if (block->has_parent) {
       put_hash(state, block->parent);
       state.put(block->parent_name.value());
@@ -178,7 +177,7 @@ Result<void> EngineRank::load(ByteReader& state) {
       const auto copies = state.get<std::uint32_t>();
       if (copies == 0) continue;
       block.set_tier(tier, true);
-      if (tier == events::G1::kIndex) 
+      if (tier == events::G1::kIndex)
         block.copies = static_cast<std::uint16_t>(std::min<std::uint32_t>(copies, EngineBlock::kMaxCopies));
     }
     if (!state.ok() || block.tiers == 0 || root >= roots.size() || salt >= hashers.size() ||

@@ -51,7 +51,7 @@ struct EngineRun {
   bool has_keys = false;                         // the engine sent the field
   std::string_view lora;
   std::string_view salt;
-  std::span<const std::uint8_t> gone;  // 1: removed while it waited; empty: none
+  std::span<const std::uint8_t> gone;            // 1: removed while it waited; empty: none
   std::span<const TagTable::Probe> probes = {};  // of the names, in the table of held blocks; empty: none yet
 
   EngineKey key(std::size_t block) const { return {group, names[block]}; }

@@ -110,6 +110,7 @@ void run(std::uint64_t seed, const UntidyOptions& untidy, bool full_reports, Out
     indexes.apply(changes);
     indexes.check();
     ASSERT_EQ(twin->counters(), ingest->counters());
+    ASSERT_EQ(changes.size(), out.size());
     for (const KvEvent& event : out) {
       check_parent(event, engine, book);
       book.apply(std::span(&event, 1));

@@ -136,7 +136,8 @@ TEST_F(IndexChangesTest, AnIndexThatHoldsBlocksIsAsked) {
   std::vector<events::StoredBlock> known;
   for (std::size_t i = 0; i < 12; ++i)
     known.push_back({.local = tokens::SequenceHasher().local_hash(text(i, 1)), .name = BlockName(100 + i)});
-  ASSERT_EQ(sink_.index.store({.worker = kFed, .parent = {}, .start_position = {}, .blocks = known}), StoreVerdict::kApplied);
+  ASSERT_EQ(sink_.index.store({.worker = kFed, .parent = {}, .start_position = {}, .blocks = known}),
+            StoreVerdict::kApplied);
   store(0, 8);
   store(8, 8);
   EXPECT_EQ(depth(16), 16u);

@@ -1,7 +1,7 @@
 // EngineSession and EngineIngest: from the messages of an inference engine to exact presence.
 //
 //   EngineSource ──► EngineSession ──► EngineIngest ──► IndexFeeder, StreamRelay
-//       messages    each once, in order    KvEvents
+//       messages    each once, in order    IndexChanges, KvEvents
 //
 // EngineSession follows one publisher without silent loss; EngineIngest turns batches into 0 -> 1 and 1 -> 0
 // changes. Programs with their own decoder use EngineIngest alone.
@@ -97,12 +97,13 @@ struct EngineIngestCounters {
 // EngineIngest: turns the raw stream of an inference engine into exact presence: KvEvents that report each 0
 // -> 1 and 1 -> 0 change of (name, group, tier) once, parents before children.
 //
-// An engine stores a block several times and removes it as often (device blocks are counted; lower tiers are
-// sets), refers to unknown blocks, announces children before parents, and names offloaded blocks without
-// tokens. Blocks that cannot be placed yet wait, within max_waiting and max_waiting_bytes; invalid events are
-// counted and skipped, and the rest of their batch is applied. KvEvent::hash is the chain hash of the tokens
-// under Options::scheme; LoRA names and cache salts, which engines publish with block 0 only, pass from
-// parents to children. Images enter the local hash as routers compute it (tokens/engine_hash.h).
+// An engine stores a block several times and removes it as often (device blocks are counted, up to 65,535
+// copies: with more, the block goes early; lower tiers are sets), refers to unknown blocks, announces children
+// before parents, and names offloaded blocks without tokens. Blocks that cannot be placed yet wait, within
+// max_waiting and max_waiting_bytes; invalid events are counted and skipped, and the rest of their batch is
+// applied. KvEvent::hash is the chain hash of the tokens under Options::scheme; LoRA names and cache salts,
+// which engines publish with block 0 only, pass from parents to children. Images enter the local hash as
+// routers compute it (tokens/engine_hash.h).
 //
 // Full reports. An engine configured for them (vLLM: kv_cache_report_mode=full) announces the blocks of a
 // cache hit again from block 0, and never removes them for that. A store counts as such a report, and not as
@@ -124,9 +125,10 @@ struct EngineIngestCounters {
 // then looked up in groups with the same block size. A name that comes with different content is refused
 // (`collisions`), and so are its children from then on (`ambiguous_parents`): a path is never guessed.
 //
-// In each event `metadata` carries the rank and whether a prefix index needs it (rank_of(), for_index()):
-// full-attention groups are needed, sliding windows and state spaces are only tracked. `sequence` counts the
-// events of a rank.
+// Changes go to a ChangeOutput: as KvEvents, or, for an index, as IndexChanges, which leave out what an index
+// does not need. In each event `metadata` carries the rank and whether a prefix index needs it (rank_of(),
+// for_index()): full-attention groups are needed, sliding windows and state spaces are only tracked.
+// `sequence` counts the events of a rank.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(tokens) per batch; clearing sorts, O(n log n). Memory: the blocks present, plus at most

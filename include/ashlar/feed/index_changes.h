@@ -48,6 +48,12 @@ struct IndexChanges {
   std::uint8_t tracked_tiers = 0;  // a bit each
 
   bool empty() const noexcept { return changes.empty(); }
+  // As many as the KvEvents would be.
+  std::size_t size() const noexcept {
+    std::size_t count = blocks.size() + names.size() + tracked_only;
+    for (const Change& change : changes) count += change.kind == events::KvEventKind::kCleared ? 1 : 0;
+    return count;
+  }
   // For a change more, and so many blocks or names. Throws std::bad_alloc with nothing changed.
   void make_room(events::KvEventKind kind, std::size_t count) {
     grow(changes, 1);

@@ -18,9 +18,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/tag_table.h"
 #include "index/flash/chunked_pool.h"
 #include "index/flash/flash_node.h"
-#include "base/tag_table.h"
 
 namespace ashlar::index::detail {
 

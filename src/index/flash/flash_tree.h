@@ -41,6 +41,7 @@
 
 #include "ashlar/index/flash_index.h"
 #include "ashlar/index/indexer.h"
+#include "base/tag_table.h"
 #include "index/common/call_batch.h"
 #include "index/flash/alias_names.h"
 #include "index/flash/chunked_pool.h"
@@ -48,7 +49,6 @@
 #include "index/flash/era_domain.h"
 #include "index/flash/flash_node.h"
 #include "index/flash/flash_slots.h"
-#include "base/tag_table.h"
 #include "index/flash/node_arena.h"
 
 namespace ashlar::index::detail {

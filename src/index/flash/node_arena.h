@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <new>
 
-#include "index/flash/flash_node.h"
 #include "base/slab_pool.h"
+#include "index/flash/flash_node.h"
 
 namespace ashlar::index::detail {
 
