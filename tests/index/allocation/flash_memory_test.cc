@@ -621,7 +621,7 @@ TEST(FlashMemoryTest, RemovalsWithoutAnyMemory) {
 // Far enough for several pieces of the directory.
 TEST(NameTableMemoryTest, EveryStepOfGrowthIsMadeOrNot) {
   constexpr std::uint32_t kEntries = 600'000;
-  detail::SlabPool pool;
+  SlabPool pool;
   {
     TagTable table(pool, TableSeed::of(1));
     std::size_t failures = 0;
