@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <new>
 
 #include "ashlar/base/check.h"
 #include "base/append_each.h"
-#include "feed/engine_lookahead.h"
 #include "feed/engine_medium.h"
 
 namespace ashlar::feed {
@@ -52,9 +52,9 @@ void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters,
   Turn turn{.counters = counters, .refusal = refusal, .out = out};
   // acquire: pairs with the release of the one who lets a request pass that asks for a report
   if (full_reports_asked_ != nullptr) full_reports_ = full_reports_asked_->load(std::memory_order_acquire);
-  EngineLookahead ahead(batch, blocks_, probes_, numbers_);
+  EngineLookahead lookahead(batch, blocks_, ahead_);
   for (const EngineEvent& event : batch.events) {
-    ahead.pass(event);
+    const NamesAhead ahead = lookahead.pass(event);
     if (event.kind == EngineEventKind::kUnknown) {
       ++counters.unknown_events;
       continue;
@@ -69,8 +69,7 @@ void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters,
       continue;
     }
     ++counters.tier_events[tier->value()];
-    if (event.kind == EngineEventKind::kStored)
-      on_stored(batch, event, tier->value(), ahead.probes_of(event), turn);
+    if (event.kind == EngineEventKind::kStored) on_stored(batch, event, tier->value(), ahead, turn);
     if (event.kind == EngineEventKind::kRemoved) on_removed(batch, event, tier->value(), ahead, turn);
     if (event.kind == EngineEventKind::kCleared) on_cleared(tier->value(), turn);
   }
@@ -78,7 +77,7 @@ void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters,
 }
 
 void EngineRank::on_stored(const EngineBatch& batch, const EngineEvent& event, std::size_t tier,
-                           std::span<const HeldBlocks::Probe> probes, Turn& turn) {
+                           const NamesAhead& ahead, Turn& turn) {
   const std::uint32_t group_number = event.group.value_or(0);
   if (groups_.size() >= max_groups_ && !groups_.contains(group_number)) {
     ++turn.counters.other_groups;
@@ -143,7 +142,7 @@ void EngineRank::on_stored(const EngineBatch& batch, const EngineEvent& event, s
          .lora = event.lora_name,
          .salt = event.cache_salt,
          .gone = {},
-         .probes = probes.first(names.size())},
+         .probes = ahead.probes.first(std::min(ahead.probes.size(), names.size()))},
         nullptr, turn);
   settle(turn);
 }
@@ -317,42 +316,42 @@ std::uint32_t EngineRank::sequence_behind(const EngineRun& run, const RunParent*
 std::size_t EngineRank::place_new(const EngineRun& run, const RunParent* parent, bool is_indexed,
                                   Turn& turn) {
   const std::size_t count = content_.blocks.size();
-  if (count == 0) return 0;
-  std::span<const HeldBlocks::Probe> probes = run.probes;
-  if (probes.empty()) {
-    run_probes_.resize(count);
-    blocks_.probe(run.group, run.names.first(count), run_probes_);
-    probes = run_probes_;
-  }
-  if (blocks_.find(run.key(0), probes[0]) != nullptr) return 0;
+  if (count == 0 || blocks_.find(run.key(0)) != nullptr) return 0;
   blocks_.make_room(count);
   turn.out.make_room(count);
   const std::uint32_t sequence = sequence_behind(run, parent, is_indexed);
   // Nothing fails from here on.
   const std::uint16_t copies = run.tier == kDevice ? 1 : 0;
   const auto tiers = static_cast<std::uint8_t>(1u << run.tier);
-  const tokens::BlockHashes* const hashes = content_.blocks.data();
-  const BlockName* const names = run.names.data();
   tokens::SequenceHash hash_before = content_.parent;
   BlockName name_before = run.parent.value_or(BlockName());
-  const std::size_t placed =
-      blocks_.add_run(run.names.first(count), probes, sequence, [&](std::size_t i, EngineBlock* record) {
-        *record = {.name = names[i],
-                   .local = hashes[i].local,
-                   .hash = hashes[i].sequence,
-                   .parent = hash_before,
-                   .parent_name = name_before,
-                   .sequence = sequence,
-                   .copies = copies,
-                   .tiers = tiers,
-                   .has_parent = true};
-        hash_before = hashes[i].sequence;
-        name_before = names[i];
-      });
-  if (!content_.has_parent && placed != 0) blocks_.find(run.key(0), probes[0])->has_parent = false;
+  std::size_t placed = 0;
+  while (placed < count) {
+    const std::size_t some = run.probes.empty() ? std::min(count - placed, EngineLookahead::kMost) : count;
+    const std::span<const BlockName> names = run.names.subspan(placed, some);
+    const std::span<const HeldBlocks::Probe> probes =
+        run.probes.empty() ? look_ahead(run.group, names) : run.probes.first(count);
+    const tokens::BlockHashes* const hashes = content_.blocks.data() + placed;
+    const std::size_t added =
+        blocks_.add_run(names, probes, sequence, [&](std::size_t i, EngineBlock* record) {
+          *record = {.name = names[i],
+                     .local = hashes[i].local,
+                     .hash = hashes[i].sequence,
+                     .parent = hash_before,
+                     .parent_name = name_before,
+                     .sequence = sequence,
+                     .copies = copies,
+                     .tiers = tiers,
+                     .has_parent = true};
+          hash_before = hashes[i].sequence;
+          name_before = names[i];
+        });
+    placed += added;
+    if (added < some) break;
+  }
+  if (!content_.has_parent && placed != 0) blocks_.find(run.key(0))->has_parent = false;
   if (!content_.extras.empty())
-    for (std::size_t i = 0; i < placed; ++i)
-      blocks_.find(run.key(i), probes[i])->has_extras = content_.has_extras(i);
+    for (std::size_t i = 0; i < placed; ++i) blocks_.find(run.key(i))->has_extras = content_.has_extras(i);
   if (placed == 0) return 0;
   const bool names_parent =
       content_.has_parent && (parent->is_held || holds(run.group, *run.parent, content_.parent));
@@ -511,13 +510,84 @@ void EngineRank::drop_all(const EngineKey& key, const HeldBlocks::Found& found, 
        [&](const EngineBlock& held) { tell(KvEventKind::kRemoved, key, held, tier, turn.out); });
 }
 
-template <class Drop>
+void EngineRank::on_removed(const EngineBatch& batch, const EngineEvent& event, std::size_t tier,
+                            const NamesAhead& ahead, Turn& turn) {
+  const std::uint32_t group = event.group.value_or(0);
+  std::span<const BlockName> names = batch.names_of(event);
+  if (names.size() <= EngineLookahead::kMost) return remove(names, group, tier, ahead, turn);
+  numbers_.resize(EngineLookahead::kMost);
+  while (!names.empty()) {
+    const std::span<const BlockName> some = names.first(std::min(names.size(), EngineLookahead::kMost));
+    const std::span<const HeldBlocks::Probe> probes = look_ahead(group, some);
+    blocks_.prefetch_records(probes, std::span(numbers_).first(some.size()));
+    remove(some, group, tier, {.probes = probes, .numbers = numbers_}, turn);
+    names = names.subspan(some.size());
+  }
+}
+
+std::span<const HeldBlocks::Probe> EngineRank::look_ahead(std::uint32_t group,
+                                                          std::span<const BlockName> names) {
+  probes_.resize(EngineLookahead::kMost);
+  const std::span<HeldBlocks::Probe> probes = std::span(probes_).first(names.size());
+  blocks_.probe(group, names, probes);
+  return probes;
+}
+
 void EngineRank::remove(std::span<const BlockName> names, std::uint32_t group, std::size_t tier,
-                        std::span<const HeldBlocks::Probe> probes, std::span<const std::uint32_t> numbers,
-                        Turn& turn, Drop&& drop) {
+                        const NamesAhead& ahead, Turn& turn) {
+  if (turn.out.events() == nullptr) return remove_for_index(names, group, tier, ahead, turn);
+  remove_each(names, group, tier, ahead, turn, [&](const HeldBlocks::Found& found) {
+    drop_all({group, found.block->name}, found, tier, turn);
+  });
+}
+
+// The names are written where they stay; what was written is told, also when there is no memory for the rest.
+void EngineRank::remove_for_index(std::span<const BlockName> names, std::uint32_t group, std::size_t tier,
+                                  const NamesAhead& ahead, Turn& turn) {
+  IndexChanges& out = *turn.out.changes();
+  out.make_room(KvEventKind::kRemoved, names.size());
+  const std::size_t first = out.names.size();
+  out.names.resize(first + names.size());
+  out.name_hashes.resize(first + names.size());
+  std::size_t end = first;
+  const auto finish = [&]() noexcept {
+    out.names.resize(end);
+    out.name_hashes.resize(end);
+    if (end == first) return;
+    if (!continues(out, KvEventKind::kRemoved, group, tier)) {
+      IndexChanges::Change& change = out.changes.emplace_back();
+      change.kind = KvEventKind::kRemoved;
+      change.tier = events::TierId(static_cast<std::uint8_t>(tier));
+      change.group = static_cast<std::uint16_t>(group);
+      change.rank = rank_;
+      change.first = static_cast<std::uint32_t>(first);
+    }
+    out.changes.back().count += static_cast<std::uint32_t>(end - first);
+  };
+  try {
+    remove_each(names, group, tier, ahead, turn, [&](const HeldBlocks::Found& found) {
+      drop(found, tier, turn, [&](const EngineBlock& held) {
+        ++next_sequence_;
+        const bool is_indexed = blocks_.sequence(held.sequence).indexed;
+        out.names[end] = held.name;
+        out.name_hashes[end] = held.hash;
+        end += is_indexed ? 1 : 0;
+        out.tracked_only += is_indexed ? 0 : 1;
+      });
+    });
+  } catch (const std::bad_alloc&) {
+    finish();
+    throw;
+  }
+  finish();
+}
+
+template <class Drop>
+void EngineRank::remove_each(std::span<const BlockName> names, std::uint32_t group, std::size_t tier,
+                             const NamesAhead& ahead, Turn& turn, Drop&& drop) {
   for (std::size_t i = 0; i < names.size(); ++i) {
     const EngineKey key{group, names[i]};
-    const HeldBlocks::Found found = blocks_.look_up(key, probes[i], numbers[i]);
+    const HeldBlocks::Found found = blocks_.look_up(key, ahead.probes[i], ahead.numbers[i]);
     EngineBlock* const at = found.block;
     if (at == nullptr || !at->in_tier(tier)) {
       if (waiting_.cancel(key, tier)) {
@@ -533,47 +603,6 @@ void EngineRank::remove(std::span<const BlockName> names, std::uint32_t group, s
       drop(found);
     }
   }
-}
-
-void EngineRank::on_removed(const EngineBatch& batch, const EngineEvent& event, std::size_t tier,
-                            const EngineLookahead& ahead, Turn& turn) {
-  const std::uint32_t group = event.group.value_or(0);
-  const std::span<const BlockName> names = batch.names_of(event);
-  const std::span<const HeldBlocks::Probe> probes = ahead.probes_of(event);
-  const std::span<const std::uint32_t> numbers = ahead.numbers_of(event);
-  if (turn.out.events() != nullptr)
-    return remove(names, group, tier, probes, numbers, turn, [&](const HeldBlocks::Found& found) {
-      drop_all({group, found.block->name}, found, tier, turn);
-    });
-  // The names are written where they stay.
-  IndexChanges& out = *turn.out.changes();
-  out.make_room(KvEventKind::kRemoved, names.size());
-  const std::size_t first = out.names.size();
-  out.names.resize(first + names.size());
-  out.name_hashes.resize(first + names.size());
-  std::size_t end = first;
-  remove(names, group, tier, probes, numbers, turn, [&](const HeldBlocks::Found& found) {
-    drop(found, tier, turn, [&](const EngineBlock& held) {
-      ++next_sequence_;
-      out.names[end] = held.name;
-      out.name_hashes[end] = held.hash;
-      const bool is_indexed = blocks_.sequence(held.sequence).indexed;
-      end += is_indexed ? 1 : 0;
-      out.tracked_only += is_indexed ? 0 : 1;
-    });
-  });
-  out.names.resize(end);
-  out.name_hashes.resize(end);
-  if (end == first) return;
-  if (!continues(out, KvEventKind::kRemoved, group, tier)) {
-    IndexChanges::Change& change = out.changes.emplace_back();
-    change.kind = KvEventKind::kRemoved;
-    change.tier = events::TierId(static_cast<std::uint8_t>(tier));
-    change.group = static_cast<std::uint16_t>(group);
-    change.rank = rank_;
-    change.first = static_cast<std::uint32_t>(first);
-  }
-  out.changes.back().count += static_cast<std::uint32_t>(end - first);
 }
 
 // Whether the last change is of that kind, group and tier.

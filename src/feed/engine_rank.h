@@ -28,13 +28,12 @@
 #include "ashlar/feed/index_changes.h"
 #include "base/byte_io.h"
 #include "feed/block_content.h"
+#include "feed/engine_lookahead.h"
 #include "feed/engine_run.h"
 #include "feed/held_blocks.h"
 #include "feed/waiting_blocks.h"
 
 namespace ashlar::feed {
-
-class EngineLookahead;
 
 class EngineRank {
  public:
@@ -79,16 +78,20 @@ class EngineRank {
     ChangeOutput out;
   };
 
-  // `probes` are those of the event's names.
+  // `ahead` is of the event's names.
   void on_stored(const events::EngineBatch& batch, const events::EngineEvent& event, std::size_t tier,
-                 std::span<const HeldBlocks::Probe> probes, Turn& turn);
+                 const NamesAhead& ahead, Turn& turn);
   void on_removed(const events::EngineBatch& batch, const events::EngineEvent& event, std::size_t tier,
-                  const EngineLookahead& ahead, Turn& turn);
-  // Calls drop(found) for the names of a removal that are gone now.
-  template <class Drop>
+                  const NamesAhead& ahead, Turn& turn);
+  // Of some of its names.
   void remove(std::span<const events::BlockName> names, std::uint32_t group, std::size_t tier,
-              std::span<const HeldBlocks::Probe> probes, std::span<const std::uint32_t> numbers, Turn& turn,
-              Drop&& drop);
+              const NamesAhead& ahead, Turn& turn);
+  void remove_for_index(std::span<const events::BlockName> names, std::uint32_t group, std::size_t tier,
+                        const NamesAhead& ahead, Turn& turn);
+  // Calls drop(found) for those that are gone now.
+  template <class Drop>
+  void remove_each(std::span<const events::BlockName> names, std::uint32_t group, std::size_t tier,
+                   const NamesAhead& ahead, Turn& turn, Drop&& drop);
   void on_cleared(std::size_t tier, Turn& turn);
 
   void store_placeholders(std::span<const events::BlockName> names, std::uint32_t group, std::size_t tier,
@@ -121,6 +124,9 @@ class EngineRank {
   }
   EngineBlock& add_block(const EngineKey& key, const BlockContent& content);
   void add(const EngineKey& key, EngineBlock& held, std::size_t tier, Turn& turn);
+  // Prefetches their places. Requires: EngineLookahead::kMost names at most.
+  std::span<const HeldBlocks::Probe> look_ahead(std::uint32_t group,
+                                                std::span<const events::BlockName> names);
   // Requires: it is in that tier. Calls tell(block), and forgets a block that no tier has.
   template <class Tell>
   void drop(const HeldBlocks::Found& found, std::size_t tier, Turn& turn, Tell&& tell);
@@ -162,9 +168,10 @@ class EngineRank {
   std::uint64_t next_sequence_ = 0;
   std::deque<std::pair<EngineKey, BlockContent>> named_;  // blocks whose waiters are to be placed
   RunContent content_;                                    // of the run that is placed
-  std::vector<HeldBlocks::Probe> probes_;                 // of the names of a batch,
-  std::vector<std::uint32_t> numbers_;                    // of the records of those that are removed,
-  std::vector<HeldBlocks::Probe> run_probes_;             // and of a run that waited
+  EngineLookahead::Memory ahead_;
+  // Of names that were not looked ahead.
+  std::vector<HeldBlocks::Probe> probes_;
+  std::vector<std::uint32_t> numbers_;
   std::vector<tokens::Token> unpaired_;
 };
 

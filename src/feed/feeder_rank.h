@@ -180,6 +180,7 @@ struct FeederRank {
   bool is_fresh = true;  // no event was applied since the start or since a clear
   // Since the index held nothing of it, it was told everything here. Not known before the first change.
   std::optional<bool> is_all_told;
+  std::uint32_t source = 0;  // the engine's rank that the first change came from
 };
 
 }  // namespace ashlar::feed

@@ -4,10 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <algorithm>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "ashlar/base/random.h"
 #include "ashlar/feed/engine_session.h"
 #include "ashlar/feed/index_feeder.h"
 #include "ashlar/index/flash_index.h"
@@ -33,6 +36,8 @@ class CountingIndex final : public events::IndexSink {
   }
   std::size_t remove(const events::Worker& worker, StorageTier tier,
                      std::span<const BlockName> names) override {
+    most = std::max(most, names.size());
+    removed += names.size();
     return index.remove(worker, tier, names);
   }
   void clear(const events::Worker& worker) override { index.clear(worker); }
@@ -43,6 +48,7 @@ class CountingIndex final : public events::IndexSink {
     return tells && index.presence(worker, names, out);
   }
   bool list(const events::Worker& worker, std::vector<events::BlockPresence>& out) const override {
+    ++lists;
     return tells && index.list(worker, out);
   }
   bool holds_nothing(const events::Worker& worker) const override {
@@ -52,8 +58,10 @@ class CountingIndex final : public events::IndexSink {
   bool tells = true;
   int refuses = 0;  // so many stores
   int stores = 0;
-  std::size_t most = 0;  // blocks of a store
+  std::size_t most = 0;  // blocks of a store, or names of a removal
+  std::size_t removed = 0;
   mutable int questions = 0;
+  mutable int lists = 0;
   index::FlashIndex index;
 };
 
@@ -129,6 +137,104 @@ TEST_F(IndexChangesTest, LongRunsAreStoredInPieces) {
   EXPECT_LE(sink_.most, 1024u);
   remove(100, 4908);
   EXPECT_EQ(depth(5008), 100u);
+}
+
+TEST_F(IndexChangesTest, AClearOfATierGoesInPieces) {
+  store(0, 3000);
+  store(0, 3000, "CPU");
+  BatchBuilder builder;
+  builder.cleared();
+  apply(builder.batch());
+  EXPECT_EQ(depth(3000), 3000u) << "in the host's tier";
+  EXPECT_EQ(sink_.index.sizes().blocks, 3000u);
+  EXPECT_LE(sink_.most, 1024u);
+}
+
+// Two groups of layers that an index needs, in one message: a block is there when both have it.
+TEST_F(IndexChangesTest, GroupsOfOneMessageAreKnownBeforeAnythingIsSent) {
+  const std::vector<BlockName> names = {BlockName(100), BlockName(101), BlockName(102)};
+  BatchBuilder builder;
+  builder.stored(std::nullopt, names, text(0, 3), kTokens);
+  builder.stored(std::nullopt, names, text(0, 3), kTokens).group = 1;
+  apply(builder.batch());
+  EXPECT_EQ(depth(3), 3u);
+  EXPECT_EQ(sink_.stores, 1);
+  EXPECT_EQ(sink_.removed, 0u);
+  EXPECT_EQ(sink_.lists, 0);
+  BatchBuilder gone;
+  gone.removed(names[2]).group = 1;
+  apply(gone.batch());
+  EXPECT_EQ(depth(3), 2u);
+}
+
+// Events of a decoder of one's own may share the names in their batch.
+TEST_F(IndexChangesTest, EventsMayShareNamesInTheirBatch) {
+  const std::vector<BlockName> names = {BlockName(100), BlockName(101), BlockName(102)};
+  BatchBuilder builder;
+  builder.stored(std::nullopt, names, text(0, 3), kTokens);
+  builder.stored(std::nullopt, names, text(0, 3), kTokens).group = 1;
+  EngineBatch& batch = builder.batch();
+  batch.events[1].names = batch.events[0].names;
+  batch.events[1].tokens = batch.events[0].tokens;
+  apply(batch);
+  EXPECT_EQ(ingest_.present(), 6u);
+  BatchBuilder gone;
+  gone.removed(names);
+  gone.removed(names).group = 1;
+  gone.batch().events[1].names = gone.batch().events[0].names;
+  apply(gone.batch());
+  EXPECT_EQ(ingest_.present(), 0u);
+  EXPECT_EQ(ingest_.counters().unknown_removals, 0u);
+}
+
+// Two ranks of an engine that a listener takes for one.
+TEST_F(IndexChangesTest, WhatTwoRanksTellIsStoredOnce) {
+  const std::vector<BlockName> names = {BlockName(100), BlockName(101)};
+  for (const std::uint32_t rank : {0u, 1u}) {
+    BatchBuilder builder(rank);
+    builder.stored(std::nullopt, names, text(0, 2), kTokens);
+    IndexChanges changes;
+    ingest_.apply(builder.batch(), changes);
+    feeder_.apply(0, changes);
+  }
+  EXPECT_EQ(depth(2), 2u);
+  EXPECT_EQ(sink_.index.counters().repeated, 0u);
+}
+
+// Longer than what is looked ahead, among short ones, and a batch that ends with nothing held.
+TEST_F(IndexChangesTest, EventsOfAllLengthsInOneBatch) {
+  Random random(3);
+  for (int round = 0; round < 30; ++round) {
+    std::vector<std::size_t> lengths;
+    for (int i = 0; i < 20; ++i)
+      lengths.push_back(random.below(4) == 0 ? 100 + random.below(400) : 1 + random.below(20));
+    BatchBuilder builder;
+    std::size_t first = 0;
+    for (const std::size_t length : lengths) {
+      std::vector<BlockName> names;
+      for (std::size_t i = first; i < first + length; ++i) names.emplace_back(100 + i);
+      builder.stored(first == 0 ? std::nullopt : std::optional(BlockName(99 + first)), names,
+                     text(first, length), kTokens);
+      if (random.below(3) == 0) builder.removed(BlockName(random.next() | 1u << 31));  // nobody knows it
+      first += length;
+    }
+    const bool ends = random.below(2) == 0;
+    if (ends) {
+      std::vector<BlockName> all;
+      for (std::size_t i = first; i > 0; --i) all.emplace_back(99 + i);
+      for (std::span<const BlockName> left = all; !left.empty();) {
+        const std::size_t some = std::min<std::size_t>(left.size(), 1 + random.below(300));
+        builder.removed(left.first(some));
+        left = left.subspan(some);
+      }
+    }
+    apply(builder.batch());
+    ASSERT_EQ(depth(first), ends ? 0 : first) << round;
+    ASSERT_EQ(ingest_.present(), ends ? 0 : first);
+    remove(0, first);
+    ASSERT_EQ(ingest_.present(), 0u);
+    ASSERT_EQ(sink_.index.sizes().blocks, 0u);
+  }
 }
 
 // As where the state of another router was read first: a block that is there is not stored again.

@@ -97,7 +97,10 @@ class IndexFeeder {
   void check_invariants(const FeederRank& rank) const;
   FeederRank& rank_of(std::uint32_t number);
   void apply_needed(FeederRank& rank, std::span<const events::KvEvent> events);
-  void apply_change(FeederRank& rank, const IndexChanges& changes, const IndexChanges::Change& change);
+  void apply_changes(FeederRank& rank, const IndexChanges& all,
+                     std::span<const IndexChanges::Change> changes);
+  // The same without clears.
+  void apply_blocks(FeederRank& rank, const IndexChanges& all, std::span<const IndexChanges::Change> changes);
   // Sends a change as it is. Returns how many of its blocks were sent.
   std::size_t send_change(FeederRank& rank, const IndexChanges& changes, const IndexChanges::Change& change);
   // Whether all there is to know of the rank lies in the index.
