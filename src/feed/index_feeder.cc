@@ -168,7 +168,7 @@ void IndexFeeder::apply_blocks(FeederRank& rank, const IndexChanges& all,
   }
   for (const IndexChanges::Change& change : changes) {
     counters_.events += change.count;
-    bit_of(rank, change.group);
+    if (rank.groups.size() != 1 || rank.groups.front() != change.group) bit_of(rank, change.group);
     // Two ranks of an engine that are one here may tell the same block.
     if (change.rank != rank.source) rank.is_all_told = false;
   }
