@@ -1,5 +1,5 @@
-// append_each(): appends fn(0), fn(1), ... to a vector, each written once where it stays. resize() would write
-// blanks first, push_back() compare with the capacity each time.
+// append_each(): appends fn(0), fn(1), ... to a vector, each written once where it stays. resize() would
+// write blanks first, push_back() compare with the capacity each time.
 //
 // Thread safety: a free function.
 #pragma once

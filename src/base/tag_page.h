@@ -55,9 +55,9 @@ struct TagKernel {
   // As TagTable::erase_known(), wherever the entries lie; stops behind one with which a page becomes empty.
   std::uint32_t (*erase_known)(const TagProbe* probes, std::size_t count, std::uint32_t value,
                                std::uint32_t step);
-  // Of the entries in their home buckets, those whose tag has bit `shift` go to `high`, into the bucket of the
-  // same number; counts[0] stay and counts[1] go. The others are written to `displaced`. Returns how many.
-  // Every bucket of `high` is written.
+  // Of the entries in their home buckets, those whose tag has bit `shift` go to `high`, into the bucket of
+  // the same number; counts[0] stay and counts[1] go. The others are written to `displaced`. Writes every
+  // bucket of `high`. Returns how many are displaced.
   std::uint32_t (*split)(TagBucket* low, TagBucket* high, std::uint32_t buckets, unsigned shift,
                          TagCell* displaced, std::uint32_t* counts);
 };

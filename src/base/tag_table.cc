@@ -299,8 +299,8 @@ void TagTable::split(Page& page) {
   point_at(high->prefix, bit << 1, high, std::move(piece));
 }
 
-// Moves the entries with bit `shift` from one full page to another. Entries keep their buckets, or move closer
-// to their homes.
+// Moves the entries with bit `shift` from one full page to another. Entries keep their buckets, or move
+// closer to their homes.
 void TagTable::share(Page& page, Page& high, unsigned shift) const noexcept {
   if (kernel_ != nullptr) {
     std::array<TagCell, std::size_t{kFull} * kLanes>

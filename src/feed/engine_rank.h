@@ -25,7 +25,6 @@
 #include "ashlar/events/kv_event.h"
 #include "ashlar/events/tier.h"
 #include "ashlar/feed/engine_session.h"
-#include "ashlar/feed/index_changes.h"
 #include "base/byte_io.h"
 #include "feed/block_content.h"
 #include "feed/engine_lookahead.h"
@@ -67,6 +66,7 @@ class EngineRank {
 
  private:
   static constexpr std::uint32_t kMaxGroup = 0xFFFF;  // KvEvent::group
+  static constexpr std::size_t kDevice = events::G1::kIndex;
   struct Group {
     std::uint32_t block_size = 0;
     std::optional<bool> whole_prefix;  // by the engine's kind for it

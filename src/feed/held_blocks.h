@@ -112,8 +112,8 @@ class HeldBlocks {
         __builtin_prefetch(&const_cast<HeldBlocks*>(this)->record(numbers[i]), 1);
     }
   }
-  // Takes memory for that many blocks and touches it; give_back() returns it. Throws std::bad_alloc, with part
-  // of it taken. Requires: an empty table.
+  // Takes memory for that many blocks and touches it; give_back() returns it. Throws std::bad_alloc, with
+  // part of it taken. Requires: an empty table.
   void reserve(std::size_t blocks) {
     places_.keep_room(blocks);
     while (room_ < blocks) {
@@ -179,7 +179,7 @@ class HeldBlocks {
             .sequence = block.sequence,
             .is_held = true};
   }
-  // Requires: its key is absent, and it has a name and a sequence. Throws std::bad_alloc with nothing changed.
+  // Requires: its key is absent; it has a name and a sequence. Throws std::bad_alloc with nothing changed.
   EngineBlock& add(const EngineBlock& block) {
     make_room(1);
     EngineBlock* place = nullptr;

@@ -206,8 +206,8 @@ TEST_P(TagTableTest, NewEntriesComeInRuns) {
   }
 }
 
-// Entries with values in a row go in one call, up and down, also where they overflowed, and with the last of a
-// page.
+// Entries with values in a row go in one call, up and down, also where they overflowed, and with the last of
+// a page.
 TEST_P(TagTableTest, KnownEntriesGoInRuns) {
   for (const std::size_t room : {0u, 3'000u}) {
     table_.keep_room(room);

@@ -1,5 +1,5 @@
-// EngineIngest beside an engine that knows what it holds. What it tells is fed to three indexes: events, events
-// without the names of parents, and changes. They hold the same.
+// EngineIngest beside an engine that knows what it holds. What it tells is fed to three indexes: events,
+// events without the names of parents, and changes. They hold the same.
 #include <gtest/gtest.h>
 
 #include <algorithm>

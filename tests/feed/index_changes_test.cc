@@ -1,7 +1,5 @@
-// The changes of an EngineIngest, fed into indexes: what they cost where the index tells at once what it holds,
-// and that they mean the same elsewhere.
-#include "ashlar/feed/index_changes.h"
-
+// The changes of an EngineIngest, fed into indexes: what they cost where the index tells at once what it
+// holds, and that they mean the same elsewhere.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -293,8 +291,8 @@ TEST_F(IndexChangesTest, AnIndexThatDoesNotTellHoldsTheSame) {
   EXPECT_EQ(sink_.index.sizes().blocks, 16u);
 }
 
-// A child that an engine tells before its parent waits in the ingest; one whose parent was evicted waits in the
-// feeder, which was told its hash.
+// A child that an engine tells before its parent waits in the ingest; one whose parent was evicted waits in
+// the feeder, which was told its hash.
 TEST_F(IndexChangesTest, ABlockInALowerTierWhoseParentIsGoneWaits) {
   store(0, 4);
   store(0, 4, "CPU");

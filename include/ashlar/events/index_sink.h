@@ -133,7 +133,7 @@ class IndexSink {
   // neither.
   virtual bool list(const Worker& /*worker*/, std::vector<BlockPresence>& /*out*/) const { return false; }
   // Whether the worker holds no block. Only a sink whose calls take effect before they return says so: then
-  // what its only writer was told is what the worker holds. False: it may hold some, or this sink cannot tell.
+  // what its only writer was told is what the worker holds. False: it may hold some, or the sink cannot tell.
   virtual bool holds_nothing(const Worker& /*worker*/) const { return false; }
 };
 

@@ -37,7 +37,7 @@
 
 #include "ashlar/events/index_sink.h"
 #include "ashlar/events/kv_event.h"
-#include "ashlar/feed/index_changes.h"
+#include "ashlar/feed/engine_session.h"
 #include "ashlar/feed/stream_receiver.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/tokens/token.h"
@@ -81,9 +81,9 @@ class IndexFeeder {
   void apply(std::span<const events::KvEvent> events);
   // Events of one rank, all for the index. A kResync clears the rank: a snapshot follows.
   void apply(std::uint32_t rank, std::span<const events::KvEvent> events);
-  // Changes of an EngineIngest, which tells each once; the first form is for ranks by their numbers, the second
-  // for those of one rank. Where the worker held nothing at the start, a run costs one call of the sink and no
-  // question.
+  // Changes of an EngineIngest, which tells each once; the first form is for ranks by their numbers, the
+  // second takes all for one rank. Where the worker held nothing at the start, a run costs one call of the
+  // sink and no question.
   void apply(const IndexChanges& changes);
   void apply(std::uint32_t rank, const IndexChanges& changes);
 
@@ -94,6 +94,8 @@ class IndexFeeder {
   void check_invariants() const;
 
  private:
+  static constexpr std::size_t kRound = 1024;  // events for which the index is asked at once
+
   void check_invariants(const FeederRank& rank) const;
   FeederRank& rank_of(std::uint32_t number);
   void apply_needed(FeederRank& rank, std::span<const events::KvEvent> events);

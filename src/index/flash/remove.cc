@@ -76,6 +76,7 @@ std::size_t FlashTree::remove(const Worker& worker, StorageTier tier,
       i += std::max<std::size_t>(run, 1);
     }
   }
+  ASHLAR_DCHECK(removed <= names.size(), "%zu of %zu names are removed", removed, names.size());
   trail.removed_next = next_of(removal);
   trail.step = removal.step;
   finish(removal);
@@ -111,6 +112,7 @@ std::size_t FlashTree::remove_run(Removal& removal, std::span<const BlockName> n
   while (run < most && removal.names[first + run * removal.step] == names[run].value()) ++run;
   if (run == 0) return 0;
   const std::uint32_t last = first + (run - 1) * removal.step;
+  ASHLAR_DCHECK(last < kNodeBlocks, "a run of %u from block %u on leaves its node", run, first);
   const Mask blocks = low_bits(run) << std::min(first, last);
   const Mask unheld = blocks & ~(removal.others | removal.elsewhere);
   const std::uint32_t id_part = BlockRef(removal.node->id, 0).word();

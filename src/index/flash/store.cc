@@ -153,6 +153,8 @@ bool FlashTree::continues_leaf(Store& store, std::uint32_t slot) noexcept {
 
 StoreVerdict FlashTree::append(Store& store) {
   Node& node = *store.at;
+  ASHLAR_DCHECK(store.offset + store.appended <= node.capacity(), "%u blocks behind %u, in a node for %u",
+                store.appended, store.offset, node.capacity());
   write_blocks(node, store.offset, store.event->blocks);
   if (!settle_in_a_row(store)) {
     undo(store);
