@@ -310,6 +310,7 @@ std::size_t EngineRank::place_new(const EngineRun& run, const RunParent* parent,
   if (count == 0 || blocks_.find(run.key(0)) != nullptr) return 0;
   blocks_.make_room(count);
   turn.out.make_room(count);
+  if (run.probes.empty()) probes_.resize(EngineLookahead::kMost);
   const std::uint32_t sequence = sequence_behind(run, parent, is_indexed);
   // Nothing fails from here on.
   const std::uint16_t copies = run.tier == kDevice ? 1 : 0;
