@@ -123,8 +123,8 @@ class TagTable {
   }
 
   // Adds entries value, value + 1, … for as long as nobody else can have their tags and there is room in
-  // their home buckets. Returns how many it added: the next one is for insert(). Requires: the values are
-  // not kNone.
+  // their home buckets; a kernel goes on where these overflow. Returns how many it added: the next one is
+  // for insert(). Requires: the values are not kNone.
   [[gnu::always_inline]] std::uint32_t insert_new(std::span<const Probe> probes,
                                                   std::uint32_t value) noexcept {
     if (kernel_ != nullptr) return kernel_->insert_new(probes.data(), probes.size(), value);
@@ -174,8 +174,8 @@ class TagTable {
   void erase(const Probe& probe, std::uint32_t value) noexcept {
     if (erase_known(std::span(&probe, 1), value, 0) == 0) erase(probe.tag, value);
   }
-  // Erases entries value, value + step, … for as long as they lie in their home buckets. Returns how many it
-  // erased: the next one is for erase(). Requires: as there.
+  // Erases entries value, value + step, … for as long as they lie in their home buckets, with a kernel
+  // wherever they lie. Returns how many it erased: the next one is for erase(). Requires: as there.
   [[gnu::always_inline]] std::uint32_t erase_known(std::span<const Probe> probes, std::uint32_t value,
                                                    std::uint32_t step) noexcept {
     std::uint32_t erased = 0;

@@ -42,8 +42,8 @@ struct EngineIngestOptions {
   std::vector<std::uint32_t> ranks = {};  // ranks to follow; empty: all
   std::uint32_t max_ranks = 1024;
   // Blocks that the first rank will hold, at most 2^31: their memory is taken and touched at creation, which
-  // throws std::bad_alloc where there is none. Tables shrink with what is removed, and a rank that holds no
-  // block gives all of it back.
+  // throws std::bad_alloc where there is none. A page of names shrinks when it is empty, and a rank that
+  // holds no block gives all of it back.
   static constexpr std::size_t kMaxExpected = std::size_t{1} << 31;
   std::size_t expected_blocks = 0;
   std::uint32_t max_groups = 64;       // of layers, of a rank

@@ -619,7 +619,7 @@ TEST(FlashMemoryTest, RemovalsWithoutAnyMemory) {
 // --- Parts. ---
 
 // Far enough for several pieces of the directory.
-TEST(NameTableMemoryTest, EveryStepOfGrowthIsMadeOrNot) {
+TEST(TagTableMemoryTest, EveryStepOfGrowthIsMadeOrNot) {
   constexpr std::uint32_t kEntries = 600'000;
   SlabPool pool;
   {
