@@ -162,6 +162,7 @@ Result<std::unique_ptr<EngineFollower>> Fleet::make_follower(const std::shared_p
     ASHLAR_LOG(LogLevel::kInfo, "serve", "worker %s, rank %u: %s%s%s", name.c_str(), rank,
                std::string(to_string(status.state)).c_str(), status.reason.empty() ? "" : ": ",
                printable(status.reason).c_str());
+    hesitating_.wake_all();  // what they wait for may never come now
   };
   return EngineFollower::create(options, router_, std::move(source),
                                 {.on_change = on_change, .on_events = [this] { hesitating_.wake_all(); }});

@@ -86,6 +86,7 @@ void ProxyPassage::take_tokens(KnownPrompt known) {
   const std::vector<tokens::Token>& all = *known_->tokens;
   prompt_tokens_ = all.size();
   is_estimate_ = false;
+  claim_reason_.clear();
   if (view_.skips_cache) claim_reason_ = "the engine computes all of a prompt whose logprobs are asked for";
   if (view_.endpoint == Endpoint::kResponses && model_.has_ranks) {
     is_estimate_ = true;

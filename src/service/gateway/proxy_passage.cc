@@ -208,7 +208,19 @@ Step ProxyPassage::start_chore() {
   return refuse(503, "service_unavailable", "too many such requests wait", true);
 }
 
+// Before the first event of a model it is a guess; events may come while a request asks for its tokens, or
+// waits. In blocks of another size nothing is ever found, nor what is waited for.
+void ProxyPassage::follow_block_size() {
+  const std::uint32_t size = parts_.fleet->block_size_of(model_.group).value_or(model_.block_size);
+  if (size == model_.block_size) return;
+  model_.block_size = size;
+  owed_.reset();
+  new_blocks_ = 0;
+  if (known_) take_tokens(*std::exchange(known_, std::nullopt));
+}
+
 Step ProxyPassage::route() {
+  follow_block_size();
   // Whoever waits goes first.
   if (line_ == nullptr) line_ = &parts_.lines.of(model_.group);
   if (place_ == 0 && hesitation_ == 0 && !is_choosy() && !line_->empty()) return wait();

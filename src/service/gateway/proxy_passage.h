@@ -43,6 +43,8 @@ class ProxyPassage final : public Passage {
   // Asks `question_` of a worker; without one that can be asked, or without time, routes by load.
   Step ask();
   void take_tokens(KnownPrompt known);
+  // Cuts the prompt anew if the model's blocks have another size by now.
+  void follow_block_size();
   Step route();
   Step wait();
   // At most until then, and the request's own patience.

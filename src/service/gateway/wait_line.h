@@ -6,7 +6,6 @@
 // Thread safety: thread-safe. Wakes are called without the lock.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -34,7 +33,6 @@ class WaitLine {
     MutexLock lock(mu_);
     if (waiting_.size() >= capacity_) return 0;
     waiting_.emplace(next_, std::move(wake));
-    count_.store(waiting_.size(), std::memory_order_relaxed);
     return next_++;
   }
   void leave(std::uint64_t place) {
@@ -45,7 +43,6 @@ class WaitLine {
   void leave_quietly(std::uint64_t place) {
     MutexLock lock(mu_);
     waiting_.erase(place);
-    count_.store(waiting_.size(), std::memory_order_relaxed);
   }
   // Someone gave room. Wakes the first of the line, which stays in it.
   void wake_first() {
@@ -58,10 +55,9 @@ class WaitLine {
     wake();
   }
   void wake_all() {
-    // relaxed: who enters later hears the next one.
-    if (count_.load(std::memory_order_relaxed) == 0) return;
     std::map<std::uint64_t, std::function<void()>> all;
     {
+      // Who enters later sees what the caller has changed.
       MutexLock lock(mu_);
       all = waiting_;
     }
@@ -86,7 +82,6 @@ class WaitLine {
   mutable Mutex mu_;
   std::map<std::uint64_t, std::function<void()>> waiting_ ASHLAR_GUARDED_BY(mu_);
   std::uint64_t next_ ASHLAR_GUARDED_BY(mu_) = 1;
-  std::atomic<std::size_t> count_{0};
 };
 
 // A line for each group of workers: those of one model do not wait for room at another.

@@ -91,6 +91,33 @@ TEST_F(FleetTest, WorkersWithOtherBlocksAreNeverExact) {
   EXPECT_EQ(service.metric(R"(ashlar_serve_workers{state="EXACT"})"), 2);
 }
 
+// The size of a model's blocks is a guess until its first event. A request that waits for the events of the
+// one before is cut into the blocks that they tell of.
+TEST_F(FleetTest, ARequestThatWaitsLearnsTheSizeOfBlocks) {
+  ServeOptions options = options_with_events(2);
+  options.event_patience = std::chrono::hours(1);
+  ServiceUnderTest service(options, {}, sources());
+  for (const int i : {0, 1}) engine(i).set_looked_back(true);
+  wait_for(service, R"("state":"EXACT")", 2);
+  // Four blocks as the engines have them, one as it is guessed.
+  const std::string prompt = R"({"model":"m","prompt":[1,1,1,1,2,2,2,2,3,3,3,3,4,4,4,4,9]})";
+  const auto first = service.begin("/v1/completions", prompt);
+  const int chosen = std::get<Forward>(first->step).address.port - 9001;
+  first->passage->head(200, kJsonHead);
+  first->passage->bytes(usage_answer(17, 0));
+  first->passage->ended(PassageEnd::kComplete);
+  const auto again = service.begin("/v1/completions", prompt);
+  ASSERT_TRUE(std::holds_alternative<Wait>(again->step));
+  for (std::uint32_t block = 0; block < 4; ++block) engine(chosen).send(stored_message(block, block));
+  service.finish(*again);
+  ASSERT_TRUE(std::holds_alternative<Forward>(again->step));
+  EXPECT_EQ(std::get<Forward>(again->step).address.port, 9001 + chosen);
+  EXPECT_THAT(again->passage->head(200, kJsonHead).added, Not(Contains(Pair("x-ashlar-cached-tokens", "0"))));
+  wait_for(service, R"("blocks":4,)");
+  const auto last = service.begin("/v1/completions", prompt);
+  EXPECT_THAT(last->passage->head(200, kJsonHead).added, Contains(Pair("x-ashlar-cached-tokens", "16")));
+}
+
 TEST_F(FleetTest, AConfiguredSizeIsComparedAtTheStart) {
   ServeOptions options = options_with_events(2);
   options.workers[0].block_size = 4;
