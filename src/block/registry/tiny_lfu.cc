@@ -118,9 +118,11 @@ void TinyLfu::touch_mixed(std::span<const std::uint64_t> mixed) noexcept {
     const std::uint64_t picked = picked_by(each);
     // relaxed: counters publish no other data.
     std::uint64_t old = word.load(std::memory_order_relaxed);
-    while (!word.compare_exchange_weak(old, incremented(aged(old, static_cast<std::uint16_t>(epoch)), picked),
-                                       std::memory_order_relaxed)) {
-    }
+    std::uint64_t next;
+    do {
+      next = incremented(aged(old, static_cast<std::uint16_t>(epoch)), picked);
+      if (next == old) break;
+    } while (!word.compare_exchange_weak(old, next, std::memory_order_relaxed));
   }
   if (mixed.size() >= decay_after_ - before % decay_after_) [[unlikely]]
     age_until((before + mixed.size()) / decay_after_);

@@ -14,16 +14,17 @@ namespace ashlar::block::detail {
 
 namespace {
 
-// One more reference to a primary that is in use and has this name. Returns the word afterwards, or 0.
-inline std::uint64_t try_acquire(SlotTable& slots, std::uint32_t slot, const tokens::SequenceHash& hash,
-                                 const tokens::PrefixDigest& prefix) noexcept {
+// One more reference to a primary that is in use and has this name: is_named(). Returns the word afterwards,
+// or 0.
+template <class IsNamed>
+inline std::uint64_t try_acquire(SlotTable& slots, std::uint32_t slot, IsNamed&& is_named) noexcept {
   std::atomic<std::uint64_t>& word = slots.word(slot);
   std::uint64_t seen = word.load(kOrderMatch);
   do {
     if (!SlotWord::is_primary_in_use(seen)) return 0;
     // The name of the life that `seen` belongs to: if the exchange succeeds, that life never ended in
     // between.
-    if (!slots.is_named(slot, hash, prefix)) return 0;
+    if (!is_named()) return 0;
   } while (!word.compare_exchange_weak(seen, seen + SlotWord::kOneRef, kOrderMatch));
   return seen + SlotWord::kOneRef;
 }
@@ -74,21 +75,28 @@ std::optional<SlotRef> BlockStore::acquire_locked(const tokens::SequenceHash& ha
 std::size_t BlockStore::match_run(std::span<const tokens::SequenceHash> hashes,
                                   std::span<const tokens::PrefixDigest> prefixes,
                                   const std::uint32_t* candidates, SlotRef* found) {
-  const auto prefix = [&](std::size_t i) { return prefixes.empty() ? tokens::PrefixDigest() : prefixes[i]; };
   std::size_t hits = 0;
-  for (; hits < hashes.size(); ++hits) {
-    const std::uint32_t slot = candidates[hits];
-    if (slot == kNone) return hits;
-    const std::uint64_t word = try_acquire(slots_, slot, hashes[hits], prefix(hits));
-    if (word == 0) break;
-    found[hits] = ref(slot, word);
+  const auto acquire_each = [&](auto&& is_named) {
+    for (; hits < hashes.size(); ++hits) {
+      const std::uint32_t slot = candidates[hits];
+      if (slot == kNone) return;
+      const std::uint64_t word = try_acquire(slots_, slot, [&] { return is_named(slot); });
+      if (word == 0) return;
+      found[hits] = ref(slot, word);
+    }
+  };
+  if (prefixes.empty()) {
+    acquire_each([&](std::uint32_t slot) { return slots_.hash(slot) == hashes[hits]; });
+  } else {
+    acquire_each([&](std::uint32_t slot) { return slots_.is_named(slot, hashes[hits], prefixes[hits]); });
   }
-  if (hits == hashes.size()) return hits;
+  if (hits == hashes.size() || candidates[hits] == kNone) return hits;
 
   interleaving_point("match.before_lock");
   const Operation operation(*this);
   for (; hits < hashes.size(); ++hits) {
-    const std::optional<SlotRef> slot = acquire_locked(hashes[hits], prefix(hits), candidates[hits]);
+    const tokens::PrefixDigest prefix = prefixes.empty() ? tokens::PrefixDigest() : prefixes[hits];
+    const std::optional<SlotRef> slot = acquire_locked(hashes[hits], prefix, candidates[hits]);
     if (!slot) break;
     found[hits] = *slot;
   }
@@ -110,8 +118,9 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashe
   UsedElsewhere elsewhere(*this);
   std::size_t done = 0;
   // One probe of the index settles a prompt never seen before.
-  if (!hashes.empty() && index_.candidate(HashMix::of(hashes.front())) != kNone) {
-    PrefetchingLookup candidates(index_, slots_, registry_.tracker(), hashes);
+  const std::uint32_t first = hashes.empty() ? kNone : index_.candidate(HashMix::of(hashes.front()));
+  if (first != kNone) {
+    PrefetchingLookup candidates(index_, slots_, registry_.tracker(), hashes, first);
     SlotBuffer<PrefetchingLookup::kBatchSize> found;
     while (done < hashes.size()) {
       const PrefetchingLookup::Batch& batch = candidates.next();

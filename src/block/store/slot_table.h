@@ -112,6 +112,10 @@ class SlotTable {
     hashes_[slot].prefix_hi.store(prefix.hi(), kOrderProbe);
     hashes_[slot].prefix_lo.store(prefix.lo(), kOrderProbe);
   }
+  // Whether there is such a slot, and this is its hash, or was.
+  bool has_hash(std::uint32_t slot, const tokens::SequenceHash& wanted) const noexcept {
+    return slot < hashes_.size() && hash(slot) == wanted;
+  }
   // Whether the slot has this hash, with no known difference in tokens.
   bool is_named(std::uint32_t slot, const tokens::SequenceHash& hash_wanted,
                 const tokens::PrefixDigest& prefix_wanted) const noexcept {

@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
 #include <string_view>
 
+#include "ashlar/base/random.h"
 #include "support/block_fixture.h"
 
 namespace ashlar::block {
@@ -66,6 +69,58 @@ TEST(MatchTest, NothingIsFoundInAnEmptyManagerOrWithoutAQuestion) {
   EXPECT_TRUE(manager.scan_matches({}, true).empty());
   EXPECT_EQ(manager.counters().match_hashes_requested, 3u);
   EXPECT_EQ(manager.counters().match_blocks_returned, 0u);
+}
+
+// Stretches of neighbouring slots, upwards or downwards, and slots in no order.
+std::vector<std::size_t> stretches(Random& random, std::size_t slots) {
+  std::vector<std::size_t> order(slots);
+  std::iota(order.begin(), order.end(), 0);
+  for (std::size_t begin = 0; begin < slots;) {
+    const std::size_t end = std::min<std::size_t>(slots, begin + random.between(1, 150));
+    const auto first = order.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto last = order.begin() + static_cast<std::ptrdiff_t>(end);
+    const std::uint64_t way = random.below(3);
+    if (way == 0) std::reverse(first, last);
+    if (way == 1) random.shuffle(std::ranges::subrange(first, last));
+    begin = end;
+  }
+  return order;
+}
+
+TEST(MatchTest, AChainIsFoundInWhateverOrderItsSlotsLie) {
+  constexpr std::uint32_t kSlots = 512;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    Manager manager = manager_of(kSlots, make_counting_registry());
+    const std::vector<SequenceHash> names = names_from(1, kSlots);
+    const std::size_t missing = random.below(kSlots);  // its slot has the name, and no block of it
+    const std::vector<std::size_t> order = stretches(random, kSlots);
+    auto empty = value_of(manager.allocate_blocks(kSlots));
+    std::vector<Mutable*> by_id(kSlots);
+    for (Mutable& block : empty) by_id[block.block_id().value()] = &block;
+    Blocks in_use;
+    for (std::size_t i = 0; i < kSlots; ++i) {
+      Complete block = std::move(*by_id[order[i]]).stage(names[i], kReady);
+      if (i == missing) continue;
+      Immutable stored = value_of(manager.register_block(std::move(block)));
+      if (random.below(20) != 0) in_use.push_back(std::move(stored));
+    }
+    const std::size_t length = random.between(1, kSlots);
+    const std::size_t first = random.below(length);
+    for (const std::size_t from : {std::size_t{0}, first}) {
+      const std::span<const SequenceHash> asked = std::span(names).subspan(from, length - from);
+      const std::size_t expected = missing < from || missing >= length ? asked.size() : missing - from;
+      const Blocks found = manager.match_blocks(asked);
+      ASSERT_EQ(found.size(), expected);
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        ASSERT_EQ(found[i].sequence_hash(), asked[i]);
+        ASSERT_EQ(found[i].block_id().value(), order[from + i]);
+      }
+      const std::vector<Immutable> scattered = manager.match_blocks_scattered(asked);
+      for (std::size_t i = 0; i < asked.size(); ++i) ASSERT_EQ(!scattered[i], from + i == missing);
+    }
+  }
 }
 
 TEST(MatchTest, AnotherSequenceWithTheSameTokensLaterIsAnotherName) {
