@@ -8,6 +8,7 @@
 // new size must fit the limit.
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "ashlar/events/engine_codec.h"
 #include "events/engine_fields.h"
@@ -20,6 +21,23 @@ namespace {
 constexpr std::size_t kMinDigest = 8;
 constexpr std::size_t kMaxDigest = 64;
 constexpr std::size_t kTextOverhead = 16;  // of a heap-allocated string
+
+// Whether `kSize` bytes are the same. Words that overlap at the end: a call of memcmp() takes longer.
+template <std::size_t kSize>
+bool are_same(const void* a, const void* b) noexcept {
+  using Word = std::conditional_t<kSize >= 8, std::uint64_t, std::uint32_t>;
+  static_assert(kSize >= sizeof(Word));
+  const auto differ = [&](std::size_t at) {
+    Word one = 0;
+    Word other = 0;
+    std::memcpy(&one, static_cast<const char*>(a) + at, sizeof(Word));
+    std::memcpy(&other, static_cast<const char*>(b) + at, sizeof(Word));
+    return one ^ other;
+  };
+  Word differs = differ(kSize - sizeof(Word));
+  for (std::size_t at = 0; at + sizeof(Word) < kSize; at += sizeof(Word)) differs |= differ(at);
+  return differs == 0;
+}
 
 class EngineDecoder {
  public:
@@ -175,7 +193,7 @@ bool EngineDecoder::map_event(EngineEvent& event) {
 template <EngineField kField>
 bool EngineDecoder::take_key() noexcept {
   constexpr const auto& kKey = kEncodedKey<kField>;
-  if (in_.left() < kKey.size() || std::memcmp(in_.at(), kKey.data(), kKey.size()) != 0) return false;
+  if (in_.left() < kKey.size() || !are_same<kKey.size()>(in_.at(), kKey.data())) return false;
   in_.advance(kKey.size());
   return true;
 }

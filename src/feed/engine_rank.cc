@@ -70,13 +70,13 @@ void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters,
 void EngineRank::on_stored(const EngineBatch& batch, const EngineEvent& event, std::size_t tier,
                            const NamesAhead& ahead, Turn& turn) {
   const std::uint32_t group_number = event.group.value_or(0);
-  if (groups_.size() >= max_groups_ && !groups_.contains(group_number)) {
+  if (groups_.size() >= max_groups_ && find_group(group_number) == nullptr) {
     ++turn.counters.other_groups;
     turn.refusal = "group " + std::to_string(group_number) + " of layers is one more than max_groups, " +
                    std::to_string(max_groups_);
     return;
   }
-  Group& group = groups_[group_number];
+  Group& group = group_of(group_number);
   if (!event.spec_kind.empty()) group.whole_prefix = needs_whole_prefix(event.spec_kind);
 
   std::span<const BlockName> names = batch.names_of(event);
@@ -154,7 +154,7 @@ void EngineRank::store_placeholders(std::span<const BlockName> names, std::uint3
 
 void EngineRank::store(const EngineRun& run, const RunParent* known_parent, Turn& turn) {
   if (known_parent != nullptr || !run.parent) return place(run, known_parent, turn);
-  const EngineBlock* const own = blocks_.find({run.group, *run.parent});
+  const EngineBlock* const own = blocks_.find_parent({run.group, *run.parent});
   const EngineBlock* const parent = own != nullptr ? own : find_elsewhere(run);
   if (parent != nullptr) {
     if (parent->ambiguous) {
@@ -307,7 +307,9 @@ std::uint32_t EngineRank::sequence_behind(const EngineRun& run, const RunParent*
 std::size_t EngineRank::place_new(const EngineRun& run, const RunParent* parent, bool is_indexed,
                                   Turn& turn) {
   const std::size_t count = content_.blocks.size();
-  if (count == 0 || blocks_.find(run.key(0)) != nullptr) return 0;
+  if (count == 0) return 0;
+  if ((run.probes.empty() ? blocks_.find(run.key(0)) : blocks_.find(run.key(0), run.probes[0])) != nullptr)
+    return 0;
   blocks_.make_room(count);
   turn.out.make_room(count);
   if (run.probes.empty()) probes_.resize(EngineLookahead::kMost);
@@ -410,10 +412,21 @@ const EngineBlock* EngineRank::find_elsewhere(const EngineRun& run) const {
   return nullptr;
 }
 
-bool EngineRank::indexed(std::uint32_t number) const {
+const EngineRank::Group* EngineRank::find_group(std::uint32_t number) const {
+  if (last_group_.second != nullptr && last_group_.first == number) return last_group_.second;
   const auto at = groups_.find(number);
-  if (at == groups_.end() || !at->second.whole_prefix) return number == 0;  // engines without groups had one
-  return *at->second.whole_prefix;
+  return at != groups_.end() ? &at->second : nullptr;
+}
+
+EngineRank::Group& EngineRank::group_of(std::uint32_t number) {
+  if (last_group_.second == nullptr || last_group_.first != number) last_group_ = {number, &groups_[number]};
+  return *last_group_.second;
+}
+
+bool EngineRank::indexed(std::uint32_t number) const {
+  const Group* const group = find_group(number);
+  if (group == nullptr || !group->whole_prefix) return number == 0;  // engines without groups had one
+  return *group->whole_prefix;
 }
 
 std::uint32_t EngineRank::block_size() const noexcept {
@@ -441,6 +454,7 @@ void EngineRank::add(const EngineKey& key, EngineBlock& held, std::size_t tier, 
 }
 
 void EngineRank::forget() {
+  last_group_ = {};
   groups_.clear();
   publishes_keys_.reset();
   doubt_ = false;

@@ -117,6 +117,8 @@ class EngineRank {
   // Its parent, among the blocks of other groups.
   const EngineBlock* find_elsewhere(const EngineRun& run) const;
   bool indexed(std::uint32_t group) const;
+  const Group* find_group(std::uint32_t number) const;  // null: no event named it
+  Group& group_of(std::uint32_t number);
   // Whether a parent of that name and hash is held now: then events name it.
   bool holds(std::uint32_t group, events::BlockName name, const tokens::SequenceHash& hash) const {
     const EngineBlock* const held = blocks_.find({group, name});
@@ -160,7 +162,8 @@ class EngineRank {
   HeldBlocks blocks_;
   WaitingBlocks waiting_;
   std::unordered_map<std::uint32_t, Group> groups_;
-  std::optional<bool> publishes_keys_;  // whether device stores carry extra keys
+  std::pair<std::uint32_t, Group*> last_group_{};  // of the last event that stored; null: none
+  std::optional<bool> publishes_keys_;             // whether device stores carry extra keys
   // Since the device tier was last known to be empty, an event was lost or taken for a full report: unknown
   // device blocks may exist, and a full report may name them.
   bool doubt_ = false;

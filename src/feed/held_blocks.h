@@ -147,6 +147,12 @@ class HeldBlocks {
     return const_cast<HeldBlocks*>(this)->find(key);
   }
   EngineBlock* find(const EngineKey& key, const Probe& probe) noexcept { return look_up(key, probe).block; }
+  // The same as find(), without a look-up for the block that was added last: it is the parent of most runs.
+  EngineBlock* find_parent(const EngineKey& key) noexcept {
+    if (last_added_ != TagTable::kNone && record(last_added_).tiers != 0 && IsKey{*this, key}(last_added_))
+      return &record(last_added_);
+    return find(key);
+  }
   // The number of a sequence for blocks that are to be added: the one of `known`, if it is that, or another.
   std::uint32_t sequence(const tokens::SequenceHash& root, const tokens::SequenceHasher& hasher,
                          std::uint32_t group, bool indexed, std::uint32_t known) {
@@ -209,6 +215,7 @@ class HeldBlocks {
       if (!all_new) break;
       free_.pop_back();
       fill(added, &record(number));
+      last_added_ = number;
     }
     while (all_new && added < names.size()) {
       const std::size_t some = std::min(left_in_chunk(end_), names.size() - added);
@@ -231,6 +238,7 @@ class HeldBlocks {
       }
       end_ += static_cast<std::uint32_t>(placed);
       added += placed;
+      if (placed != 0) last_added_ = end_;
     }
     sequences_[sequence - 1].blocks += static_cast<std::uint32_t>(added);
     size_ += added;
@@ -261,6 +269,7 @@ class HeldBlocks {
     std::vector<EngineSequence>().swap(sequences_);
     std::vector<std::uint32_t>().swap(free_sequences_);
     end_ = 0;
+    last_added_ = TagTable::kNone;
     size_ = 0;
   }
   // fn(key, block), in no order that means anything.
@@ -327,8 +336,9 @@ class HeldBlocks {
   std::vector<Chunk> chunks_;
   std::size_t room_ = 0;  // records in them
   std::vector<std::uint32_t> free_;
-  std::uint32_t end_ = 0;                  // records that were given out
-  std::vector<EngineSequence> sequences_;  // by number, from 1 on
+  std::uint32_t end_ = 0;                       // records that were given out
+  std::uint32_t last_added_ = TagTable::kNone;  // the record that was filled last
+  std::vector<EngineSequence> sequences_;       // by number, from 1 on
   std::vector<std::uint32_t> free_sequences_;
 };
 

@@ -56,11 +56,13 @@ IndexFeeder::IndexFeeder(events::IndexSink& sink, events::WorkerId worker, std::
 IndexFeeder::~IndexFeeder() = default;
 
 FeederRank& IndexFeeder::rank_of(std::uint32_t number) {
+  if (last_ != nullptr && last_->number == number) return *last_;
   std::unique_ptr<FeederRank>& rank = ranks_[number];
   if (rank == nullptr) {
     rank = ready_ != nullptr ? std::move(ready_) : std::make_unique<FeederRank>(number);
     rank->number = number;
   }
+  last_ = rank.get();
   return *rank;
 }
 

@@ -126,55 +126,70 @@ struct KernelBlocks {
   unsigned char* out;
 };
 
-// The bytes of the next digest. None if the one before is unknown.
-inline void kernel_emit_prefix(unsigned char* out, const unsigned char* bytes, std::size_t size, bool known,
-                               PrefixChain& prefix, const PrefixSecret& secret) {
-  if (!known) {
+// What comes behind each name: the digest of all bytes so far,
+class KernelPrefix {
+ public:
+  explicit KernelPrefix(const KernelBlocks& blocks) : chain_(blocks.prefix), secret_(blocks.prefix_secret) {}
+  void emit(unsigned char* out, const unsigned char* bytes, std::size_t size) {
+    chain_.absorb(bytes, size, kPrefixText, secret_);
+    chain_.store(out);
+  }
+
+ private:
+  PrefixChain chain_;
+  const PrefixSecret& secret_;
+};
+
+// or nothing, where it is unknown. A loop of its own: the digests take the registers of both hashes.
+class KernelNoPrefix {
+ public:
+  explicit KernelNoPrefix(const KernelBlocks&) {}
+  void emit(unsigned char* out, const unsigned char*, std::size_t) {
     kernel_store(out, 0);
     kernel_store(out + 8, 0);
-    return;
   }
-  prefix.absorb(bytes, size, kPrefixText, secret);
-  prefix.store(out);
-}
+};
 
 // Blocks that follow another one. kSize 0: the size is known only at run time.
-template <std::size_t kSize, unsigned kFragmentWidth>
+template <std::size_t kSize, unsigned kFragmentWidth, class Prefix>
 __attribute__((noinline)) void kernel_loop(KernelBlocks blocks) {
   const std::size_t size = kSize != 0 ? kSize : blocks.size;
   const unsigned char* const end = blocks.bytes + blocks.count * size;
   unsigned char* out = blocks.out;
   KernelChain chain(blocks.previous);
-  constexpr std::uint64_t kUnknown[2] = {0, 0};
-  const bool known = blocks.prefix != nullptr;
-  PrefixChain prefix(known ? blocks.prefix : kUnknown);
-  const PrefixSecret& prefix_secret = blocks.prefix_secret;
+  Prefix prefix(blocks);
   std::uint64_t top = blocks.top;
   for (const unsigned char* bytes = blocks.bytes; bytes != end; bytes += size) {
     const std::uint64_t local = kernel_local(bytes, size, blocks.secret, blocks.seed);
     const std::uint64_t previous = chain.hash();
     chain.advance(local);
     kernel_emit(out, local, top, chain.hash(), previous, kFragmentWidth);
-    kernel_emit_prefix(out + 24, bytes, size, known, prefix, prefix_secret);
+    prefix.emit(out + 24, bytes, size);
     out += sizeof(Xxh3BlockHashes);
     top += std::uint64_t{1} << kFragmentWidth;
   }
 }
 
-template <unsigned kFragmentWidth>
+template <unsigned kFragmentWidth, class Prefix>
 void kernel_loop_of_size(const KernelBlocks& blocks) {
   switch (blocks.size) {
     case 64:
-      return kernel_loop<64, kFragmentWidth>(blocks);
+      return kernel_loop<64, kFragmentWidth, Prefix>(blocks);
     case 128:
-      return kernel_loop<128, kFragmentWidth>(blocks);
+      return kernel_loop<128, kFragmentWidth, Prefix>(blocks);
     case 256:
-      return kernel_loop<256, kFragmentWidth>(blocks);
+      return kernel_loop<256, kFragmentWidth, Prefix>(blocks);
     case 1024:
-      return kernel_loop<1024, kFragmentWidth>(blocks);
+      return kernel_loop<1024, kFragmentWidth, Prefix>(blocks);
     default:
-      return kernel_loop<0, kFragmentWidth>(blocks);
+      return kernel_loop<0, kFragmentWidth, Prefix>(blocks);
   }
+}
+
+template <unsigned kFragmentWidth>
+void kernel_loop_of(const KernelBlocks& blocks) {
+  if (blocks.prefix == nullptr) return kernel_loop_of_size<kFragmentWidth, KernelNoPrefix>(blocks);
+  return kernel_loop_of_size<kFragmentWidth, KernelPrefix>(blocks);
 }
 
 void kernel_hash_blocks(const void* data, std::size_t size, std::size_t count, const void* derived_secret,
@@ -216,11 +231,11 @@ void kernel_hash_blocks(const void* data, std::size_t size, std::size_t count, c
   }
   switch (fragment_width) {
     case 54:
-      return kernel_loop_of_size<54>(blocks);
+      return kernel_loop_of<54>(blocks);
     case 46:
-      return kernel_loop_of_size<46>(blocks);
+      return kernel_loop_of<46>(blocks);
     default:
-      return kernel_loop_of_size<38>(blocks);
+      return kernel_loop_of<38>(blocks);
   }
 }
 

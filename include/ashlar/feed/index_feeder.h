@@ -141,6 +141,7 @@ class IndexFeeder {
   events::WorkerId worker_;
   IndexFeederCounters counters_;
   std::unordered_map<std::uint32_t, std::unique_ptr<FeederRank>> ranks_;
+  FeederRank* last_ = nullptr;         // of them
   std::unique_ptr<FeederRank> ready_;  // of expected_blocks; becomes the first rank
   bool tells_ = true;                  // the sink, until it says otherwise
   // Of a question to the sink.
