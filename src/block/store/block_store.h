@@ -348,10 +348,11 @@ class BlockStore final : public StoreFace,
     return refs < kMaxReferences && n <= kMaxReferences - refs;
   }
   // Matches hashes, with their prefix digests if given, using their candidate slots; stops at the first miss.
-  // Returns the hits.
+  // Returns the hits. With the mixed hashes, their counters are prefetched on the way, one by one: many at
+  // once wait for each other.
   std::size_t match_run(std::span<const tokens::SequenceHash> hashes,
                         std::span<const tokens::PrefixDigest> prefixes, const std::uint32_t* candidates,
-                        SlotRef* found);
+                        SlotRef* found, const std::uint64_t* mixed = nullptr);
   // Emits matched slots; drops the references again when emit() throws.
   static void hand_over(std::size_t first, std::span<const SlotRef> found, Emitter emit);
   // visit(index, mixed hash, candidate) for every hash.

@@ -74,12 +74,15 @@ std::optional<SlotRef> BlockStore::acquire_locked(const tokens::SequenceHash& ha
 
 std::size_t BlockStore::match_run(std::span<const tokens::SequenceHash> hashes,
                                   std::span<const tokens::PrefixDigest> prefixes,
-                                  const std::uint32_t* candidates, SlotRef* found) {
+                                  const std::uint32_t* candidates, SlotRef* found,
+                                  const std::uint64_t* mixed) {
   std::size_t hits = 0;
+  const TinyLfu* const tracker = mixed != nullptr ? registry_.tracker() : nullptr;
   const auto acquire_each = [&](auto&& is_named) {
     for (; hits < hashes.size(); ++hits) {
       const std::uint32_t slot = candidates[hits];
       if (slot == kNone) return;
+      if (tracker != nullptr) tracker->prefetch_mixed(mixed[hits]);
       const std::uint64_t word = try_acquire(slots_, slot, [&] { return is_named(slot); });
       if (word == 0) return;
       found[hits] = ref(slot, word);
@@ -95,6 +98,7 @@ std::size_t BlockStore::match_run(std::span<const tokens::SequenceHash> hashes,
   interleaving_point("match.before_lock");
   const Operation operation(*this);
   for (; hits < hashes.size(); ++hits) {
+    if (tracker != nullptr) tracker->prefetch_mixed(mixed[hits]);
     const tokens::PrefixDigest prefix = prefixes.empty() ? tokens::PrefixDigest() : prefixes[hits];
     const std::optional<SlotRef> slot = acquire_locked(hashes[hits], prefix, candidates[hits]);
     if (!slot) break;
@@ -120,13 +124,13 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashe
   // One probe of the index settles a prompt never seen before.
   const std::uint32_t first = hashes.empty() ? kNone : index_.candidate(HashMix::of(hashes.front()));
   if (first != kNone) {
-    PrefetchingLookup candidates(index_, slots_, registry_.tracker(), hashes, first);
+    PrefetchingLookup candidates(index_, slots_, nullptr, hashes, first);
     SlotBuffer<PrefetchingLookup::kBatchSize> found;
     while (done < hashes.size()) {
       const PrefetchingLookup::Batch& batch = candidates.next();
       const std::size_t hits = match_run(hashes.subspan(done, batch.size),
                                          prefixes.empty() ? prefixes : prefixes.subspan(done, batch.size),
-                                         batch.slots.data(), found.data());
+                                         batch.slots.data(), found.data(), batch.mixed.data());
       used({batch.mixed.data(), hits}, found.data(), elsewhere);
       hand_over(done, found.first(hits), emit);
       done += hits;
@@ -188,10 +192,10 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::TokenBlock> blocks,
       prefixes[n] = prefix_of(blocks[done + n]);
     }
     if (n == 0) break;
-    PrefetchingLookup candidates(index_, slots_, registry_.tracker(), {hashes.data(), n});
+    PrefetchingLookup candidates(index_, slots_, nullptr, {hashes.data(), n});
     const PrefetchingLookup::Batch& batch = candidates.next();
-    const std::size_t hits =
-        match_run({hashes.data(), n}, {prefixes.data(), n}, batch.slots.data(), found.data());
+    const std::size_t hits = match_run({hashes.data(), n}, {prefixes.data(), n}, batch.slots.data(),
+                                       found.data(), batch.mixed.data());
     used({batch.mixed.data(), hits}, found.data(), elsewhere);
     hand_over(done, {found.data(), hits}, emit);
     done += hits;
