@@ -187,8 +187,9 @@ void print_table() {
   }
 }
 
-// What a counted match of a block in use, and its drop, cannot do without: a use in the sketch, a reference
-// more and a reference less, each a locked instruction. The words are known here, and prefetched.
+// What a counted match of a block in use, and its drop, cannot do without: a look at the sketch, where a use
+// is counted unless the counter is full, a reference more and a reference less. What writes is a locked
+// instruction. The words are known here, and prefetched.
 class LockedFloor {
  public:
   LockedFloor() : words_(kPool), sketch_(std::size_t{1} << 19) {}
@@ -201,11 +202,15 @@ class LockedFloor {
       while (!word.compare_exchange_weak(seen, seen + 1, std::memory_order_acquire)) {
       }
     }
-    for (const SequenceHash& hash : chain.hashes) use_of(hash).fetch_add(1, std::memory_order_relaxed);
+    for (const SequenceHash& hash : chain.hashes) {
+      std::atomic<std::uint64_t>& uses = use_of(hash);
+      if (uses.load(std::memory_order_relaxed) < kFull) uses.fetch_add(1, std::memory_order_relaxed);
+    }
     for (std::size_t i = kChain; i-- > 0;) words_[first + i].fetch_sub(1, std::memory_order_release);
   }
 
  private:
+  static constexpr std::uint64_t kFull = 15;
   std::atomic<std::uint64_t>& use_of(const SequenceHash& hash) {
     return sketch_[static_cast<std::size_t>(hash.chain()) % sketch_.size()];
   }

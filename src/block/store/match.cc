@@ -98,7 +98,7 @@ std::size_t BlockStore::match_run(std::span<const tokens::SequenceHash> hashes,
   interleaving_point("match.before_lock");
   const Operation operation(*this);
   for (; hits < hashes.size(); ++hits) {
-    if (tracker != nullptr) tracker->prefetch_mixed(mixed[hits]);
+    if (tracker != nullptr && candidates[hits] != kNone) tracker->prefetch_mixed(mixed[hits]);
     const tokens::PrefixDigest prefix = prefixes.empty() ? tokens::PrefixDigest() : prefixes[hits];
     const std::optional<SlotRef> slot = acquire_locked(hashes[hits], prefix, candidates[hits]);
     if (!slot) break;

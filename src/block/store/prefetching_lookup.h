@@ -4,7 +4,7 @@
 // batch then reads them together and prefetches the slots. So the cache misses of a walk overlap.
 //
 // Blocks that were allocated together lie in neighbouring slots, upwards or downwards. While the hashes do,
-// the index is not asked: the neighbour that has the hash is the candidate, and slots are read as they lie in
+// the index is not asked: the neighbour that is the primary of the hash is the candidate, and slots are read as they lie in
 // memory. A stretch that ends early ends that for the rest of the list.
 //
 // Thread safety: confined; reads only data that any thread may read.
@@ -41,9 +41,9 @@ class PrefetchingLookup {
                     std::uint32_t first = HashIndex::kNone) noexcept
       : index_(index), slots_(slots), tracker_(tracker), rest_(hashes) {
     if (first != HashIndex::kNone && hashes.size() > 1) {
-      if (slots_.has_hash(first + 1, hashes[1]))
+      if (slots_.has_primary(first + 1, hashes[1]))
         follow(first, kUpwards);
-      else if (slots_.has_hash(first - 1, hashes[1]))
+      else if (slots_.has_primary(first - 1, hashes[1]))
         follow(first, kDownwards);
     }
     fetch();
@@ -89,7 +89,8 @@ class PrefetchingLookup {
   std::size_t follow_neighbours(Batch& batch, std::span<const tokens::SequenceHash> hashes) noexcept {
     std::size_t i = 0;
     std::uint32_t slot = expected_;
-    for (; i < hashes.size() && slots_.has_hash(slot, hashes[i]); ++i, slot += step_) batch.slots[i] = slot;
+    for (; i < hashes.size() && slots_.has_primary(slot, hashes[i]); ++i, slot += step_)
+      batch.slots[i] = slot;
     followed_ += i;
     expected_ = slot;
     if (i == hashes.size()) return i;

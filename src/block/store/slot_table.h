@@ -112,9 +112,10 @@ class SlotTable {
     hashes_[slot].prefix_hi.store(prefix.hi(), kOrderProbe);
     hashes_[slot].prefix_lo.store(prefix.lo(), kOrderProbe);
   }
-  // Whether there is such a slot, and this is its hash, or was.
-  bool has_hash(std::uint32_t slot, const tokens::SequenceHash& wanted) const noexcept {
-    return slot < hashes_.size() && hash(slot) == wanted;
+  // Whether there is such a slot, and it seems to be the primary of this hash: a hint, as the index gives.
+  bool has_primary(std::uint32_t slot, const tokens::SequenceHash& wanted) const noexcept {
+    return slot < hashes_.size() && hash(slot) == wanted &&
+           SlotWord::state(words_[slot].load(kOrderProbe)) == BlockState::kPrimary;
   }
   // Whether the slot has this hash, with no known difference in tokens.
   bool is_named(std::uint32_t slot, const tokens::SequenceHash& hash_wanted,

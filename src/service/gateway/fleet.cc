@@ -196,6 +196,7 @@ void Fleet::add_unlisted(std::string_view model, ResolvedModel& resolved) const 
 }
 
 ResolvedModel Fleet::with_block_size(ResolvedModel resolved) const {
+  resolved.sizes_then = block_size_changes();
   if (const auto known = block_sizes_.find(resolved.group); known != block_sizes_.end())
     resolved.block_size = known->second;
   resolved.hashing = known_hashing(resolved.group);

@@ -64,6 +64,7 @@ struct ResolvedModel {
   std::string adapter;                        // LoRA; empty: the model itself
   std::vector<events::Worker> unlisted = {};  // of the group, which do not list this name: all ranks of them
   std::uint32_t block_size = kGuessedBlockSize;
+  std::uint64_t sizes_then = 0;  // Fleet::block_size_changes() when this was so
   ModelHashing hashing = {};
   bool has_ranks = false;  // a worker of the group has several
 };
@@ -143,6 +144,11 @@ class Fleet {
   Result<ResolvedModel> resolve(std::string_view model) const;
   // Of a group that any worker belongs to, registered ones included; nothing if there is none.
   std::optional<std::uint32_t> block_size_of(std::string_view group) const;
+  // Whenever it is the same as before, so is the block size of every model.
+  std::uint64_t block_size_changes() const noexcept {
+    // acquire: pairs with tell_block_size(); what follows sees the sizes that were counted.
+    return block_size_changes_.load(std::memory_order_acquire);
+  }
   ModelHashing hashing_of(std::string_view group) const;
   std::optional<RouteTarget> target(const events::Worker& worker) const;
   // Where to ask for tokens: the least busy worker, but for these, of the first of these targets that one
@@ -236,6 +242,7 @@ class Fleet {
   std::map<events::WorkerId, std::shared_ptr<Member>> members_ ASHLAR_GUARDED_BY(mu_);
   std::set<std::string> groups_ ASHLAR_GUARDED_BY(mu_);  // that the router has heard of
   std::map<std::string, std::uint32_t, std::less<>> block_sizes_ ASHLAR_GUARDED_BY(mu_);  // by group
+  std::atomic<std::uint64_t> block_size_changes_{0};  // and what may be one; written under mu_
   // By group; those that are not here have the default.
   std::map<std::string, ModelHashing, std::less<>> hashings_ ASHLAR_GUARDED_BY(mu_);
   std::map<std::uint64_t, Asked> asked_ ASHLAR_GUARDED_BY(mu_);

@@ -162,10 +162,9 @@ Result<std::unique_ptr<EngineFollower>> Fleet::make_follower(const std::shared_p
     ASHLAR_LOG(LogLevel::kInfo, "serve", "worker %s, rank %u: %s%s%s", name.c_str(), rank,
                std::string(to_string(status.state)).c_str(), status.reason.empty() ? "" : ": ",
                printable(status.reason).c_str());
-    hesitating_.wake_all();  // what they wait for may never come now
   };
   return EngineFollower::create(options, router_, std::move(source),
-                                {.on_change = on_change, .on_events = [this] { hesitating_.wake_all(); }});
+                                {.on_change = on_change, .on_news = [this] { hesitating_.wake_all(); }});
 }
 
 // The first size that is configured or heard is the model's. An engine that was restarted with another one
@@ -193,6 +192,8 @@ void Fleet::learn_block_size(const std::string& group, const events::Worker& wor
 }
 
 void Fleet::tell_block_size(std::string_view group) {
+  // release: pairs with block_size_changes().
+  block_size_changes_.fetch_add(1, std::memory_order_release);
   const auto known = block_sizes_.find(group);
   if (known == block_sizes_.end()) return;
   for (const auto& [id, member] : members_) {

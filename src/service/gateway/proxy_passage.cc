@@ -211,6 +211,8 @@ Step ProxyPassage::start_chore() {
 // Before the first event of a model it is a guess; events may come while a request asks for its tokens, or
 // waits. In blocks of another size nothing is ever found, nor what is waited for.
 void ProxyPassage::follow_block_size() {
+  const std::uint64_t changes = parts_.fleet->block_size_changes();
+  if (std::exchange(model_.sizes_then, changes) == changes) return;
   const std::uint32_t size = parts_.fleet->block_size_of(model_.group).value_or(model_.block_size);
   if (size == model_.block_size) return;
   model_.block_size = size;

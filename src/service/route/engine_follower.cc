@@ -203,7 +203,7 @@ bool EngineFollower::try_resume() {
     apply_changes(ingested);
   }
   judge(before, ingested, nullptr);
-  if (hearers_.on_events && resumed) hearers_.on_events();
+  if (hearers_.on_news && resumed) hearers_.on_news();
   return true;
 }
 
@@ -222,7 +222,7 @@ void EngineFollower::step() {
   if (router_.is_late(options_.worker) && says_exact()) set_state(StateReason::kUnread, std::string(kUnread));
   if (!router_.beat(options_.worker, options_.unread_after)) is_behind_ = true;
   judge(before, ingested, applied ? nullptr : &applied.error());
-  if (hearers_.on_events && session_.counters().applied != before.applied) hearers_.on_events();
+  if (hearers_.on_news && session_.counters().applied != before.applied) hearers_.on_news();
   if (!applied && applied.error().code() == ErrorCode::kNotFound && !stops_.load(std::memory_order_relaxed))
     std::this_thread::sleep_for(kPause);  // a recording has ended
 }
@@ -326,8 +326,11 @@ void EngineFollower::set_state(StateReason why, std::string reason) {
     router_.set_state(options_.worker, state);
     if (hearers_.on_change) hearers_.on_change(told);
   }
-  MutexLock lock(mu_);
-  status_ = std::move(told);
+  {
+    MutexLock lock(mu_);
+    status_ = std::move(told);
+  }
+  if (is_new && hearers_.on_news) hearers_.on_news();
 }
 
 bool EngineFollower::says_exact() const {

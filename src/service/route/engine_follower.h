@@ -97,7 +97,8 @@ class EngineFollower {
   struct Hearers {
     // A new state or block size; status() says the state afterwards.
     std::function<void(const FollowerStatus&)> on_change = {};
-    std::function<void()> on_events = {};  // messages were applied
+    // Messages were applied, or status() says another state now: whoever waits for either looks again.
+    std::function<void()> on_news = {};
   };
   // Starts. Errors: kCapacity: no thread; kInvalidArgument: an option.
   static Result<std::unique_ptr<EngineFollower>> create(const Options& options, Router& router,

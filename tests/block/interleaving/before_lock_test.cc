@@ -25,6 +25,27 @@ TEST(BeforeLockInterleavingTest, MatchOfABlockThatIsEvictedBeforeTheLockIsAMiss)
   pool.check();
 }
 
+// The slots behind the first block keep the names of blocks that are duplicates, or gone. Those in use lie
+// elsewhere: matching them is no reason for the lock.
+TEST(BeforeLockInterleavingTest, NoMatchOfBlocksInUseTakesTheLockForANeighbourThatHadTheName) {
+  constexpr std::uint32_t kBlocks = 100;
+  Pool pool(3 * kBlocks);
+  Interleaving order;
+  std::vector<tokens::SequenceHash> names;
+  for (std::uint32_t i = 0; i < kBlocks; ++i) names.push_back(*tokens::SequenceHash::make(i, 1000 + i, 999 + i));
+  const std::span<const tokens::SequenceHash> behind = std::span(names).subspan(1);
+  const ImmutableBlock<G1> first = registered(pool.manager, names[0]);
+  BlockList<ImmutableBlock<G1>> earlier = testing::fill(pool.manager, behind);
+  const BlockList<ImmutableBlock<G1>> later = testing::fill(pool.manager, behind);
+  for (const bool are_gone : {false, true}) {
+    if (are_gone) earlier.clear();
+    const auto found = pool.manager.match_blocks(names);
+    ASSERT_EQ(found.size(), kBlocks);
+    EXPECT_EQ(found[1].block_id(), later[0].block_id());
+    EXPECT_EQ(order.passes("match.before_lock"), 0u) << are_gone;
+  }
+}
+
 TEST(BeforeLockInterleavingTest, MatchFindsAHashThatMovedToAnotherSlotBeforeTheLock) {
   Pool pool(2);
   Interleaving order;
