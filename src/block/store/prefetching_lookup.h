@@ -4,8 +4,8 @@
 // batch then reads them together and prefetches the slots. So the cache misses of a walk overlap.
 //
 // Blocks that were allocated together lie in neighbouring slots, upwards or downwards. While the hashes do,
-// the index is not asked: the neighbour that is the primary of the hash is the candidate, and slots are read as they lie in
-// memory. A stretch that ends early ends that for the rest of the list.
+// the index is not asked: the neighbour that is the primary of the hash is the candidate, and slots are read
+// as they lie in memory. A stretch that ends early ends that for the rest of the list.
 //
 // Thread safety: confined; reads only data that any thread may read.
 #pragma once

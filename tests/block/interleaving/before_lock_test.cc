@@ -32,7 +32,8 @@ TEST(BeforeLockInterleavingTest, NoMatchOfBlocksInUseTakesTheLockForANeighbourTh
   Pool pool(3 * kBlocks);
   Interleaving order;
   std::vector<tokens::SequenceHash> names;
-  for (std::uint32_t i = 0; i < kBlocks; ++i) names.push_back(*tokens::SequenceHash::make(i, 1000 + i, 999 + i));
+  for (std::uint32_t i = 0; i < kBlocks; ++i)
+    names.push_back(*tokens::SequenceHash::make(i, 1000 + i, 999 + i));
   const std::span<const tokens::SequenceHash> behind = std::span(names).subspan(1);
   const ImmutableBlock<G1> first = registered(pool.manager, names[0]);
   BlockList<ImmutableBlock<G1>> earlier = testing::fill(pool.manager, behind);
