@@ -56,13 +56,13 @@ IndexFeeder::IndexFeeder(events::IndexSink& sink, events::WorkerId worker, std::
 IndexFeeder::~IndexFeeder() = default;
 
 FeederRank& IndexFeeder::rank_of(std::uint32_t number) {
-  if (last_ != nullptr && last_->number == number) return *last_;
+  if (last_rank_ != nullptr && last_rank_->number == number) return *last_rank_;
   std::unique_ptr<FeederRank>& rank = ranks_[number];
   if (rank == nullptr) {
     rank = ready_ != nullptr ? std::move(ready_) : std::make_unique<FeederRank>(number);
     rank->number = number;
   }
-  last_ = rank.get();
+  last_rank_ = rank.get();
   return *rank;
 }
 

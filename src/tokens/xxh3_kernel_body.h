@@ -126,7 +126,7 @@ struct KernelBlocks {
   unsigned char* out;
 };
 
-// What comes behind each name: the digest of all bytes so far,
+// What the loop writes behind each name: the digest of all bytes so far.
 class KernelPrefix {
  public:
   explicit KernelPrefix(const KernelBlocks& blocks) : chain_(blocks.prefix), secret_(blocks.prefix_secret) {}
@@ -140,7 +140,7 @@ class KernelPrefix {
   const PrefixSecret& secret_;
 };
 
-// or nothing, where it is unknown. A loop of its own: the digests take the registers of both hashes.
+// Nothing, where the digest before is unknown. A loop of its own: digests take the registers of both hashes.
 class KernelNoPrefix {
  public:
   explicit KernelNoPrefix(const KernelBlocks&) {}

@@ -141,7 +141,7 @@ class IndexFeeder {
   events::WorkerId worker_;
   IndexFeederCounters counters_;
   std::unordered_map<std::uint32_t, std::unique_ptr<FeederRank>> ranks_;
-  FeederRank* last_ = nullptr;         // of them
+  FeederRank* last_rank_ = nullptr;    // of them, that changes came for
   std::unique_ptr<FeederRank> ready_;  // of expected_blocks; becomes the first rank
   bool tells_ = true;                  // the sink, until it says otherwise
   // Of a question to the sink.

@@ -355,7 +355,7 @@ class BlockStore final : public StoreFace,
                         SlotRef* found, const std::uint64_t* mixed = nullptr);
   // Emits matched slots; drops the references again when emit() throws.
   static void hand_over(std::size_t first, std::span<const SlotRef> found, Emitter emit);
-  // visit(index, mixed hash, candidate) for every hash.
+  // visit(index, mixed hash, candidate) for every hash. With a tracker, prefetches its counters too.
   template <class Visit>
   void match_each(std::span<const tokens::SequenceHash> hashes, const TinyLfu* tracker, Visit&& visit);
   // The entry of a block that the caller refers to.

@@ -124,7 +124,7 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashe
   // One probe of the index settles a prompt never seen before.
   const std::uint32_t first = hashes.empty() ? kNone : index_.candidate(HashMix::of(hashes.front()));
   if (first != kNone) {
-    PrefetchingLookup candidates(index_, slots_, nullptr, hashes, first);
+    PrefetchingLookup candidates(index_, slots_, hashes, first);
     SlotBuffer<PrefetchingLookup::kBatchSize> found;
     while (done < hashes.size()) {
       const PrefetchingLookup::Batch& batch = candidates.next();
@@ -192,7 +192,7 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::TokenBlock> blocks,
       prefixes[n] = prefix_of(blocks[done + n]);
     }
     if (n == 0) break;
-    PrefetchingLookup candidates(index_, slots_, nullptr, {hashes.data(), n});
+    PrefetchingLookup candidates(index_, slots_, {hashes.data(), n});
     const PrefetchingLookup::Batch& batch = candidates.next();
     const std::size_t hits = match_run({hashes.data(), n}, {prefixes.data(), n}, batch.slots.data(),
                                        found.data(), batch.mixed.data());
@@ -209,9 +209,11 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::TokenBlock> blocks,
 template <class Visit>
 void BlockStore::match_each(std::span<const tokens::SequenceHash> hashes, const TinyLfu* tracker,
                             Visit&& visit) {
-  PrefetchingLookup candidates(index_, slots_, tracker, hashes);
+  PrefetchingLookup candidates(index_, slots_, hashes);
   for (std::size_t done = 0; done < hashes.size();) {
     const PrefetchingLookup::Batch& batch = candidates.next();
+    for (std::size_t i = 0; i < batch.size && tracker != nullptr; ++i)
+      tracker->prefetch_mixed(batch.mixed[i]);
     for (std::size_t i = 0; i < batch.size; ++i) visit(done + i, batch.mixed[i], batch.slots[i]);
     done += batch.size;
   }

@@ -19,7 +19,6 @@
 #include "ashlar/tokens/sequence_hash.h"
 #include "block/registry/hash_index.h"
 #include "block/registry/hash_mix.h"
-#include "block/registry/tiny_lfu.h"
 #include "block/store/slot_table.h"
 
 namespace ashlar::block::detail {
@@ -35,11 +34,11 @@ class PrefetchingLookup {
     std::size_t size = 0;
   };
 
-  // With a tracker, prefetches its counters too. `first`: the candidate of the first hash, where it is known.
-  PrefetchingLookup(const HashIndex& index, const SlotTable& slots, const TinyLfu* tracker,
+  // `first`: the candidate of the first hash, where it is known.
+  PrefetchingLookup(const HashIndex& index, const SlotTable& slots,
                     std::span<const tokens::SequenceHash> hashes,
                     std::uint32_t first = HashIndex::kNone) noexcept
-      : index_(index), slots_(slots), tracker_(tracker), rest_(hashes) {
+      : index_(index), slots_(slots), rest_(hashes) {
     if (first != HashIndex::kNone && hashes.size() > 1) {
       if (slots_.has_primary(first + 1, hashes[1]))
         follow(first, kUpwards);
@@ -56,9 +55,6 @@ class PrefetchingLookup {
     const std::span<const tokens::SequenceHash> hashes = fetched_;
     const std::size_t followed = step_ != 0 ? follow_neighbours(batch, hashes) : 0;
     if (followed != batch.size) look_up(batch, followed);
-    if (tracker_ != nullptr) {
-      for (std::size_t i = 0; i < batch.size; ++i) tracker_->prefetch_mixed(batch.mixed[i]);
-    }
     fetch();
     return batch;
   }
@@ -116,7 +112,6 @@ class PrefetchingLookup {
 
   const HashIndex& index_;
   const SlotTable& slots_;
-  const TinyLfu* tracker_;
   std::span<const tokens::SequenceHash> rest_;
   std::span<const tokens::SequenceHash> fetched_;  // those of the batch ahead
   std::array<Batch, 2> batches_;
